@@ -1,0 +1,1 @@
+"""What was promised, used and owed."""

@@ -1,0 +1,166 @@
+"""Prices, charges and totals: plain values, no behaviour beyond looking a price up.
+
+Source: spec money, section 3.4.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+
+from budgets.units import (
+    FlavorName,
+    GpuSeconds,
+    Money,
+    UnitsError,
+    WorkspaceName,
+    currency_digits,
+    utc_hour,
+)
+
+
+class LineKind(StrEnum):
+    """What a line charges for."""
+
+    FLOOR = "floor"
+    BURST = "burst"
+    LENDING_CREDIT = "lending_credit"
+
+
+class FloorHours(StrEnum):
+    """How many hours a month of floor has: those of the calendar, or always 730."""
+
+    ACTUAL = "actual"
+    FIXED_730 = "fixed_730"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Prices of a flavor per GPU-hour from ``start`` on, a whole UTC hour.
+
+    ``lending_credit`` is the share of the committed price that a lender gets back.
+
+    Raises:
+        UnitsError: ``start`` is not a whole hour, or a price is negative.
+    """
+
+    flavor: FlavorName
+    start: datetime
+    committed: Decimal
+    burst: Decimal
+    lending_credit: Decimal
+
+    def __post_init__(self) -> None:
+        if utc_hour(self.start) != self.start:
+            raise UnitsError(f"a rate begins on a whole UTC hour, not {self.start.isoformat()}")
+        if min(self.committed, self.burst, self.lending_credit) < 0:
+            raise UnitsError(f"the rate of {self.flavor} has a negative price")
+
+    def of(self, kind: LineKind) -> Fraction:
+        """Return the exact price of a GPU-hour; a credit is negative."""
+        if kind is LineKind.BURST:
+            return Fraction(self.burst)
+        if kind is LineKind.FLOOR:
+            return Fraction(self.committed)
+        return -Fraction(self.committed) * Fraction(self.lending_credit)
+
+
+class RateCard:
+    """Dated prices in one currency; the only place that knows which price is in force.
+
+    Raises:
+        UnitsError: The currency is unknown, or a flavor has two rates from the same hour.
+    """
+
+    def __init__(
+        self,
+        rates: Iterable[Rate],
+        *,
+        currency: str,
+        floor_hours: FloorHours = FloorHours.ACTUAL,
+    ) -> None:
+        currency_digits(currency)
+        self.currency = currency
+        self.floor_hours = floor_hours
+        self._rates: dict[FlavorName, list[Rate]] = {}
+        self._starts: dict[FlavorName, list[datetime]] = {}
+        for rate in sorted(rates, key=lambda row: (row.flavor, row.start)):
+            starts = self._starts.setdefault(rate.flavor, [])
+            if starts and starts[-1] == rate.start:
+                raise UnitsError(f"{rate.flavor} has two rates from {rate.start.isoformat()}")
+            starts.append(rate.start)
+            self._rates.setdefault(rate.flavor, []).append(rate)
+
+    def rate_at(self, flavor: FlavorName, hour: datetime) -> Rate | None:
+        """Return the rate in force in a whole UTC hour, or None before the first."""
+        at = bisect_right(self._starts.get(flavor, []), hour)
+        return self._rates[flavor][at - 1] if at else None
+
+
+@dataclass(frozen=True, slots=True)
+class LinePart:
+    """The GPU-seconds of a line while one rate held; ``rate`` None: there was no price."""
+
+    rate: Rate | None
+    gpu_seconds: GpuSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One charge of a workspace over the period.
+
+    ``exact`` is Σ GPU-seconds × price / 3600 of its parts; ``amount`` that, rounded once.
+    """
+
+    workspace: WorkspaceName
+    flavor: FlavorName
+    kind: LineKind
+    gpu_seconds: GpuSeconds
+    exact: Fraction
+    amount: Money
+    parts: tuple[LinePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a workspace owes: payable = Σ line amounts + rounding."""
+
+    workspace: WorkspaceName
+    exact: Fraction
+    rounding: Money
+    payable: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """GPU-seconds that no rate covers; a period with one is not ready to be closed."""
+
+    workspace: WorkspaceName
+    flavor: FlavorName
+    kind: LineKind
+    gpu_seconds: GpuSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What a period costs.
+
+    Attributes:
+        lines: By workspace, flavor and kind; none without GPU-seconds.
+        totals: One for every workspace, in order.
+        platform_funding: What the platform pays for the credits, the exact sum rounded once.
+        platform_rounding: platform_funding less the rounded credit lines; a line of its own on
+            the platform's statement.
+        unpriced: Empty when every used or committed flavor has a price.
+    """
+
+    lines: tuple[Line, ...]
+    totals: tuple[Total, ...]
+    platform_funding: Money
+    platform_rounding: Money
+    unpriced: tuple[Unpriced, ...]

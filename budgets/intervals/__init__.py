@@ -1,0 +1,59 @@
+"""Observed Workload states → intervals: who held how many GPUs of which flavor from when to when.
+
+Pure: no Django, no Kubernetes client, no clock, no I/O. Source: spec money, sections 1.2 to 1.5.
+"""
+
+from __future__ import annotations
+
+from budgets.intervals.build import NATURAL_KEY, Changes, changes, intervals
+from budgets.intervals.documents import (
+    GPU_RESOURCES,
+    BadDocument,
+    digest_of,
+    needed_fields,
+    read_facts,
+)
+from budgets.intervals.model import (
+    Assignment,
+    ClockSettings,
+    ClockStart,
+    Condition,
+    EventType,
+    History,
+    Interval,
+    PendingSpan,
+    PodSet,
+    Problem,
+    ProblemCode,
+    Role,
+    State,
+    WorkloadEvent,
+    WorkloadFacts,
+)
+
+__all__ = [
+    "GPU_RESOURCES",
+    "NATURAL_KEY",
+    "Assignment",
+    "BadDocument",
+    "Changes",
+    "ClockSettings",
+    "ClockStart",
+    "Condition",
+    "EventType",
+    "History",
+    "Interval",
+    "PendingSpan",
+    "PodSet",
+    "Problem",
+    "ProblemCode",
+    "Role",
+    "State",
+    "WorkloadEvent",
+    "WorkloadFacts",
+    "changes",
+    "digest_of",
+    "intervals",
+    "needed_fields",
+    "read_facts",
+]

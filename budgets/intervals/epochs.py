@@ -1,0 +1,303 @@
+"""One object's states in order → its admissions, each with what it held from when to when.
+
+Source: spec money, sections 1.2 and 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from budgets.intervals.model import (
+    EventType,
+    Problem,
+    ProblemCode,
+    WorkloadEvent,
+    WorkloadFacts,
+)
+from budgets.units import ClusterName, FlavorName, WorkloadUid
+
+SKEW_WARNING = timedelta(seconds=2)
+SKEW_LIMIT = timedelta(seconds=60)
+
+Amounts = Mapping[tuple[str, FlavorName], int]
+
+
+@dataclass(slots=True)
+class Step:
+    """From ``since`` on (None: from the start) the admission held these GPUs.
+
+    ``estimated``: pod sets and flavors whose change happened at an unknown time before.
+    """
+
+    since: datetime | None
+    amounts: dict[tuple[str, FlavorName], int]
+    estimated: frozenset[tuple[str, FlavorName]] = frozenset()
+
+
+@dataclass(slots=True)
+class Epoch:
+    """One admission of one object: quota was reserved at ``reserved_at`` and freed at ``end``."""
+
+    number: int
+    reserved_at: datetime
+    last_alive: datetime
+    cluster_queue: str = ""
+    admitted_at: datetime | None = None
+    ready_at: datetime | None = None
+    end: datetime | None = None
+    is_estimated: bool = False
+    note: str = ""
+    steps: list[Step] = field(default_factory=list)
+
+    def close(self, end: datetime, *, note: str = "", is_estimated: bool = False) -> None:
+        """Let the admission end; what is called first stays."""
+        if self.end is None:
+            self.end, self.note, self.is_estimated = end, note, is_estimated
+
+
+@dataclass(slots=True)
+class Copy:
+    """One Workload object of one cluster, as its events tell it.
+
+    Attributes:
+        events: Unique, in the order of their resource versions.
+        epochs: In order.
+        gone_at: When it was deleted or first missed; None while it is there.
+        over_at: When nothing more can come of it: finished, deleted or missed.
+    """
+
+    cluster: ClusterName
+    uid: WorkloadUid
+    events: Sequence[WorkloadEvent]
+    epochs: list[Epoch] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    gone_at: datetime | None = None
+    over_at: datetime | None = None
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        """The newest state."""
+        return self.events[-1].facts
+
+    def problem(self, code: ProblemCode, message: str, *, is_blocking: bool = True) -> None:
+        """Record what was refused or looks wrong."""
+        self.problems.append(Problem(self.cluster, self.uid, code, message, is_blocking))
+
+
+def build_copy(cluster: ClusterName, uid: WorkloadUid, events: Iterable[WorkloadEvent]) -> Copy:
+    """Read one object's events, in any order and as often as they were seen."""
+    copy = Copy(cluster, uid, [])
+    copy.events = _in_order(events, copy)
+    before: WorkloadEvent | None = None
+    for event in copy.events:
+        if event.type is EventType.MISSING:
+            _miss(copy, event)
+        else:
+            _read(copy, event, before)
+            before = event
+    _check_skew(copy)
+    return copy
+
+
+def _in_order(events: Iterable[WorkloadEvent], copy: Copy) -> list[WorkloadEvent]:
+    """Each state once, by resource version; of one seen twice the first live sighting."""
+    by_version: dict[int, list[WorkloadEvent]] = {}
+    for event in events:
+        if event.resource_version.isdecimal():
+            by_version.setdefault(int(event.resource_version), []).append(event)
+        else:
+            copy.problem(
+                ProblemCode.BAD_RESOURCE_VERSION,
+                f"resourceVersion {event.resource_version!r} has no order",
+            )
+    ordered: list[WorkloadEvent] = []
+    missing: list[WorkloadEvent] = []
+    for version, sightings in sorted(by_version.items()):
+        if len(sightings) > 1:
+            sightings.sort(key=_sighting)
+        seen = [event for event in sightings if event.type is not EventType.MISSING]
+        if seen:
+            # A list that did not show it was wrong when the object was seen again later.
+            missing = []
+            deleted = [event for event in seen if event.type is EventType.DELETED]
+            ordered.append(deleted[0] if deleted else seen[0])
+        if any(event.facts != seen[0].facts for event in seen):
+            copy.problem(
+                ProblemCode.CONFLICTING_STATES,
+                f"resourceVersion {version} was seen with two different states",
+            )
+        missing += [event for event in sightings if event.type is EventType.MISSING]
+    if ordered and ordered[-1].type is EventType.DELETED:
+        return ordered
+    return ordered + missing[:1]
+
+
+def _sighting(event: WorkloadEvent) -> tuple[object, ...]:
+    """A total order of sightings of one state, so that no arrival order shows."""
+    return (event.after_gap, event.observed_at, event.type, repr(event))
+
+
+def _read(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+    facts = event.facts
+    reserved_at = facts.true_since("QuotaReserved")
+    current = copy.epochs[-1] if copy.epochs and copy.epochs[-1].end is None else None
+    if reserved_at is None:
+        if current is not None:
+            _release(current, event, before)
+    else:
+        is_known = bool(copy.epochs) and copy.epochs[-1].reserved_at == reserved_at
+        if current is not None and not is_known:
+            _close_unseen(current, facts, until=reserved_at)
+        if not is_known:
+            copy.epochs.append(Epoch(len(copy.epochs) + 1, reserved_at, reserved_at))
+        epoch = copy.epochs[-1]
+        if epoch.end is None:
+            _hold(copy, epoch, event, before)
+    finished_at = facts.true_since("Finished")
+    if finished_at is not None:
+        copy.over_at = copy.over_at or finished_at
+        if copy.epochs:
+            copy.epochs[-1].close(finished_at)
+    if event.type is EventType.DELETED:
+        _delete(copy, event, before)
+
+
+def _hold(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+    """Take over what a state says of an admission that holds quota."""
+    facts = event.facts
+    epoch.cluster_queue = facts.cluster_queue or epoch.cluster_queue
+    admitted_at, ready_at = facts.true_since("Admitted"), facts.true_since("PodsReady")
+    if epoch.admitted_at is None and admitted_at is not None:
+        if admitted_at < epoch.reserved_at:
+            copy.problem(
+                ProblemCode.START_BEFORE_RESERVATION,
+                f"admitted {admitted_at.isoformat()}, before quota was reserved "
+                f"{epoch.reserved_at.isoformat()}",
+            )
+        else:
+            epoch.admitted_at = admitted_at
+    # A PodsReady that is older than the reservation was left over from the admission before.
+    if ready_at is not None and ready_at >= epoch.reserved_at:
+        epoch.ready_at = min(ready_at, epoch.ready_at or ready_at)
+    if facts.assignments:
+        _step(copy, epoch, event, before)
+    epoch.last_alive = max(epoch.last_alive, event.observed_at)
+
+
+def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+    amounts = _amounts(copy, event.facts)
+    if not epoch.steps:
+        epoch.steps.append(Step(None, amounts))
+        return
+    held, latest = epoch.steps[-1].amounts, epoch.steps[-1].since or epoch.reserved_at
+    # Two watchers may stamp states a moment out of order; the order of versions is what counts.
+    seen_at = max(event.observed_at, latest)
+    changed = {key for key in {*held, *amounts} if held.get(key, 0) != amounts.get(key, 0)}
+    if not changed:
+        return
+    if not event.after_gap or before is None:
+        epoch.steps.append(Step(seen_at, amounts))
+        return
+    # Seen only now, happened somewhere in the gap: the bound that costs the customer less.
+    fewer = {key for key in changed if amounts.get(key, 0) < held.get(key, 0)}
+    if fewer:
+        less = {key: amounts.get(key, 0) if key in fewer else held[key] for key in held}
+        epoch.steps.append(Step(max(before.observed_at, latest), less, frozenset(fewer)))
+    if changed - fewer:
+        epoch.steps.append(Step(seen_at, amounts, frozenset(changed - fewer)))
+
+
+def _amounts(copy: Copy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], int]:
+    """What the pods that still need their devices hold, by pod set and flavor."""
+    reclaimable = dict(facts.reclaimable)
+    found: dict[tuple[str, FlavorName], int] = {}
+    for row in facts.assignments:
+        gone = min(reclaimable.get(row.pod_set, 0), row.count)
+        gpus = row.gpus
+        if gone:
+            if gpus % row.count:
+                copy.problem(
+                    ProblemCode.UNEVEN_PODS,
+                    f"pod set {row.pod_set}: {gpus} GPUs over {row.count} pods are not whole, so "
+                    f"{gone} reclaimable pods cannot be taken off",
+                    is_blocking=False,
+                )
+            gpus = gpus // row.count * (row.count - gone)
+        found[row.pod_set, row.flavor] = gpus
+    return found
+
+
+def _release(epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+    """Quota is seen to be released: at that condition's time, not when eviction was decided."""
+    facts = event.facts
+    lost = facts.evictions - before.facts.evictions if before is not None else 0
+    if event.after_gap and lost > 1:
+        # It was admitted again and evicted again unseen: this release is not of this admission.
+        _close_unseen(epoch, facts, until=event.observed_at)
+        return
+    released = facts.condition("QuotaReserved")
+    if released is not None:
+        epoch.close(released.since)
+    elif event.after_gap:
+        _close_unseen(epoch, facts, until=event.observed_at)
+    else:
+        epoch.close(event.observed_at)
+
+
+def _close_unseen(epoch: Epoch, facts: WorkloadFacts, *, until: datetime) -> None:
+    """Close at the last fact that proves it held quota; the time after is in nobody's bill."""
+    alive = epoch.last_alive
+    evicted_at = facts.true_since("Evicted")
+    if facts.evictions <= 1 and evicted_at is not None and alive < evicted_at <= until:
+        alive = evicted_at
+    epoch.close(min(alive, until), note="release was not seen", is_estimated=True)
+
+
+def _delete(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+    copy.gone_at = event.observed_at
+    copy.over_at = copy.over_at or event.observed_at
+    if not copy.epochs or copy.epochs[-1].end is not None:
+        return
+    epoch = copy.epochs[-1]
+    if not event.after_gap:
+        epoch.close(event.observed_at)
+        return
+    alive = before.observed_at if before is not None else epoch.reserved_at
+    since = event.facts.deleting_since
+    early = since if since is not None and since > alive else alive
+    epoch.close(min(early, event.observed_at), note="deletion was not watched", is_estimated=True)
+
+
+def _miss(copy: Copy, event: WorkloadEvent) -> None:
+    """A list does not show it any more: it ended somewhere since it was last seen."""
+    last_seen = event.last_seen_at or (copy.epochs[-1].last_alive if copy.epochs else None)
+    copy.gone_at = event.observed_at
+    copy.over_at = copy.over_at or last_seen or event.observed_at
+    if not copy.epochs or copy.epochs[-1].end is not None:
+        return
+    epoch = copy.epochs[-1]
+    alive = max(last_seen or epoch.last_alive, epoch.last_alive)
+    done = event.completed_at
+    if done is not None and epoch.reserved_at <= done <= event.observed_at:
+        epoch.close(done, note="vanished unseen; its job's completion", is_estimated=True)
+    else:
+        epoch.close(
+            min(alive, event.observed_at),
+            note="vanished unseen; the last time it was seen",
+            is_estimated=True,
+        )
+
+
+def _check_skew(copy: Copy) -> None:
+    ahead = timedelta(0)
+    for event in copy.events:
+        newest = max((row.since for row in event.facts.conditions), default=event.observed_at)
+        ahead = max(ahead, newest - event.observed_at)
+    if ahead > SKEW_WARNING:
+        copy.problem(
+            ProblemCode.CLOCK_SKEW,
+            f"conditions are up to {ahead // timedelta(seconds=1)} s ahead of when they were seen",
+            is_blocking=ahead > SKEW_LIMIT,
+        )

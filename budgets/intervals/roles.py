@@ -1,0 +1,136 @@
+"""Whose an admission is: only the copy that the manager named is billed, the rest was a race.
+
+Source: spec money, section 1.3; spec dispatch, sections 2.5 to 2.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from budgets.intervals.epochs import Copy, Epoch
+from budgets.intervals.model import Role
+from budgets.units import ClusterName, WorkloadUid
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """From ``start`` to ``end`` (None: until the admission ends) it has this role."""
+
+    start: datetime
+    end: datetime | None
+    role: Role
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The manager's status.clusterName was ``cluster`` in [start, end)."""
+
+    cluster: str
+    start: datetime
+    end: datetime | None
+
+
+def namings_of(manager: Copy) -> list[Naming]:
+    """Return which worker a manager's workload was given to, over time.
+
+    The field has no time of its own: it was named at the latest when the manager admitted it,
+    and un-named at the latest when that was seen, or else when it was evicted.
+    """
+    found: list[Naming] = []
+    for event in manager.events:
+        facts = event.facts
+        current = found[-1] if found and found[-1].end is None else None
+        if facts.cluster_name == (current.cluster if current else ""):
+            continue
+        if current is not None:
+            evicted_at = facts.true_since("Evicted")
+            is_known = evicted_at is not None and current.start <= evicted_at
+            end = min(evicted_at, event.observed_at) if is_known and evicted_at else None
+            found[-1] = Naming(current.cluster, current.start, end or event.observed_at)
+        if facts.cluster_name:
+            admitted_at = facts.true_since("Admitted") or event.observed_at
+            start = min(admitted_at, event.observed_at)
+            if len(found) > 0 and found[-1].end is not None:
+                start = max(start, found[-1].end)
+            found.append(Naming(facts.cluster_name, start, None))
+    return found
+
+
+class Managers:
+    """The manager's workloads, to find the one that a worker's copy was made from."""
+
+    def __init__(self, managers: Sequence[Copy]) -> None:
+        self._by_uid = {copy.uid: copy for copy in managers}
+        self._by_name: dict[tuple[str, str], list[Copy]] = {}
+        for copy in sorted(managers, key=lambda copy: (copy.facts.created_at, copy.uid)):
+            key = (copy.facts.namespace, copy.facts.name)
+            self._by_name.setdefault(key, []).append(copy)
+        self._namings = {copy.uid: namings_of(copy) for copy in managers}
+
+    def manager_of(self, copy: Copy) -> Copy | None:
+        """Return the manager's object, by its uid where the copy says it, else by name.
+
+        A name may have been used again: then the newest one that is not younger than the copy.
+        """
+        facts = copy.facts
+        if facts.manager_uid:
+            found = self._by_uid.get(WorkloadUid(facts.manager_uid))
+            if found is not None:
+                return found
+        same = self._by_name.get((facts.namespace, facts.name), [])
+        older = [one for one in same if one.facts.created_at <= facts.created_at]
+        return older[-1] if older else (same[0] if same else None)
+
+    def segments(self, copy: Copy, epoch: Epoch) -> list[Segment]:
+        """Return an admission's roles over time, in order, without gaps."""
+        start = epoch.reserved_at
+        if not copy.facts.origin:
+            return [Segment(start, None, Role.BILLABLE)]
+        manager = self.manager_of(copy)
+        if manager is None:
+            return [Segment(start, None, Role.UNDECIDED, "its manager's workload is not known")]
+        namings = self._namings[manager.uid]
+        at = next(
+            (at for at, row in enumerate(namings) if row.end is None or row.end > start), None
+        )
+        if at is None:
+            return [_unnamed(copy, epoch, manager)]
+        naming = namings[at]
+        if naming.cluster != copy.cluster:
+            note = f"{naming.cluster} was named"
+            return [Segment(start, None, Role.RACE, note)]
+        if _is_too_late(naming.start, copy, epoch):
+            return [Segment(start, None, Role.RACE, "it was named only later")]
+        return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
+
+
+def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:
+    start = epoch.reserved_at
+    is_lost = copy.gone_at is not None or epoch is not copy.epochs[-1]
+    if is_lost or manager.over_at is not None:
+        return Segment(start, None, Role.RACE, "no cluster was named for it")
+    return Segment(start, None, Role.UNDECIDED, "no cluster is named yet")
+
+
+def _is_too_late(named_at: datetime, copy: Copy, epoch: Epoch) -> bool:
+    """Whether the copy was gone, or admitted anew, before the manager named its cluster."""
+    if copy.gone_at is not None and copy.gone_at <= named_at:
+        return True
+    is_newest = epoch.number == len(copy.epochs)
+    return not is_newest and copy.epochs[epoch.number].reserved_at <= named_at
+
+
+def _until_next(
+    cluster: ClusterName, start: datetime, later: Sequence[Naming], epoch: Epoch
+) -> list[Segment]:
+    """Billed until another worker is named, should this copy live on (a worker that was lost)."""
+    rival = next((row for row in later if row.cluster != cluster), None)
+    if rival is None or (epoch.end is not None and rival.start >= epoch.end):
+        return [Segment(start, None, Role.BILLABLE)]
+    return [
+        Segment(start, rival.start, Role.BILLABLE),
+        Segment(rival.start, None, Role.RACE, f"{rival.cluster} was named"),
+    ]

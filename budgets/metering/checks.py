@@ -1,0 +1,144 @@
+"""What must hold of every metering, the way from intervals to it, and plain sums per hour.
+
+Source: spec money, sections 3.3 and 3.5.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from budgets.intervals import Interval, Role, State
+from budgets.metering.model import Held, HourFact, Pools, Usage
+from budgets.units import GpuSeconds, Period, WorkspaceName
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Intervals that count, as the meter takes them, and those whose queue is no workspace's."""
+
+    held: tuple[Held, ...]
+    outside: tuple[Interval, ...]
+
+
+def held_by(intervals: Iterable[Interval], *, workspaces: Mapping[str, WorkspaceName]) -> Placed:
+    """Pick what is billed: BILLABLE, and not superseded.
+
+    Args:
+        intervals: Of any role and state.
+        workspaces: ClusterQueue name → workspace.
+    """
+    held: list[Held] = []
+    outside: list[Interval] = []
+    for row in intervals:
+        if row.role is not Role.BILLABLE or row.state is State.SUPERSEDED:
+            continue
+        workspace = workspaces.get(row.cluster_queue)
+        if workspace is None:
+            outside.append(row)
+            continue
+        held.append(
+            Held(
+                uid=row.uid,
+                workspace=workspace,
+                flavor=row.flavor,
+                gpus=row.gpus,
+                admitted=row.admitted_at,
+                start=row.start,
+                end=row.end,
+                cluster=row.cluster,
+            )
+        )
+    return Placed(tuple(held), tuple(outside))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``gpus`` devices for something called ``key`` in [start, end); end None: still."""
+
+    key: str
+    gpus: int
+    start: datetime
+    end: datetime | None
+
+
+def seconds_by_hour(
+    spans: Iterable[Span], window: Period
+) -> dict[tuple[datetime, str], GpuSeconds]:
+    """Sum GPU-seconds that are shown and never billed: pending, race, reserved.
+
+    Returns:
+        (start of the whole UTC hour, key) → GPU-seconds within the window.
+    """
+    sums: dict[tuple[datetime, str], int] = defaultdict(int)
+    for span in spans:
+        end = window.end if span.end is None else span.end
+        if span.start >= end:
+            continue
+        part = Period(span.start, end).overlap(window)
+        if part is None:
+            continue
+        for hour, piece in part.utc_hours():
+            sums[hour, span.key] += span.gpus * piece.seconds
+    return {key: GpuSeconds(seconds) for key, seconds in sums.items()}
+
+
+def identity_faults(usage: Usage, *, pools: Pools | None = None) -> tuple[str, ...]:
+    """Return every identity that does not hold, in words; empty when the books add up.
+
+    Args:
+        usage: What the meter came to.
+        pools: When given, hours are also compared with their accounts.
+    """
+    faults: list[str] = []
+    classes: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for fact in usage.hours:
+        if fact.committed_used + fact.lent + fact.idle != fact.committed:
+            faults.append(f"{_place(fact)}: used + lent + idle is not committed")
+        if min(fact.committed_used, fact.lent, fact.idle, fact.burst, fact.borrowed) < 0:
+            faults.append(f"{_place(fact)}: a class is below zero")
+        total = classes[fact.workspace, fact.flavor, fact.hour, fact.start]
+        total[0] += fact.committed_used
+        total[1] += fact.burst
+    for row in usage.workloads:
+        total = classes[row.workspace, row.flavor, row.hour, row.start]
+        total[0] -= row.committed_used
+        total[1] -= row.burst
+    faults += [
+        f"{key[0]}/{key[1]} at {key[2]}: workloads do not add up to the hour by {rest}"
+        for key, rest in classes.items()
+        if rest != [0, 0]
+    ]
+    for cover in usage.accounts:
+        if cover.burst != cover.from_pool + cover.lent + cover.from_platform + cover.uncovered:
+            faults.append(
+                f"account {cover.account}/{cover.flavor} at {cover.start.isoformat()}: "
+                "burst is not what covered it"
+            )
+    return tuple(faults) + (_account_faults(usage, pools) if pools is not None else ())
+
+
+def _place(fact: HourFact) -> str:
+    return f"{fact.workspace}/{fact.flavor} at {fact.start.isoformat()}"
+
+
+def _account_faults(usage: Usage, pools: Pools) -> tuple[str, ...]:
+    """Compare Σ burst, Σ lent and Σ borrowed of an account's workspaces with its own fact."""
+    rest: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for fact in usage.hours:
+        total = rest[pools.accounts[fact.workspace], fact.flavor, fact.start]
+        total[0] += fact.burst
+        total[1] += fact.lent
+        total[2] += fact.borrowed
+    for cover in usage.accounts:
+        total = rest[cover.account, cover.flavor, cover.start]
+        total[0] -= cover.burst
+        total[1] -= cover.lent
+        total[2] -= cover.lent
+    return tuple(
+        f"account {key[0]}/{key[1]} at {key[2]}: burst, lent, borrowed are off by {off}"
+        for key, off in rest.items()
+        if off != [0, 0, 0]
+    )

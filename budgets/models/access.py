@@ -1,0 +1,99 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.db.models import Q
+
+
+class User(AbstractUser):
+    """A person; the time zone is only for display."""
+
+    time_zone = models.CharField(max_length=64, default="UTC")
+
+    class Meta:
+        ordering = ["username"]
+
+
+class Role(models.TextChoices):
+    """Admin, finance and auditor see everything; owner and viewer see their scope."""
+
+    ADMIN = "admin", "Platform admin"
+    FINANCE = "finance", "Finance"
+    AUDITOR = "auditor", "Auditor"
+    OWNER = "owner", "Workspace owner"
+    VIEWER = "viewer", "Viewer"
+
+
+PLATFORM_ROLES = (Role.ADMIN, Role.FINANCE, Role.AUDITOR)
+
+
+class Membership(models.Model):
+    """One role of one user: platform-wide, for an account, or for a workspace."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    account = models.ForeignKey(
+        "budgets.Account", on_delete=models.CASCADE, null=True, blank=True, related_name="members"
+    )
+    workspace = models.ForeignKey(
+        "budgets.Workspace", on_delete=models.CASCADE, null=True, blank=True, related_name="members"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "role"],
+                condition=Q(account__isnull=True, workspace__isnull=True),
+                name="membership_once_on_platform",
+            ),
+            models.UniqueConstraint(
+                fields=["user", "role", "account"],
+                condition=Q(account__isnull=False),
+                name="membership_once_in_account",
+            ),
+            models.UniqueConstraint(
+                fields=["user", "role", "workspace"],
+                condition=Q(workspace__isnull=False),
+                name="membership_once_in_workspace",
+            ),
+            models.CheckConstraint(
+                name="membership_scope_fits_role",
+                condition=(
+                    Q(role__in=PLATFORM_ROLES, account__isnull=True, workspace__isnull=True)
+                    | Q(
+                        role__in=(Role.OWNER, Role.VIEWER),
+                        account__isnull=False,
+                        workspace__isnull=True,
+                    )
+                    | Q(
+                        role__in=(Role.OWNER, Role.VIEWER),
+                        account__isnull=True,
+                        workspace__isnull=False,
+                    )
+                ),
+            ),
+        ]
+
+
+class ApiToken(models.Model):
+    """A token for the API; only its SHA-256 digest is kept."""
+
+    class Scope(models.TextChoices):
+        READ = "read", "Read only"
+        WRITE = "write", "Read and write"
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12)
+    digest = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=8, choices=Scope.choices, default=Scope.READ)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]

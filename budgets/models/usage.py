@@ -1,0 +1,201 @@
+"""What was used: intervals and the hour facts metered from them, in whole GPU-seconds."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from budgets.models.fleet import Account, Flavor, Workspace
+
+
+class Interval(models.Model):
+    """One workload's pod set held ``gpus`` of one flavor on one cluster in [start, end)."""
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        CLOSED = "closed"
+        ESTIMATED = "estimated"
+        SUPERSEDED = "superseded"
+
+    class Kind(models.TextChoices):
+        """Who it is for; only BILLABLE is metered. OUTSIDE belongs to no workspace."""
+
+        BILLABLE = "billable"
+        UNDECIDED = "undecided"
+        RACE = "race"
+        RESERVED = "reserved"
+        MANAGER_WAIT = "manager_wait"
+        OUTSIDE = "outside"
+
+    cluster = models.CharField(max_length=40)
+    uid = models.CharField(max_length=64)
+    epoch = models.PositiveIntegerField()
+    pod_set = models.CharField(max_length=63)
+    flavor = models.CharField(max_length=63)
+    seq = models.PositiveIntegerField()
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="intervals"
+    )
+    namespace = models.CharField(max_length=63)
+    workload = models.CharField(max_length=253)
+    cluster_queue = models.CharField(max_length=63, blank=True)
+    job_kind = models.CharField(max_length=63, blank=True)
+    job_name = models.CharField(max_length=253, blank=True)
+    gpus = models.PositiveIntegerField()
+    admitted_at = models.DateTimeField()
+    start = models.DateTimeField()
+    end = models.DateTimeField(null=True, blank=True)
+    state = models.CharField(max_length=12, choices=State.choices)
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    note = models.CharField(max_length=300, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "uid", "epoch", "pod_set", "flavor", "seq"],
+                name="interval_natural_key",
+            ),
+            models.CheckConstraint(
+                name="interval_not_negative", condition=Q(end__isnull=True) | Q(end__gte=F("start"))
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["workspace", "flavor", "start"], name="interval_by_workspace"),
+            models.Index(fields=["end", "start"], name="interval_by_time"),
+            models.Index(fields=["uid"], name="interval_by_uid"),
+            models.Index(
+                fields=["workspace", "start"],
+                name="interval_estimated",
+                condition=Q(state="estimated"),
+            ),
+        ]
+
+
+class PendingSpan(models.Model):
+    """A workload waited for ``gpus`` devices in [start, end); shown, never billed."""
+
+    cluster = models.CharField(max_length=40)
+    uid = models.CharField(max_length=64)
+    start = models.DateTimeField()
+    end = models.DateTimeField(null=True, blank=True)
+    gpus = models.PositiveIntegerField()
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="pending_spans"
+    )
+    namespace = models.CharField(max_length=63)
+    workload = models.CharField(max_length=253)
+    requeued = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "uid", "start"], name="pending_span_natural_key"
+            )
+        ]
+        indexes = [models.Index(fields=["end", "start"], name="pending_span_by_time")]
+
+
+class UsageRecord(models.Model):
+    """Hour fact of one workspace and flavor; ``start`` differs from ``hour`` at period edges."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="usage")
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    hour = models.DateTimeField()
+    start = models.DateTimeField()
+    committed = models.BigIntegerField(default=0)
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+    borrowed = models.BigIntegerField(default=0)
+    lent = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    pending = models.BigIntegerField(default=0)
+
+    class Meta:
+        ordering = ["hour", "workspace", "flavor"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["workspace", "flavor", "hour", "start"], name="usage_natural_key"
+            ),
+            models.CheckConstraint(
+                name="usage_committed_adds_up",
+                condition=Q(committed=F("committed_used") + F("lent") + F("idle")),
+            ),
+            models.CheckConstraint(
+                name="usage_not_negative",
+                condition=Q(
+                    committed_used__gte=0,
+                    burst__gte=0,
+                    borrowed__gte=0,
+                    lent__gte=0,
+                    idle__gte=0,
+                    pending__gte=0,
+                ),
+            ),
+        ]
+        indexes = [models.Index(fields=["hour", "workspace"], name="usage_by_hour")]
+
+
+class AccountUsage(models.Model):
+    """Hour fact of one account and flavor: what covered its burst."""
+
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="usage")
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    hour = models.DateTimeField()
+    start = models.DateTimeField()
+    burst = models.BigIntegerField(default=0)
+    from_pool = models.BigIntegerField(default=0)
+    lent = models.BigIntegerField(default=0)
+    from_platform = models.BigIntegerField(default=0)
+    uncovered = models.BigIntegerField(default=0)
+
+    class Meta:
+        ordering = ["hour", "account", "flavor"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["account", "flavor", "hour", "start"], name="account_usage_natural_key"
+            ),
+            models.CheckConstraint(
+                name="account_usage_covered",
+                condition=Q(burst=F("from_pool") + F("lent") + F("from_platform") + F("uncovered")),
+            ),
+        ]
+
+
+class WorkloadUsage(models.Model):
+    """GPU-seconds of one workload on one cluster and flavor in one hour, by class."""
+
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, related_name="workload_usage"
+    )
+    cluster = models.CharField(max_length=40)
+    uid = models.CharField(max_length=64)
+    flavor = models.CharField(max_length=63)
+    hour = models.DateTimeField()
+    start = models.DateTimeField()
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "uid", "flavor", "hour", "start"],
+                name="workload_usage_natural_key",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour"),
+            models.Index(fields=["uid"], name="workload_usage_by_uid"),
+        ]
+
+
+class MeterState(models.Model):
+    """How far a cluster's facts are complete, and from when the meter has to look again."""
+
+    cluster = models.CharField(max_length=40, unique=True)
+    complete_until = models.DateTimeField(null=True, blank=True)
+    metered_until = models.DateTimeField(null=True, blank=True)
+    last_event_id = models.BigIntegerField(default=0)
+    dirty_from = models.DateTimeField(null=True, blank=True)
+    message = models.CharField(max_length=300, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)

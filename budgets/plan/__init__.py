@@ -1,0 +1,109 @@
+"""Promises in, quota per cluster out. Pure: no database, no clock, no client.
+
+Here, once: *committed* C is the nominal quota, the *ceiling* B ("burst up to") gives a borrowing
+limit of B - C, *lendable* L is the lending limit. ``words`` holds the vocabulary, ``drafts`` what
+somebody asks for, ``timeline`` and ``fleet`` whether it fits, ``split`` where it stands, ``quota``
+what a cluster gets, ``reach`` what it is worth and whom it touches.
+"""
+
+from __future__ import annotations
+
+from budgets.plan.drafts import (
+    MOST_GPUS,
+    FlavorTerms,
+    RevisionDraft,
+    check_draft,
+    short_form_lines,
+)
+from budgets.plan.fleet import (
+    FleetLevel,
+    check_envelope,
+    check_fleet,
+    check_pool_envelope,
+    fleet_levels,
+    levels_at,
+)
+from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
+from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach
+from budgets.plan.split import Split, SplitRequest, split_line, split_pool
+from budgets.plan.timeline import (
+    DatedGpus,
+    EnvelopeLimits,
+    FleetTimeline,
+    RevisionSpan,
+    amounts_at,
+    capacity_at,
+    edges,
+    in_force_at,
+    relevant_only,
+    window_holds,
+)
+from budgets.plan.words import (
+    HOST_FLAVOR,
+    POOL_PREFIX,
+    AccountPromise,
+    ClusterPlace,
+    CohortPlan,
+    FlavorSpec,
+    Line,
+    PlatformPool,
+    Promises,
+    QueuePlan,
+    Quota,
+    QuotaPlan,
+    Spill,
+    StopPolicy,
+    WorkspacePromise,
+)
+
+__all__ = [
+    "HOST_FLAVOR",
+    "MOST_GPUS",
+    "POOL_PREFIX",
+    "AccountPromise",
+    "ClusterPlace",
+    "CohortPlan",
+    "DatedGpus",
+    "EnvelopeLimits",
+    "FlavorSpec",
+    "FlavorTerms",
+    "FleetLevel",
+    "FleetTimeline",
+    "ImpactRow",
+    "Line",
+    "PlatformPool",
+    "Promises",
+    "QueuePlan",
+    "Quota",
+    "QuotaPlan",
+    "Reach",
+    "RevisionDraft",
+    "RevisionSpan",
+    "Spill",
+    "Split",
+    "SplitRequest",
+    "StopPolicy",
+    "WorkspacePromise",
+    "amounts_at",
+    "capacity_at",
+    "changed_subjects",
+    "check_draft",
+    "check_envelope",
+    "check_fleet",
+    "check_pool_envelope",
+    "edges",
+    "fleet_levels",
+    "impact",
+    "in_force_at",
+    "largest_job",
+    "levels_at",
+    "plan_quota",
+    "reach",
+    "relevant_only",
+    "share_of",
+    "short_form_lines",
+    "split_line",
+    "split_pool",
+    "trying_order",
+    "window_holds",
+]

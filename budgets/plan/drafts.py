@@ -1,0 +1,202 @@
+"""What somebody asks for: a draft of a revision, the three-field form, and its own faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from budgets.errors import Fault
+from budgets.plan.words import Line, Spill
+
+MOST_GPUS = 1_000_000
+"""Above any fleet; keeps a slip of the finger out of the database's integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionDraft:
+    """A revision as somebody wants it, before any check.
+
+    Attributes:
+        lines: One per flavor, in the order in which the form shows them.
+        preference: Flavor slugs in the order in which jobs try them.
+        spill: What a job meets when its first flavor has no floor left.
+        valid_from: UTC; None means at once.
+        valid_until: UTC, exclusive; None means until something newer begins.
+        reason: Why, in the author's words.
+    """
+
+    lines: tuple[Line, ...]
+    preference: tuple[str, ...] = ()
+    spill: Spill = Spill.NEXT_FLAVOR_FIRST
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorTerms:
+    """What a check has to know of a flavor.
+
+    Attributes:
+        slug: Flavor slug.
+        node_gpus: GPUs of one node, at least 1.
+        factor: Promises may reach capacity times this, at least 1.
+        is_archived: Takes no new promise.
+    """
+
+    slug: str
+    node_gpus: int = 8
+    factor: Fraction = Fraction(1)
+    is_archived: bool = False
+
+
+def short_form_lines(
+    *, home_flavor: str, committed: int, ceiling: int, preferred: str | None
+) -> tuple[Line, ...]:
+    """Turn the form's three fields into lines.
+
+    Args:
+        home_flavor: Flavor of the floor.
+        committed: GPUs of the floor.
+        ceiling: "burst up to": floor and burst together.
+        preferred: Flavor that the burst runs on; None or the home flavor keeps one line.
+
+    Returns:
+        One line ``committed/ceiling`` on the home flavor, or the floor on the home flavor and
+        the burst on the preferred one, so that the ceilings add up to ``ceiling``. A ceiling
+        below the floor is kept on the home line, where the check names it.
+
+    Source:
+        ARCHITECTURE, "What a budget becomes".
+    """
+    if preferred in (None, "", home_flavor) or ceiling < committed:
+        return (Line(home_flavor, committed, ceiling, committed),)
+    assert preferred is not None
+    return (
+        Line(home_flavor, committed, committed, committed),
+        Line(preferred, 0, ceiling - committed, 0),
+    )
+
+
+def check_draft(
+    draft: RevisionDraft, *, flavors: Mapping[str, FlavorTerms], now: datetime
+) -> tuple[Fault, ...]:
+    """Find what is wrong with a draft on its own, all at once.
+
+    Args:
+        draft: The draft; ``valid_from`` in the past is judged by the caller, who knows the role.
+        flavors: Known flavors by slug.
+        now: UTC, aware.
+
+    Returns:
+        Faults with the field ``lines.N.committed`` and so on; empty when the draft is coherent.
+    """
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for index, line in enumerate(draft.lines):
+        faults += _line_faults(line, field=f"lines.{index}", flavors=flavors)
+        if line.flavor in seen:
+            faults.append(
+                Fault(
+                    f"lines.{index}.flavor",
+                    "flavor_twice",
+                    f"{line.flavor} has two lines; put both amounts on one line.",
+                )
+            )
+        seen.add(line.flavor)
+    faults += _preference_faults(draft.preference, seen)
+    faults += _window_faults(draft, now)
+    return tuple(faults)
+
+
+def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) -> list[Fault]:
+    faults: list[Fault] = []
+    terms = flavors.get(line.flavor)
+    if terms is None:
+        faults.append(
+            Fault(f"{field}.flavor", "unknown_flavor", f"There is no flavor {line.flavor!r}.")
+        )
+    elif terms.is_archived:
+        faults.append(
+            Fault(
+                f"{field}.flavor",
+                "archived_flavor",
+                f"{line.flavor} is archived and takes no new promise; choose another flavor.",
+            )
+        )
+    amounts = {"committed": line.committed, "ceiling": line.ceiling, "lendable": line.lendable}
+    broken = [name for name, gpus in amounts.items() if not _is_whole(gpus)]
+    for name in broken:
+        faults.append(
+            Fault(
+                f"{field}.{name}",
+                "not_whole_gpus",
+                f"{amounts[name]} is not a number of whole GPUs between 0 and {MOST_GPUS:,}.",
+            )
+        )
+    if broken:
+        return faults
+    if line.ceiling < line.committed:
+        faults.append(
+            Fault(
+                f"{field}.ceiling",
+                "ceiling_below_committed",
+                f"Burst up to {line.ceiling} is below the {line.committed} committed GPUs; "
+                "it counts the committed ones too.",
+            )
+        )
+    if line.lendable > line.committed:
+        faults.append(
+            Fault(
+                f"{field}.lendable",
+                "lendable_above_committed",
+                f"{line.lendable} lendable GPUs are more than the {line.committed} committed.",
+            )
+        )
+    return faults
+
+
+def _is_whole(gpus: object) -> bool:
+    return isinstance(gpus, int) and not isinstance(gpus, bool) and 0 <= gpus <= MOST_GPUS
+
+
+def _preference_faults(preference: tuple[str, ...], lines: set[str]) -> list[Fault]:
+    faults = [
+        Fault(
+            f"preference.{index}",
+            "preference_without_line",
+            f"{flavor} is preferred but has no line; add one or take it out of the preference.",
+        )
+        for index, flavor in enumerate(preference)
+        if flavor not in lines
+    ]
+    if len(set(preference)) != len(preference):
+        faults.append(
+            Fault("preference", "preference_twice", "A flavor stands twice in the preference.")
+        )
+    return faults
+
+
+def _window_faults(draft: RevisionDraft, now: datetime) -> list[Fault]:
+    faults: list[Fault] = []
+    for name, instant in (("valid_from", draft.valid_from), ("valid_until", draft.valid_until)):
+        if instant is not None and instant.tzinfo is None:
+            faults.append(Fault(name, "naive_time", "The time has no time zone."))
+        elif instant is not None and instant.microsecond:
+            faults.append(
+                Fault(name, "not_whole_seconds", "A budget begins and ends at a whole second.")
+            )
+    if faults:
+        return faults
+    start = draft.valid_from or now
+    if draft.valid_until is not None and draft.valid_until <= max(start, now):
+        faults.append(
+            Fault(
+                "valid_until",
+                "empty_window",
+                "The end is not after the beginning; choose a later end or leave it empty.",
+            )
+        )
+    return faults

@@ -1,0 +1,232 @@
+"""Whether promises fit: capacity at every instant of a window, and an account's envelope.
+
+A check compares with what stood before: a change that makes nothing worse is never refused, so
+that a budget can be lowered while nodes are broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from budgets.errors import Fault
+from budgets.plan.timeline import (
+    EnvelopeLimits,
+    FleetTimeline,
+    amounts_at,
+    capacity_at,
+    edges,
+    in_force_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLevel:
+    """Promises against capacity of one flavor at one instant, whole GPUs.
+
+    Attributes:
+        instant: UTC; holds until the next edge.
+        flavor: Flavor slug.
+        committed: Sum of committed over all workspaces.
+        account_pools: Sum of the accounts' own pools.
+        platform_pools: Sum of platform pools.
+        capacity: Over all clusters.
+        limit: capacity times the oversubscription factor, rounded down.
+    """
+
+    instant: datetime
+    flavor: str
+    committed: int
+    account_pools: int
+    platform_pools: int
+    capacity: int
+    limit: int
+
+    @property
+    def promised(self) -> int:
+        """Everything that may have to be served at once."""
+        return self.committed + self.account_pools + self.platform_pools
+
+    @property
+    def excess(self) -> int:
+        """GPUs promised beyond the limit, at least 0."""
+        return max(0, self.promised - self.limit)
+
+
+def fleet_levels(
+    timeline: FleetTimeline, *, start: datetime, end: datetime | None
+) -> Iterator[FleetLevel]:
+    """Sweep all edges of ``[start, end)``: one level per edge and known flavor, in time order.
+
+    O(edges x (revisions + capacities + amounts)).
+    """
+    for instant in edges(timeline, start=start, end=end):
+        yield from levels_at(timeline, instant)
+
+
+def levels_at(timeline: FleetTimeline, instant: datetime) -> tuple[FleetLevel, ...]:
+    """Promises against capacity of every known flavor at one instant."""
+    committed: dict[str, int] = {}
+    for span in in_force_at(timeline.revisions, instant).values():
+        for line in span.lines:
+            committed[line.flavor] = committed.get(line.flavor, 0) + line.committed
+    own: dict[str, int] = {}
+    platform: dict[str, int] = {}
+    for (pool, flavor), gpus in amounts_at(timeline.pool_amounts, instant).items():
+        side = platform if timeline.pool_accounts.get(pool) is None else own
+        side[flavor] = side.get(flavor, 0) + gpus
+    capacity: dict[str, int] = {}
+    for (_, flavor), gpus in capacity_at(timeline, instant).items():
+        capacity[flavor] = capacity.get(flavor, 0) + gpus
+    return tuple(
+        FleetLevel(
+            instant=instant,
+            flavor=slug,
+            committed=committed.get(slug, 0),
+            account_pools=own.get(slug, 0),
+            platform_pools=platform.get(slug, 0),
+            capacity=capacity.get(slug, 0),
+            limit=int(capacity.get(slug, 0) * terms.factor),
+        )
+        for slug, terms in timeline.flavors.items()
+    )
+
+
+def check_fleet(
+    timeline: FleetTimeline,
+    *,
+    start: datetime,
+    end: datetime | None,
+    before: FleetTimeline | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> tuple[Fault, ...]:
+    """Check committed + account pools + platform pools <= capacity x factor at every instant.
+
+    Args:
+        timeline: With the change in it.
+        start: First instant, inclusive.
+        end: Last instant, exclusive; None for ever.
+        before: Without the change; an excess that was as large already is no fault of it.
+        fields: flavor -> input that its fault belongs to.
+
+    Returns:
+        At most one fault per flavor, for the instant of its largest excess, the first of equals.
+    """
+    worst: dict[str, FleetLevel] = {}
+    instants = set(edges(timeline, start=start, end=end))
+    if before is not None:
+        instants |= set(edges(before, start=start, end=end))
+    for instant in sorted(instants):
+        stood = (
+            {level.flavor: level.excess for level in levels_at(before, instant)} if before else {}
+        )
+        for level in levels_at(timeline, instant):
+            is_worse = level.excess > stood.get(level.flavor, 0)
+            if is_worse and (
+                level.flavor not in worst or level.excess > worst[level.flavor].excess
+            ):
+                worst[level.flavor] = level
+    return tuple(
+        _capacity_fault(level, (fields or {}).get(level.flavor, f"flavors.{level.flavor}"), start)
+        for level in worst.values()
+    )
+
+
+def _capacity_fault(level: FleetLevel, field: str, start: datetime) -> Fault:
+    when = "" if level.instant == start else f" from {level.instant:%Y-%m-%d %H:%M} UTC"
+    return Fault(
+        field,
+        "exceeds_capacity",
+        f"{level.excess} {level.flavor} more than the fleet can promise{when}; ask for "
+        f"{level.excess} fewer, or let an admin add capacity.",
+    )
+
+
+def check_envelope(
+    timeline: FleetTimeline,
+    *,
+    account: str,
+    start: datetime,
+    end: datetime | None,
+    before: FleetTimeline,
+    fields: Mapping[str, str] | None = None,
+) -> tuple[Fault, ...]:
+    """Find why a change goes beyond an account's envelope; such a revision waits as a request.
+
+    At every instant the sum of committed stays within the envelope's committed, and each
+    workspace's ceiling within its ceiling. Only what the change makes worse is named.
+
+    Args:
+        timeline: With the change in it.
+        account: Account slug.
+        start: First instant, inclusive.
+        end: Last instant, exclusive; None for ever.
+        before: Without the change.
+        fields: flavor -> prefix of the input, such as ``lines.0``.
+
+    Returns:
+        At most one reason per flavor and kind; empty means live.
+    """
+    found: dict[tuple[str, str], Fault] = {}
+    for instant in sorted(
+        {*edges(timeline, start=start, end=end), *edges(before, start=start, end=end)}
+    ):
+        stood = _account_sums(before, account, instant)
+        for key, gpus in _account_sums(timeline, account, instant).items():
+            kind, flavor, namespace = key
+            limits = timeline.envelopes.get((account, flavor), EnvelopeLimits())
+            limit = limits.committed if kind == "committed" else limits.ceiling
+            if gpus <= limit or gpus <= stood.get(key, 0) or (kind, flavor) in found:
+                continue
+            prefix = (fields or {}).get(flavor, f"flavors.{flavor}")
+            found[kind, flavor] = _envelope_fault(prefix, kind, flavor, gpus, limit, namespace)
+    return tuple(found.values())
+
+
+def check_pool_envelope(
+    timeline: FleetTimeline, *, account: str, flavor: str, gpus: int, field: str
+) -> tuple[Fault, ...]:
+    """Check that an account's own pool stays within its envelope."""
+    limit = timeline.envelopes.get((account, flavor), EnvelopeLimits()).pool
+    if gpus <= limit:
+        return ()
+    return (
+        Fault(
+            field,
+            "exceeds_envelope",
+            f"{gpus} {flavor} in the account's pool are beyond its envelope of {limit}; raise the "
+            "envelope first or lower the amount.",
+        ),
+    )
+
+
+def _account_sums(
+    timeline: FleetTimeline, account: str, instant: datetime
+) -> dict[tuple[str, str, str], int]:
+    """(kind, flavor, namespace) -> GPUs; the committed sum has no namespace."""
+    sums: dict[tuple[str, str, str], int] = {}
+    for span in in_force_at(timeline.revisions, instant).values():
+        if span.account != account:
+            continue
+        for line in span.lines:
+            key = ("committed", line.flavor, "")
+            sums[key] = sums.get(key, 0) + line.committed
+            sums["ceiling", line.flavor, span.namespace] = line.ceiling
+    return sums
+
+
+def _envelope_fault(
+    prefix: str, kind: str, flavor: str, gpus: int, limit: int, namespace: str
+) -> Fault:
+    if kind == "committed":
+        message = (
+            f"The account would have {gpus} {flavor} committed, its envelope is {limit}; an admin "
+            "has to accept this."
+        )
+    else:
+        message = (
+            f"Burst up to {gpus} {flavor} is beyond the {limit} that a workspace of this account "
+            "may have; an admin has to accept this."
+        )
+    return Fault(f"{prefix}.{kind}", "exceeds_envelope", message)

@@ -1,0 +1,198 @@
+"""Promises in, quota of one cluster out.
+
+Here, once: *committed* C is the nominal quota, the *ceiling* B ("burst up to") gives a borrowing
+limit of B - C, *lendable* L is the lending limit. Source: ARCHITECTURE, "What a budget becomes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from budgets.plan.words import (
+    HOST_FLAVOR,
+    POOL_PREFIX,
+    AccountPromise,
+    ClusterPlace,
+    CohortPlan,
+    Line,
+    PlatformPool,
+    Promises,
+    QueuePlan,
+    Quota,
+    QuotaPlan,
+    Spill,
+    WorkspacePromise,
+)
+
+
+def plan_quota(promises: Promises, place: ClusterPlace) -> QuotaPlan:
+    """Plan every Cohort and ClusterQueue of one cluster.
+
+    Args:
+        promises: Everything in force.
+        place: The manager, which carries whole lines, or a worker, which carries its part.
+
+    Returns:
+        Parts sorted by name, platform pools before accounts, so that limits are there before
+        the queues. A worker has every queue, also with 0.
+    """
+    parents = {account: pool for pool in promises.pools for account in pool.shares}
+    pairs = _subtree_flavors(promises.workspaces)
+    cohorts = [
+        _pool_cohort(pool, place) for pool in sorted(promises.pools, key=lambda pool: pool.name)
+    ]
+    for account in sorted(promises.accounts, key=lambda account: account.name):
+        flavors = pairs.get(account.name, set()) | set(account.pool)
+        cohorts.append(_account_cohort(account, flavors, parents.get(account.name), place))
+    queues = [
+        _queue(workspace, place)
+        for workspace in sorted(promises.workspaces, key=lambda item: item.namespace)
+    ]
+    return QuotaPlan(
+        place=place,
+        flavors=tuple(sorted(promises.flavors, key=lambda flavor: flavor.name)),
+        cohorts=tuple(cohorts),
+        queues=tuple(queues),
+    )
+
+
+def trying_order(workspace: WorkspacePromise) -> tuple[str, ...]:
+    """Flavors of a workspace as its jobs try them: the preference, then the order of lines."""
+    of_lines = [line.flavor for line in workspace.lines]
+    preferred = [flavor for flavor in workspace.preference if flavor in of_lines]
+    return tuple(dict.fromkeys(preferred + of_lines))
+
+
+def share_of(pool: PlatformPool, account: str, flavor: str) -> int:
+    """Most GPUs of a flavor that an account may draw from a platform pool, over all clusters."""
+    amount = pool.amounts.get(flavor, 0)
+    limits = pool.shares.get(account)
+    if limits is None:
+        return 0
+    return min(amount, limits.get(flavor, amount))
+
+
+def changed_subjects(before: Promises, after: Promises) -> frozenset[str]:
+    """Name what differs in force: ``flavor:``, ``pool:``, ``account:`` and ``budget:`` subjects.
+
+    Compares contents and ignores generations: it decides which generations rise. Subjects that
+    came or went are named too. O(workspaces x lines).
+    """
+    old, new = _contents(before), _contents(after)
+    return frozenset(
+        subject for subject in old.keys() | new.keys() if old.get(subject) != new.get(subject)
+    )
+
+
+def _contents(promises: Promises) -> Mapping[str, object]:
+    """Subject -> everything that it becomes on any cluster, without its generation."""
+    manager = plan_quota(promises, ClusterPlace(name="", is_manager=True))
+    contents: dict[str, object] = {
+        f"flavor:{spec.name}": (
+            spec.resource,
+            spec.node_labels,
+            spec.node_taints,
+            spec.tolerations,
+            spec.gpus_per_node,
+        )
+        for spec in promises.flavors
+    }
+    splits: dict[str, Mapping[tuple[str, str], object]] = {
+        f"budget:{workspace.namespace}": workspace.split for workspace in promises.workspaces
+    }
+    splits |= {f"account:{account.name}": account.pool_split for account in promises.accounts}
+    splits |= {f"pool:{pool.name}": pool.split for pool in promises.pools}
+    for cohort in manager.cohorts:
+        contents[cohort.subject] = (cohort.parent, dict(cohort.quotas))
+    for queue in manager.queues:
+        contents[queue.subject] = (
+            queue.cohort,
+            queue.flavors,
+            dict(queue.quotas),
+            queue.try_next_flavor_before_borrowing,
+            queue.stop_policy,
+        )
+    return {
+        subject: (content, _held_parts(splits.get(subject, {})))
+        for subject, content in contents.items()
+    }
+
+
+def _held_parts(split: Mapping[tuple[str, str], object]) -> frozenset[object]:
+    """Parts of a split that are not nothing: 0 and absent mean the same."""
+    return frozenset((key, part) for key, part in split.items() if part not in (0, (0, 0)))
+
+
+def _subtree_flavors(workspaces: Iterable[WorkspacePromise]) -> dict[str, set[str]]:
+    pairs: dict[str, set[str]] = {}
+    for workspace in workspaces:
+        found = pairs.setdefault(workspace.account, set())
+        found.update(line.flavor for line in workspace.lines)
+    return pairs
+
+
+def _pool_cohort(pool: PlatformPool, place: ClusterPlace) -> CohortPlan:
+    """A root Cohort with the pool's own quota; limits mean nothing at a root."""
+    quotas = {
+        flavor: Quota(
+            gpus if place.is_manager else pool.split.get((flavor, place.name), 0), None, None
+        )
+        for flavor, gpus in sorted(pool.amounts.items())
+    }
+    return CohortPlan(
+        name=POOL_PREFIX + pool.name,
+        parent=None,
+        quotas=quotas,
+        subject=f"pool:{pool.name}",
+        generation=pool.generation,
+    )
+
+
+def _account_cohort(
+    account: AccountPromise, flavors: set[str], parent: PlatformPool | None, place: ClusterPlace
+) -> CohortPlan:
+    """The account's Cohort; it lists every pair below it, for an unlisted pair lends everything."""
+    quotas: dict[str, Quota] = {}
+    for flavor in [*sorted(flavors), HOST_FLAVOR]:
+        nominal = (
+            account.pool.get(flavor, 0)
+            if place.is_manager
+            else account.pool_split.get((flavor, place.name), 0)
+        )
+        if parent is None:
+            quotas[flavor] = Quota(nominal, None, None)
+        else:
+            quotas[flavor] = Quota(nominal, share_of(parent, account.name, flavor), 0)
+    return CohortPlan(
+        name=account.name,
+        parent=None if parent is None else POOL_PREFIX + parent.name,
+        quotas=quotas,
+        subject=f"account:{account.name}",
+        generation=account.generation,
+    )
+
+
+def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
+    return QueuePlan(
+        name=workspace.namespace,
+        cohort=workspace.account,
+        flavors=trying_order(workspace),
+        quotas={line.flavor: _line_quota(workspace, line, place) for line in workspace.lines},
+        try_next_flavor_before_borrowing=workspace.spill is Spill.NEXT_FLAVOR_FIRST,
+        stop_policy=workspace.stop_policy,
+        subject=f"budget:{workspace.namespace}",
+        generation=workspace.generation,
+    )
+
+
+def _line_quota(workspace: WorkspacePromise, line: Line, place: ClusterPlace) -> Quota:
+    """Always three numbers: an unset borrowing limit is no limit, an unset lending limit lends all.
+
+    On a worker the limit is B - C_w, so that the whole ceiling can be reached on one worker;
+    the manager keeps the sum. Where B = C nothing may be borrowed anywhere.
+    """
+    if place.is_manager:
+        return Quota(line.committed, line.ceiling - line.committed, line.lendable)
+    committed, lendable = workspace.split.get((line.flavor, place.name), (0, 0))
+    borrowing = 0 if line.ceiling == line.committed else line.ceiling - committed
+    return Quota(committed, borrowing, lendable)

@@ -1,0 +1,203 @@
+"""The words of the plan: what is promised, and quota per cluster before it becomes documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+HOST_FLAVOR = "host"
+"""The unlabelled flavor of cpu, memory and the rest; always unlimited in a queue."""
+
+POOL_PREFIX = "pool-"
+"""Of a platform pool's Cohort; an account slug has no hyphen, so the two never meet."""
+
+
+class Spill(StrEnum):
+    """What a job meets when its first flavor has no floor left."""
+
+    NEXT_FLAVOR_FIRST = "next_flavor_first"
+    BORROW_FIRST = "borrow_first"
+
+
+class StopPolicy(StrEnum):
+    """Kueue's stopPolicy."""
+
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Three numbers of one (flavor, GPU resource) pair, whole GPUs; None means no limit.
+
+    A queue or an account Cohort always has all three written; None is only for a root Cohort,
+    where limits mean nothing.
+    """
+
+    nominal: int
+    borrowing_limit: int | None
+    lending_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Committed, ceiling and lendable GPUs of one flavor in one workspace's budget."""
+
+    flavor: str
+    committed: int
+    ceiling: int
+    lendable: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorSpec:
+    """A kind of GPU node.
+
+    Attributes:
+        name: Flavor slug, which is the ResourceFlavor's name.
+        resource: GPU resource name, such as ``nvidia.com/gpu``.
+        node_labels: Sorted (key, value) pairs.
+        node_taints: Each as sorted (key, value) pairs of the Kubernetes taint.
+        tolerations: Likewise.
+        gpus_per_node: Whole GPUs on one node; splits go in multiples of it.
+        generation: Raised with every change.
+    """
+
+    name: str
+    resource: str
+    node_labels: tuple[tuple[str, str], ...] = ()
+    node_taints: tuple[tuple[tuple[str, str], ...], ...] = ()
+    tolerations: tuple[tuple[tuple[str, str], ...], ...] = ()
+    gpus_per_node: int = 8
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPromise:
+    """A customer and its own pool: flavor → GPUs over all clusters."""
+
+    name: str
+    generation: int = 1
+    pool: Mapping[str, int] = field(default_factory=dict)
+    pool_split: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformPool:
+    """A pool that several accounts draw on.
+
+    Attributes:
+        name: Slug; the Cohort's name adds the reserved prefix.
+        amounts: flavor → GPUs over all clusters.
+        split: (flavor, worker) → GPUs of the pool on that worker; sums to ``amounts``.
+        shares: account → (flavor → most GPUs that it may draw); an absent flavor means all.
+    """
+
+    name: str
+    generation: int
+    amounts: Mapping[str, int]
+    split: Mapping[tuple[str, str], int]
+    shares: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePromise:
+    """What one workspace is promised now.
+
+    Attributes:
+        account: Account slug.
+        workspace: Workspace slug.
+        namespace: ``ACCOUNT-WORKSPACE``: namespace, ClusterQueue and LocalQueue owner.
+        lines: Lines in force; a flavor dropped from the revision but still held stays as 0/0/0.
+        preference: Flavor slugs in the order in which jobs try them; others follow in line order.
+        spill: Borrow first, or try the next flavor first.
+        split: (flavor, worker) → (C_w, L_w); absent means (0, 0).
+        stop_policy: Kueue's stopPolicy.
+        generation: The budget's generation.
+    """
+
+    account: str
+    workspace: str
+    namespace: str
+    lines: tuple[Line, ...]
+    preference: tuple[str, ...] = ()
+    spill: Spill = Spill.NEXT_FLAVOR_FIRST
+    split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    stop_policy: StopPolicy = StopPolicy.NONE
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Everything in force at one instant; the only input of rendering besides the cluster."""
+
+    flavors: tuple[FlavorSpec, ...]
+    accounts: tuple[AccountPromise, ...]
+    pools: tuple[PlatformPool, ...]
+    workspaces: tuple[WorkspacePromise, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """Where a plan is for.
+
+    Attributes:
+        name: Cluster slug.
+        is_manager: The manager carries whole lines; a worker its part of the split.
+        workers: Worker slugs that the manager dispatches to, in order (manager only).
+        host_resources: Covered by the unlabelled, unlimited flavor ``host``.
+    """
+
+    name: str
+    is_manager: bool
+    workers: tuple[str, ...] = ()
+    host_resources: tuple[str, ...] = ("cpu", "memory", "ephemeral-storage")
+
+
+@dataclass(frozen=True, slots=True)
+class CohortPlan:
+    """One Cohort: ``quotas`` maps flavor slug to its three numbers."""
+
+    name: str
+    parent: str | None
+    quotas: Mapping[str, Quota]
+    subject: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """One ClusterQueue with its namespace and LocalQueue.
+
+    Attributes:
+        name: ClusterQueue name and namespace.
+        cohort: The account's Cohort.
+        flavors: Flavor slugs in trying order, grouped by GPU resource when rendered.
+        quotas: flavor slug → three numbers.
+        try_next_flavor_before_borrowing: flavorFungibility.whenCanBorrow TryNextFlavor.
+    """
+
+    name: str
+    cohort: str
+    flavors: tuple[str, ...]
+    quotas: Mapping[str, Quota]
+    try_next_flavor_before_borrowing: bool
+    stop_policy: StopPolicy
+    subject: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPlan:
+    """All quota objects of one cluster, before they become documents.
+
+    ``subject`` of each part is ``flavor:SLUG``, ``account:SLUG``, ``pool:SLUG`` or
+    ``budget:NAMESPACE``; with its generation it is what AppliedGeneration records.
+    """
+
+    place: ClusterPlace
+    flavors: tuple[FlavorSpec, ...]
+    cohorts: tuple[CohortPlan, ...]
+    queues: tuple[QueuePlan, ...]

@@ -1,0 +1,50 @@
+"""The audit log, as far as somebody may read it."""
+
+from __future__ import annotations
+
+from django.db.models import Q
+
+from budgets.models import Account, AuditEntry, User, Workspace
+from budgets.selectors.roles import roles_of
+
+
+def audit_entries(
+    user: User,
+    *,
+    workspace: Workspace | None = None,
+    account: Account | None = None,
+    cluster: str | None = None,
+    action: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[AuditEntry]:
+    """Newest entries first.
+
+    Args:
+        user: Admin, finance and auditor read everything; others what touches the workspaces
+            and whole accounts that they see.
+        workspace: Only of this workspace.
+        account: Only of this account.
+        cluster: Only of this cluster slug.
+        action: Only actions that begin with it, such as ``budget.``.
+        before: Cursor: primary key of the last entry of the page before.
+        limit: At most so many.
+    """
+    roles = roles_of(user)
+    found = AuditEntry.objects.select_related("account", "workspace")
+    if not roles.sees_everything:
+        found = found.filter(
+            Q(account__in=roles.owned_accounts | roles.viewed_accounts)
+            | Q(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+        )
+    if workspace is not None:
+        found = found.filter(workspace=workspace)
+    if account is not None:
+        found = found.filter(account=account)
+    if cluster:
+        found = found.filter(cluster=cluster)
+    if action:
+        found = found.filter(action__startswith=action)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    return list(found.order_by("-pk")[:limit])

@@ -1,0 +1,130 @@
+"""Who may see and change what. Invisible means the same as absent: ``DoesNotExist``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from budgets.models import Account, Flavor, Membership, Role, User, Workspace
+
+ACCOUNT, WORKSPACE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSet:
+    """All roles of one user; sets hold primary keys."""
+
+    user_id: int | None
+    is_admin: bool = False
+    is_finance: bool = False
+    is_auditor: bool = False
+    owned_accounts: frozenset[int] = frozenset()
+    viewed_accounts: frozenset[int] = frozenset()
+    owned_workspaces: frozenset[int] = frozenset()
+    viewed_workspaces: frozenset[int] = frozenset()
+
+    @property
+    def sees_everything(self) -> bool:
+        """Admin, finance and auditor see the whole platform."""
+        return self.is_admin or self.is_finance or self.is_auditor
+
+    def sees_account(self, account_id: int) -> bool:
+        """Whether the account and all of its workspaces are visible."""
+        return self.sees_everything or account_id in self.owned_accounts | self.viewed_accounts
+
+    def may_see(self, workspace: Workspace) -> bool:
+        """Whether the workspace is visible."""
+        return (
+            self.sees_account(workspace.account_id)
+            or workspace.pk in self.owned_workspaces | self.viewed_workspaces
+        )
+
+    def may_edit(self, workspace: Workspace) -> bool:
+        """Whether this person may change the workspace's budget, within the envelope or not."""
+        return (
+            self.is_admin
+            or workspace.account_id in self.owned_accounts
+            or workspace.pk in self.owned_workspaces
+        )
+
+
+def roles_of(user: User | None) -> RoleSet:
+    """Collect the roles of a user; none for the anonymous and the deactivated. One query."""
+    if user is None or not user.is_authenticated or not user.is_active:
+        return RoleSet(user_id=None)
+    rows = list(
+        Membership.objects.filter(user=user).values_list("role", "account_id", "workspace_id")
+    )
+
+    def scope(role: Role, column: int) -> frozenset[int]:
+        keys = ((row[1], row[2])[column] for row in rows if row[0] == role)
+        return frozenset(key for key in keys if key is not None)
+
+    platform = {row[0] for row in rows if row[1] is None and row[2] is None}
+    return RoleSet(
+        user_id=user.pk,
+        is_admin=user.is_superuser or Role.ADMIN in platform,
+        is_finance=Role.FINANCE in platform,
+        is_auditor=Role.AUDITOR in platform,
+        owned_accounts=scope(Role.OWNER, ACCOUNT),
+        viewed_accounts=scope(Role.VIEWER, ACCOUNT),
+        owned_workspaces=scope(Role.OWNER, WORKSPACE),
+        viewed_workspaces=scope(Role.VIEWER, WORKSPACE),
+    )
+
+
+def visible_workspaces(user: User, *, include_archived: bool = False) -> QuerySet[Workspace]:
+    """Workspaces that a user may see, with account, home flavor and budget joined."""
+    roles = roles_of(user)
+    found = Workspace.objects.select_related(
+        "account", "home_flavor", "budget", "budget__in_force"
+    ).order_by("namespace")
+    if not include_archived:
+        found = found.filter(archived_at__isnull=True)
+    if roles.sees_everything:
+        return found
+    return found.filter(
+        Q(account_id__in=roles.owned_accounts | roles.viewed_accounts)
+        | Q(pk__in=roles.owned_workspaces | roles.viewed_workspaces)
+    )
+
+
+def workspace_for(user: User, namespace: str) -> Workspace:
+    """One visible workspace by its namespace, archived ones too.
+
+    Raises:
+        Workspace.DoesNotExist: It is not there, or not for this user.
+    """
+    return visible_workspaces(user, include_archived=True).get(namespace=namespace)
+
+
+def visible_accounts(user: User, *, include_archived: bool = False) -> QuerySet[Account]:
+    """Accounts that a user sees as a whole or in which they see a workspace."""
+    roles = roles_of(user)
+    found = Account.objects.order_by("slug")
+    if not include_archived:
+        found = found.filter(archived_at__isnull=True)
+    if roles.sees_everything:
+        return found
+    return found.filter(
+        Q(pk__in=roles.owned_accounts | roles.viewed_accounts)
+        | Q(workspaces__pk__in=roles.owned_workspaces | roles.viewed_workspaces)
+    ).distinct()
+
+
+def account_for(user: User, slug: str) -> Account:
+    """One visible account.
+
+    Raises:
+        Account.DoesNotExist: It is not there, or not for this user.
+    """
+    return visible_accounts(user, include_archived=True).get(slug=slug)
+
+
+def visible_flavors(user: User, *, include_archived: bool = False) -> QuerySet[Flavor]:
+    """Flavors are no secret among people who can log in."""
+    if roles_of(user).user_id is None:
+        return Flavor.objects.none()
+    found = Flavor.objects.order_by("position", "slug")
+    return found if include_archived else found.filter(archived_at__isnull=True)

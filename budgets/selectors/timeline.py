@@ -1,0 +1,259 @@
+"""The fleet's timeline out of the database: capacities, pools, live revisions, envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from fractions import Fraction
+
+from django.db.models import F, Q, Sum
+
+from budgets.models import (
+    Allocation,
+    BudgetLine,
+    BudgetRevision,
+    Capacity,
+    Envelope,
+    Flavor,
+    MeasuredCapacity,
+    PoolAllocation,
+    PoolAmount,
+)
+from budgets.plan import (
+    DatedGpus,
+    EnvelopeLimits,
+    FlavorTerms,
+    FleetTimeline,
+    Line,
+    RevisionSpan,
+    Spill,
+    amounts_at,
+)
+from budgets.plan import (
+    capacity_at as planned_capacity_at,
+)
+
+
+def flavor_terms() -> dict[str, FlavorTerms]:
+    """All flavors by slug, archived ones too."""
+    return {
+        row.slug: FlavorTerms(
+            slug=row.slug,
+            node_gpus=row.gpus_per_node,
+            factor=Fraction(row.oversubscription_factor),
+            is_archived=row.archived_at is not None,
+        )
+        for row in Flavor.objects.only(
+            "slug", "gpus_per_node", "oversubscription_factor", "archived_at", "position"
+        )
+    }
+
+
+def fleet_timeline(
+    start: datetime,
+    *,
+    flavors: Iterable[str] | None = None,
+) -> FleetTimeline:
+    """Load everything that can be in force at or after an instant.
+
+    Args:
+        start: Rows that ended before it, or that are superseded for ever by it, are left out.
+        flavors: Flavor slugs of interest; None for all.
+
+    Returns:
+        A timeline; seven queries, whatever the size of the fleet.
+    """
+    chosen = Q() if flavors is None else Q(flavor__slug__in=list(flavors))
+    open_rows = Q(valid_until__isnull=True) | Q(valid_until__gt=start)
+    capacities = Capacity.objects.filter(chosen, open_rows).order_by("pk")
+    amounts = PoolAmount.objects.filter(chosen, open_rows, pool__archived_at__isnull=True)
+    amount_rows = list(
+        amounts.order_by("pk").values_list(
+            "pool__slug",
+            "flavor__slug",
+            "gpus",
+            "valid_from",
+            "valid_until",
+            "pk",
+            "pool__account__slug",
+        )
+    )
+    return FleetTimeline(
+        flavors={
+            slug: terms
+            for slug, terms in flavor_terms().items()
+            if flavors is None or slug in set(flavors)
+        },
+        capacities=tuple(
+            DatedGpus(*row)
+            for row in capacities.values_list(
+                "cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk"
+            )
+        ),
+        measured={
+            (cluster, flavor): gpus
+            for cluster, flavor, gpus in MeasuredCapacity.objects.filter(chosen).values_list(
+                "cluster", "flavor__slug", "ready_gpus"
+            )
+        },
+        pool_amounts=tuple(DatedGpus(*row[:6]) for row in amount_rows),
+        pool_accounts={row[0]: row[6] for row in amount_rows},
+        revisions=live_revisions(start, flavors=flavors),
+        envelopes={
+            (account, flavor): EnvelopeLimits(committed, ceiling, pool)
+            for account, flavor, committed, ceiling, pool in Envelope.objects.filter(
+                chosen
+            ).values_list("account__slug", "flavor__slug", "committed", "ceiling", "pool")
+        },
+    )
+
+
+def live_revisions(
+    start: datetime,
+    *,
+    flavors: Iterable[str] | None = None,
+) -> tuple[RevisionSpan, ...]:
+    """Live revisions that can be in force at or after ``start``. Two queries."""
+    # What an open-ended revision in force has superseded never comes back. The row in force is
+    # only a short cut here: a stale one leaves more rows, never fewer than are needed.
+    may_count = (
+        Q(budget__in_force__isnull=True)
+        | Q(budget__in_force__valid_until__isnull=False)
+        | Q(budget__in_force__valid_from__gt=start)
+        | Q(valid_from__gt=F("budget__in_force__valid_from"))
+        | Q(
+            valid_from=F("budget__in_force__valid_from"),
+            number__gte=F("budget__in_force__number"),
+        )
+    )
+    revisions = list(
+        BudgetRevision.objects.filter(
+            Q(valid_until__isnull=True) | Q(valid_until__gt=start),
+            may_count,
+            state=BudgetRevision.State.LIVE,
+        )
+        .order_by("budget_id", "number")
+        .values_list(
+            "pk",
+            "budget__workspace__namespace",
+            "budget__workspace__account__slug",
+            "number",
+            "valid_from",
+            "valid_until",
+            "preference",
+            "spill",
+        )
+    )
+    lines = _lines_of([row[0] for row in revisions], start, flavors)
+    return tuple(
+        RevisionSpan(
+            namespace=namespace,
+            account=account,
+            number=number,
+            valid_from=valid_from,
+            valid_until=valid_until,
+            lines=tuple(lines[pk]),
+            preference=tuple(preference),
+            spill=Spill(spill),
+        )
+        for (
+            pk,
+            namespace,
+            account,
+            number,
+            valid_from,
+            valid_until,
+            preference,
+            spill,
+        ) in revisions
+    )
+
+
+def _lines_of(
+    revisions: Iterable[int], start: datetime, flavors: Iterable[str] | None
+) -> dict[int, list[Line]]:
+    """Lines by revision; the rows are chosen by window, for a list of a thousand keys is slower."""
+    lines: dict[int, list[Line]] = {pk: [] for pk in revisions}
+    line_rows = BudgetLine.objects.filter(
+        Q(revision__valid_until__isnull=True) | Q(revision__valid_until__gt=start),
+        revision__state=BudgetRevision.State.LIVE,
+    )
+    if flavors is not None:
+        line_rows = line_rows.filter(flavor__slug__in=list(flavors))
+    for revision, flavor, committed, ceiling, lendable in line_rows.order_by(
+        "revision_id", "position"
+    ).values_list("revision_id", "flavor__slug", "committed", "ceiling", "lendable"):
+        if revision in lines:
+            lines[revision].append(Line(flavor, committed, ceiling, lendable))
+    return lines
+
+
+def capacity_at(
+    instant: datetime, *, flavors: Iterable[str] | None = None
+) -> dict[tuple[str, str], int]:
+    """(cluster, flavor) -> GPUs: what an admin states for that instant, else what is measured."""
+    chosen = Q() if flavors is None else Q(flavor__slug__in=list(flavors))
+    stated = Capacity.objects.filter(chosen, valid_from__lte=instant).filter(
+        Q(valid_until__isnull=True) | Q(valid_until__gt=instant)
+    )
+    timeline = FleetTimeline(
+        flavors={},
+        capacities=tuple(
+            DatedGpus(*row)
+            for row in stated.values_list(
+                "cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk"
+            )
+        ),
+        measured={
+            (cluster, flavor): gpus
+            for cluster, flavor, gpus in MeasuredCapacity.objects.filter(chosen).values_list(
+                "cluster", "flavor__slug", "ready_gpus"
+            )
+        },
+    )
+    return planned_capacity_at(timeline, instant)
+
+
+def pool_amounts_at(instant: datetime) -> dict[tuple[str, str], int]:
+    """(pool, flavor) -> GPUs in force at an instant, of pools that are not archived."""
+    rows = PoolAmount.objects.filter(
+        Q(valid_until__isnull=True) | Q(valid_until__gt=instant),
+        pool__archived_at__isnull=True,
+        valid_from__lte=instant,
+    ).values_list("pool__slug", "flavor__slug", "gpus", "valid_from", "valid_until", "pk")
+    return amounts_at([DatedGpus(*row) for row in rows], instant)
+
+
+def free_rooms(instant: datetime, *, flavors: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Flavor -> worker -> GPUs that may still be promised there.
+
+    Capacity times the flavor's factor, less what budgets and pools in force stand on; below 0
+    where a worker became short. Workers are in the order of their slugs. Five queries.
+    """
+    wanted = sorted(set(flavors))
+    terms = flavor_terms()
+    rooms: dict[str, dict[str, int]] = {flavor: {} for flavor in wanted}
+    for (cluster, flavor), gpus in sorted(capacity_at(instant, flavors=wanted).items()):
+        rooms[flavor][cluster] = int(gpus * terms[flavor].factor)
+    held = (
+        Allocation.objects.filter(
+            line__revision=F("line__revision__budget__in_force"), line__flavor__slug__in=wanted
+        )
+        .order_by()
+        .values_list("line__flavor__slug", "cluster")
+        .annotate(gpus=Sum("committed"))
+    )
+    pools = (
+        PoolAllocation.objects.filter(flavor__slug__in=wanted, pool__archived_at__isnull=True)
+        .order_by()
+        .values_list("flavor__slug", "cluster")
+        .annotate(total=Sum("gpus"))
+    )
+    for flavor, cluster, gpus in [*held, *pools]:
+        rooms[flavor][cluster] = rooms[flavor].get(cluster, 0) - gpus
+    return rooms
+
+
+def own_rooms(rooms: Mapping[str, int], previous: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Rooms as one line sees them: what it stands on itself is free to it."""
+    return {worker: room + previous.get(worker, (0, 0))[0] for worker, room in rooms.items()}

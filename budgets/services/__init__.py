@@ -1,0 +1,98 @@
+"""Writes: each one atomic, checked in full, allowed or refused, and in the audit log.
+
+The first argument is who acts, None for the portal itself. Locks are taken in one order:
+account, flavors, pool, budget.
+"""
+
+from __future__ import annotations
+
+from budgets.selectors.clock import utc_now
+from budgets.services.access import (
+    authenticate_api_token,
+    create_api_token,
+    create_first_admin,
+    create_user,
+    grant_role,
+    revoke_api_token,
+    revoke_role,
+    set_password,
+)
+from budgets.services.accounts import (
+    archive_account,
+    archive_workspace,
+    create_account,
+    create_workspace,
+    edit_account,
+    edit_workspace,
+    set_envelope,
+)
+from budgets.services.audit import audit
+from budgets.services.capacity import record_measured_capacity, retire_capacity, set_capacity
+from budgets.services.dirty import mark_dirty
+from budgets.services.flavors import archive_flavor, create_flavor, edit_flavor
+from budgets.services.holds import reallocate, set_stop_policy
+from budgets.services.in_force import advance_in_force
+from budgets.services.ledger import StoreSummary, record_progress, store_intervals
+from budgets.services.meter import MeterError, MeterSummary, meter_usage
+from budgets.services.operations import advance_operation, finish_operation, start_operation
+from budgets.services.pools import (
+    archive_pool,
+    create_pool,
+    remove_pool_share,
+    set_pool_amount,
+    set_pool_share,
+)
+from budgets.services.revisions import (
+    decide_request,
+    restore_revision,
+    revise_budget,
+    withdraw_request,
+)
+
+__all__ = [
+    "MeterError",
+    "MeterSummary",
+    "StoreSummary",
+    "advance_in_force",
+    "advance_operation",
+    "archive_account",
+    "archive_flavor",
+    "archive_pool",
+    "archive_workspace",
+    "audit",
+    "authenticate_api_token",
+    "create_account",
+    "create_api_token",
+    "create_first_admin",
+    "create_flavor",
+    "create_pool",
+    "create_user",
+    "create_workspace",
+    "decide_request",
+    "edit_account",
+    "edit_flavor",
+    "edit_workspace",
+    "finish_operation",
+    "grant_role",
+    "mark_dirty",
+    "meter_usage",
+    "reallocate",
+    "record_measured_capacity",
+    "record_progress",
+    "remove_pool_share",
+    "restore_revision",
+    "retire_capacity",
+    "revise_budget",
+    "revoke_api_token",
+    "revoke_role",
+    "set_capacity",
+    "set_envelope",
+    "set_password",
+    "set_pool_amount",
+    "set_pool_share",
+    "set_stop_policy",
+    "start_operation",
+    "store_intervals",
+    "utc_now",
+    "withdraw_request",
+]

@@ -1,0 +1,199 @@
+"""People, their roles and their API tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import datetime
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import Account, ApiToken, Membership, Role, User, Workspace
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.guards import faults_of, require_admin, roles_for, save_checked
+
+TOKEN_PREFIX = "gbp_"  # noqa: S105  a public marker in front of every token, not a secret
+
+
+@transaction.atomic
+def create_user(
+    actor: User | None,
+    *,
+    username: str,
+    email: str,
+    password: str | None = None,
+    first_name: str = "",
+    last_name: str = "",
+) -> User:
+    """Add a person; without a password they cannot log in until one is set."""
+    require_admin(actor)
+    user = User(username=username, email=email, first_name=first_name, last_name=last_name)
+    faults = _password_faults(user, password) if password is not None else []
+    user.set_password(password)
+    save_checked(user, also=faults)
+    audit(actor, action="user.create", subject=f"user:{username}", after={"email": email})
+    return user
+
+
+@transaction.atomic
+def set_password(actor: User | None, *, user: User, password: str) -> None:
+    """Set a password: one's own, or anybody's as an admin."""
+    if actor is not None and actor.pk != user.pk:
+        require_admin(actor)
+    faults = _password_faults(user, password)
+    if faults:
+        raise Rejected(faults)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    audit(actor, action="user.set_password", subject=f"user:{user.username}")
+
+
+@transaction.atomic
+def create_first_admin(*, username: str, email: str, password: str) -> User:
+    """Make the first platform admin of an empty installation.
+
+    Raises:
+        NotAllowed: An active admin is there already.
+    """
+    admins = User.objects.filter(is_active=True).filter(
+        Q(is_superuser=True) | Q(memberships__role=Role.ADMIN)
+    )
+    if admins.exists():
+        raise NotAllowed("This installation has an admin already; ask them to give you the role.")
+    user = create_user(None, username=username, email=email, password=password)
+    user.is_staff = user.is_superuser = True
+    user.save(update_fields=["is_staff", "is_superuser"])
+    grant_role(None, user=user, role=Role.ADMIN)
+    return user
+
+
+@transaction.atomic
+def grant_role(
+    actor: User | None,
+    *,
+    user: User,
+    role: str,
+    account: Account | None = None,
+    workspace: Workspace | None = None,
+) -> Membership:
+    """Give a role; giving it twice changes nothing."""
+    require_admin(actor)
+    found = Membership.objects.filter(
+        user=user, role=role, account=account, workspace=workspace
+    ).first()
+    if found is not None:
+        return found
+    membership = Membership(user=user, role=role, account=account, workspace=workspace)
+    save_checked(membership)
+    audit(
+        actor,
+        action="role.grant",
+        subject=f"user:{user.username}",
+        account=account,
+        workspace=workspace,
+        after={"role": str(role)},
+    )
+    return membership
+
+
+@transaction.atomic
+def revoke_role(actor: User | None, *, membership: Membership) -> None:
+    """Take a role away; the last admin stays.
+
+    Raises:
+        Rejected: It is the last admin's role.
+    """
+    require_admin(actor)
+    if membership.role == Role.ADMIN:
+        admins = Membership.objects.select_for_update().filter(
+            role=Role.ADMIN, user__is_active=True
+        )
+        if not any(row.pk != membership.pk for row in admins):
+            raise Rejected([Fault("", "last_admin", "Nobody would be left to administer.")])
+    audit(
+        actor,
+        action="role.revoke",
+        subject=f"user:{membership.user.username}",
+        account=membership.account,
+        workspace=membership.workspace,
+        before={"role": membership.role},
+    )
+    membership.delete()
+
+
+@transaction.atomic
+def create_api_token(
+    actor: User | None, *, user: User, name: str, scope: str, expires_at: datetime
+) -> tuple[ApiToken, str]:
+    """Make an API token; its plain text is returned once and kept nowhere."""
+    if actor is not None and actor.pk != user.pk:
+        require_admin(actor)
+    plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    faults = []
+    if expires_at <= utc_now():
+        faults.append(Fault("expires_at", "expired", "The token would have ended already."))
+    token = ApiToken(
+        user=user,
+        name=name,
+        prefix=plaintext[:12],
+        digest=_digest(plaintext),
+        scope=scope,
+        expires_at=expires_at,
+    )
+    save_checked(token, also=faults)
+    audit(
+        actor,
+        action="token.create",
+        subject=f"user:{user.username}",
+        after={"name": name, "scope": scope, "prefix": token.prefix},
+    )
+    return token, plaintext
+
+
+@transaction.atomic
+def revoke_api_token(actor: User | None, *, token: ApiToken) -> None:
+    """End a token: one's own, or anybody's as an admin."""
+    if not roles_for(actor).is_admin and (actor is None or actor.pk != token.user_id):
+        raise NotAllowed("This is somebody else's token.")
+    if token.revoked_at is None:
+        token.revoked_at = utc_now()
+        token.save(update_fields=["revoked_at"])
+        audit(
+            actor,
+            action="token.revoke",
+            subject=f"user:{token.user.username}",
+            before={"name": token.name, "prefix": token.prefix},
+        )
+
+
+def authenticate_api_token(plaintext: str) -> ApiToken | None:
+    """Find the token of a request; None when unknown, expired, revoked, or its user is off.
+
+    The time of last use is written at most once a minute.
+    """
+    token = ApiToken.objects.select_related("user").filter(digest=_digest(plaintext)).first()
+    now = utc_now()
+    if token is None or token.revoked_at is not None or token.expires_at <= now:
+        return None
+    if not token.user.is_active:
+        return None
+    if token.last_used_at is None or (now - token.last_used_at).total_seconds() >= 60:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    return token
+
+
+def _digest(plaintext: str) -> str:
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+def _password_faults(user: User, password: str) -> list[Fault]:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        return [Fault("password", fault.code, fault.message) for fault in faults_of(error)]
+    return []

@@ -1,0 +1,24 @@
+"""Tells the meter from when it has to look again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db.models import Q
+
+from budgets.models import MeterState
+
+
+def mark_dirty(since: datetime, *, cluster: str | None = None) -> None:
+    """Have the meter rewrite its facts from ``since`` on, for one cluster or for all.
+
+    Args:
+        since: UTC; an earlier mark stays.
+        cluster: Cluster slug, which gets a row when it has none; None for every known one.
+    """
+    if cluster is not None:
+        MeterState.objects.get_or_create(cluster=cluster, defaults={"dirty_from": since})
+    rows = (
+        MeterState.objects.all() if cluster is None else MeterState.objects.filter(cluster=cluster)
+    )
+    rows.filter(Q(dirty_from__isnull=True) | Q(dirty_from__gt=since)).update(dirty_from=since)
