@@ -1,0 +1,1 @@
+"""Enforcement: clusters, what they carry, and who decides there."""

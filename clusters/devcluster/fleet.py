@@ -1,0 +1,208 @@
+"""Several embedded clusters in one process, from a description: the demo's manager and workers.
+
+Objects, ports and token secrets lie in a folder, so that a second start finds everything as it was
+and kubeconfigs that somebody registered keep working.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from clusters.devcluster.access import Denial
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
+from clusters.devcluster.controllers import JobRunner, NodeShape, make_nodes
+from clusters.devcluster.server import DevServer
+
+PORTS = "ports.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """One cluster to serve; port 0 takes a free one and keeps to it from then on."""
+
+    name: str
+    port: int = 0
+    runs_jobs: bool = True
+    nodes: Sequence[NodeShape] = ()
+    denials: Sequence[Denial] = ()
+    webhooks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """All clusters, the folder for kubeconfigs, and the folder for state (None keeps nothing)."""
+
+    clusters: Sequence[ClusterPlan]
+    kubeconfigs: Path
+    state: Path | None = field(default=None)
+
+
+def read_plan(document: Mapping[str, Any], *, folder: Path) -> FleetPlan:
+    """The plan that a configuration file describes; relative paths start at `folder`.
+
+    Raises:
+        ValueError: a key that means nothing here, or two clusters of one name.
+    """
+    unknown = set(document) - {"clusters", "kubeconfigs", "state"}
+    if unknown:
+        raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
+    clusters = [_read_cluster(entry) for entry in document.get("clusters") or []]
+    if len({cluster.name for cluster in clusters}) != len(clusters):
+        raise ValueError("two clusters have the same name")
+    state = document.get("state")
+    return FleetPlan(
+        clusters,
+        folder / str(document.get("kubeconfigs", "kubeconfigs")),
+        folder / str(state) if state else None,
+    )
+
+
+def _read_cluster(entry: Mapping[str, Any]) -> ClusterPlan:
+    nodes = [NodeShape(**shape) for shape in entry.get("nodes") or []]
+    denials = [
+        Denial(
+            user=str(denial.get("user", "")),
+            verbs=tuple(denial.get("verbs") or ()),
+            groups=tuple(denial.get("groups") or ()),
+            resources=tuple(denial.get("resources") or ()),
+            namespaces=tuple(denial.get("namespaces") or ()),
+        )
+        for denial in entry.get("deny") or []
+    ]
+    return ClusterPlan(
+        name=str(entry["name"]),
+        port=int(entry.get("port", 0)),
+        runs_jobs=bool(entry.get("runs_jobs", True)),
+        nodes=nodes,
+        denials=denials,
+        webhooks=bool(entry.get("webhooks", True)),
+    )
+
+
+def default_plan(folder: Path, *, workers: int) -> FleetPlan:
+    """A manager whose Jobs nobody runs, and workers with two kinds of GPU nodes."""
+    shapes = [
+        NodeShape(
+            f"{kind}-node",
+            2,
+            labels={"gpu.example.com/model": kind},
+            resources={"nvidia.com/gpu": "8"},
+        )
+        for kind in ("h100", "a100")
+    ]
+    plans = [ClusterPlan("manager")]
+    plans += [ClusterPlan(f"worker-{number + 1}", nodes=shapes) for number in range(workers)]
+    return FleetPlan(plans, folder, folder / "state")
+
+
+class Fleet:
+    """The clusters of a plan, served until closed; a context manager."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        self._plan = plan
+        self._ports = _Ports(plan.state)
+        self._runners: list[JobRunner] = []
+        self.servers: dict[str, DevServer] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for cluster in self._plan.clusters:
+                self._start(cluster)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends everything; the state folder keeps the objects."""
+        for runner in self._runners:
+            runner.stop()
+        for server in self.servers.values():
+            server.stop()
+            server.cluster.close()
+
+    def _start(self, plan: ClusterPlan) -> None:
+        state = self._plan.state
+        cluster = DevCluster(
+            ClusterOptions(
+                name=plan.name,
+                file=state / f"{plan.name}.sqlite3" if state else None,
+                secret=_secret(state, plan.name),
+                webhooks=plan.webhooks,
+                denials=plan.denials,
+            )
+        )
+        port = plan.port or self._ports.known(plan.name)
+        try:
+            server = DevServer(cluster, port=port)
+        except OSError as error:
+            cluster.close()
+            raise PortTaken(f"port {port} of cluster {plan.name} is taken") from error
+        self.servers[plan.name] = server.start()
+        self._ports.remember(plan.name, server.port)
+        for shape in plan.nodes:
+            make_nodes(cluster, shape)
+        if plan.runs_jobs:
+            runner = JobRunner(cluster)
+            runner.start()
+            self._runners.append(runner)
+        self._plan.kubeconfigs.mkdir(parents=True, exist_ok=True)
+        _write_private(self._plan.kubeconfigs / f"{plan.name}.kubeconfig", server.kubeconfig)
+
+
+class PortTaken(Exception):
+    """Another program listens on a cluster's port."""
+
+
+class _Ports:
+    """Which port a cluster had last time."""
+
+    def __init__(self, state: Path | None) -> None:
+        self._file = state / PORTS if state else None
+        has_file = self._file is not None and self._file.exists()
+        self._known: dict[str, int] = (
+            json.loads(self._file.read_text()) if self._file and has_file else {}
+        )
+
+    def known(self, name: str) -> int:
+        return self._known.get(name, 0)
+
+    def remember(self, name: str, port: int) -> None:
+        if self._file is None or self._known.get(name) == port:
+            return
+        self._known[name] = port
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps(self._known))
+
+
+def _secret(state: Path | None, name: str) -> str:
+    """The key under which a cluster's tokens are signed; the same after a restart."""
+    if state is None:
+        return secrets.token_hex(32)
+    state.mkdir(parents=True, exist_ok=True)
+    file = state / f"{name}.secret"
+    if not file.exists():
+        _write_private(file, secrets.token_hex(32))
+    return file.read_text()
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Writes a file that only its owner may read, in one step."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+    partial.replace(file)

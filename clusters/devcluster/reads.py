@@ -1,0 +1,166 @@
+"""Lists, page by page, and watches."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+from clusters.devcluster import problems
+from clusters.devcluster.problems import Document
+from clusters.devcluster.registry import Kind
+from clusters.devcluster.selectors import Filter
+from clusters.devcluster.store import Change, Store, Subscription
+
+BOOKMARK_EVERY_S = 2.0
+DEFAULT_WATCH_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list: how many at most (0 is all) and where to go on."""
+
+    limit: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """From where, how long, and whether to say now and then where the watch is."""
+
+    since: str = ""
+    seconds: float = DEFAULT_WATCH_S
+    bookmarks: bool = False
+
+
+class Reads:
+    """Read requests against one store."""
+
+    def __init__(self, store: Store, *, bookmark_every_s: float = BOOKMARK_EVERY_S) -> None:
+        self._store = store
+        self._bookmark_every_s = bookmark_every_s
+
+    def page(self, kind: Kind, wanted: Filter, page: Page) -> Document:
+        """One page of a list.
+
+        Raises:
+            Problem: 410 when the list began before what the history still knows.
+        """
+        version, documents = self._store.all(kind.key)
+        start = ("", "")
+        if page.token:
+            version, start = self._continued(page.token)
+        found = [d for d in documents if _key(d) > start and wanted.accepts(d)]
+        metadata: Document = {"resourceVersion": str(version)}
+        if page.limit and len(found) > page.limit:
+            metadata["remainingItemCount"] = len(found) - page.limit
+            found = found[: page.limit]
+            token = json.dumps({"v": version, "k": list(_key(found[-1]))})
+            metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
+        return {
+            "kind": f"{kind.name}List",
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+            "items": found,
+        }
+
+    def _continued(self, token: str) -> tuple[int, tuple[str, str]]:
+        try:
+            decoded = json.loads(base64.urlsafe_b64decode(token))
+            version, (namespace, name) = int(decoded["v"]), decoded["k"]
+        except (ValueError, KeyError, TypeError, binascii.Error):
+            raise problems.bad_request("continue key is not valid") from None
+        if not self._store.is_available(version):
+            text = "The provided continue parameter is too old to display a consistent list result."
+            raise problems.Problem(410, "Expired", text)
+        return version, (namespace, name)
+
+    def watch(
+        self, kind: Kind, wanted: Filter, request: WatchRequest
+    ) -> Generator[bytes, None, None]:
+        """Lines of a watch; the first part happens at once, so that faults come as a status.
+
+        Raises:
+            Problem: 410, or 400 for what is not a resourceVersion.
+        """
+        if request.since and not request.since.isdigit():
+            text = f"Invalid value: {request.since!r}: a resourceVersion is a number"
+            raise problems.bad_request(text)
+        since = int(request.since) if request.since else 0
+        with self._store.lock:
+            backlog, subscription = self._store.subscribe(kind.key, since=since or None)
+            first = [] if since else self._store.all(kind.key)[1]
+        return self._lines(kind, wanted, request, _Start(first, backlog, subscription, since))
+
+    def _lines(
+        self, kind: Kind, wanted: Filter, request: WatchRequest, start: _Start
+    ) -> Generator[bytes, None, None]:
+        ends = time.monotonic() + request.seconds
+        try:
+            for document in start.documents:
+                if wanted.accepts(document):
+                    yield _line("ADDED", _raw(document))
+            for change in start.backlog:
+                yield from _event(change, wanted)
+            while (left := ends - time.monotonic()) > 0:
+                try:
+                    wait = min(left, self._bookmark_every_s)
+                    fresh = start.subscription.queue.get(timeout=wait)
+                except Empty:
+                    if request.bookmarks:
+                        yield self._bookmark(kind, start.subscription)
+                    continue
+                if fresh is None:
+                    return
+                yield from _event(fresh, wanted)
+        finally:
+            self._store.unsubscribe(start.subscription)
+
+    def _bookmark(self, kind: Kind, subscription: Subscription) -> bytes:
+        with self._store.lock:
+            # Only when nothing waits is everything up to now delivered.
+            version = self._store.version if subscription.queue.empty() else None
+        if version is None:
+            return b""
+        document = {
+            "kind": kind.name,
+            "apiVersion": kind.api_version,
+            "metadata": {"resourceVersion": str(version)},
+        }
+        return _line("BOOKMARK", _raw(document))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    documents: list[Document]
+    backlog: list[Change]
+    subscription: Subscription
+    since: int
+
+
+def _event(change: Change, wanted: Filter) -> Iterator[bytes]:
+    """The change as this watch sees it: objects enter and leave a selection by changing."""
+    before = change.before is not None and wanted.accepts(change.before)
+    after = change.type != "DELETED" and wanted.accepts(change.document)
+    if after:
+        yield _line("MODIFIED" if before else "ADDED", change.raw)
+    elif before:
+        yield _line("DELETED", change.raw)
+
+
+def _line(kind: str, raw: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
+
+
+def _raw(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _key(document: Document) -> tuple[str, str]:
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

@@ -1,0 +1,276 @@
+"""A small schema language: as much of OpenAPI as a cluster's answers depend on.
+
+It says types, defaults and bounds, and, for server-side apply, which lists are atomic, sets or
+maps by key. Closed structures (custom resources) lose unknown fields; open ones (built-in kinds,
+of which only the list structure is written down) keep them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.devcluster import problems
+from clusters.devcluster.problems import Cause
+
+MISSING = object()
+QUANTITY = re.compile(
+    r"^[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?(\d+(\.\d*)?|\.\d+))?$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One node. `low` and `high` bound a text's length, a list's items or a whole number."""
+
+    type: str
+    fields: Mapping[str, Schema] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    item: Schema | None = None
+    keys: tuple[str, ...] = ()
+    is_atomic: bool = False
+    is_set: bool = False
+    is_open: bool = False
+    default: Any = MISSING
+    allowed: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    pattern: str = ""
+    omits_empty: tuple[str, ...] = ()
+
+    def child(self, key: str) -> Schema:
+        """The schema of a key of a structure or map; anything where nothing is written down."""
+        if self.type == "map":
+            return self.item or ANYTHING
+        return self.fields.get(key, ANYTHING)
+
+
+ANYTHING = Schema(type="any")
+
+
+def struct(
+    fields: Mapping[str, Schema],
+    *,
+    default: Any = MISSING,
+    is_open: bool = False,
+    is_atomic: bool = False,
+    omits_empty: tuple[str, ...] = (),
+) -> Schema:
+    """A structure; a name that ends in * is required."""
+    return Schema(
+        type="struct",
+        fields={name.rstrip("*"): node for name, node in fields.items()},
+        required=tuple(name[:-1] for name in fields if name.endswith("*")),
+        default=default,
+        is_open=is_open,
+        is_atomic=is_atomic,
+        omits_empty=omits_empty,
+    )
+
+
+def text(
+    low: int | None = None, high: int | None = None, *, pattern: str = "", default: Any = MISSING
+) -> Schema:
+    return Schema(type="text", low=low, high=high, pattern=pattern, default=default)
+
+
+def one_of(*allowed: str, default: Any = MISSING) -> Schema:
+    return Schema(type="text", allowed=allowed, default=default)
+
+
+def whole(low: int | None = None, *, default: Any = MISSING) -> Schema:
+    return Schema(type="whole", low=low, default=default)
+
+
+def flag(*, default: Any = MISSING) -> Schema:
+    return Schema(type="flag", default=default)
+
+
+def quantity(*, default: Any = MISSING) -> Schema:
+    return Schema(type="quantity", default=default)
+
+
+def dictionary(item: Schema) -> Schema:
+    return Schema(type="map", item=item)
+
+
+def atomic(item: Schema = ANYTHING, low: int | None = None, high: int | None = None) -> Schema:
+    return Schema(type="list", item=item, is_atomic=True, low=low, high=high)
+
+
+def unique(item: Schema, high: int | None = None) -> Schema:
+    return Schema(type="list", item=item, is_set=True, high=high)
+
+
+def keyed(item: Schema, *keys: str, low: int | None = None, high: int | None = None) -> Schema:
+    return Schema(type="list", item=item, keys=keys, low=low, high=high)
+
+
+def item_key(item: Any, schema: Schema) -> str:
+    """How a list item is named in field sets: k:{"name":"a"} or v:"a"."""
+    if schema.is_set:
+        return "v:" + json.dumps(item, separators=(",", ":"))
+    source = item if isinstance(item, dict) else {}
+    keys = {}
+    for key in schema.keys:
+        default = (
+            schema.item.fields[key].default if schema.item and key in schema.item.fields else None
+        )
+        keys[key] = source.get(key, None if default is MISSING else default)
+    return "k:" + json.dumps(keys, separators=(",", ":"), sort_keys=True)
+
+
+def normalised(value: Any, schema: Schema, *, keeps_null: bool = False) -> Any:
+    """A copy with unknown fields and nulls left out and defaults filled in.
+
+    With `keeps_null` a null without a default stays, and is then a fault, as in an apply.
+    """
+    if isinstance(value, dict):
+        if schema.type not in ("struct", "map", "any"):
+            return value
+        kept = {
+            key: normalised(entry, schema.child(key), keeps_null=keeps_null)
+            for key, entry in value.items()
+            if _is_known(key, schema)
+            and (entry is not None or (keeps_null and _minds_null(key, schema)))
+        }
+        for key in schema.omits_empty:
+            if key in kept and not kept[key]:
+                del kept[key]
+        for key, child in schema.fields.items():
+            if key not in kept and child.default is not MISSING:
+                kept[key] = normalised(json.loads(json.dumps(child.default)), child)
+        return kept
+    if isinstance(value, list):
+        item = schema.item or ANYTHING
+        return [normalised(entry, item, keeps_null=keeps_null) for entry in value]
+    return value
+
+
+def _minds_null(key: str, schema: Schema) -> bool:
+    return not schema.is_open and schema.child(key).default is MISSING
+
+
+def _is_known(key: str, schema: Schema) -> bool:
+    return schema.type != "struct" or schema.is_open or schema.is_atomic or key in schema.fields
+
+
+def unknown_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Paths of fields that a closed structure does not have; server-side apply refuses them."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if not _is_known(key, schema):
+                yield f"{path}.{key}"
+            else:
+                yield from unknown_fields(entry, schema.child(key), f"{path}.{key}")
+    elif isinstance(value, list) and not schema.is_atomic:
+        for entry in value:
+            yield from unknown_fields(entry, schema.item or ANYTHING, f"{path}[]")
+
+
+def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
+    """Everything about the value that the schema forbids."""
+    checker = _CHECKERS.get(schema.type)
+    if checker:
+        yield from checker(value, schema, path)
+
+
+def _struct_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    if not isinstance(value, dict):
+        yield _type_fault(path, value, "object")
+        return
+    if schema.high is not None and len(value) > schema.high:
+        yield problems.too_many(path, len(value), schema.high)
+    for key in schema.required:
+        if key not in value:
+            yield problems.required(_joined(path, key))
+    for key, entry in value.items():
+        yield from faults(entry, schema.child(key), _joined(path, key))
+
+
+def _list_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    if not isinstance(value, list):
+        yield _type_fault(path, value, "array")
+        return
+    if schema.high is not None and len(value) > schema.high:
+        yield problems.too_many(path, len(value), schema.high)
+    if schema.low is not None and len(value) < schema.low:
+        message = f"{path} in body should have at least {schema.low} items"
+        yield problems.invalid(path, len(value), message)
+    seen: set[str] = set()
+    for index, entry in enumerate(value):
+        if schema.keys or schema.is_set:
+            key = item_key(entry, schema)
+            if key in seen:
+                yield problems.duplicate(f"{path}[{index}]", json.loads(key[2:]))
+            seen.add(key)
+        yield from faults(entry, schema.item or ANYTHING, f"{path}[{index}]")
+
+
+def _text_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    if not isinstance(value, str):
+        yield _type_fault(path, value, "string")
+    elif schema.allowed:
+        if value not in schema.allowed:
+            yield problems.unsupported(path, value, schema.allowed)
+    elif schema.high is not None and len(value) > schema.high:
+        yield problems.too_long(path, schema.high)
+    elif schema.low is not None and len(value) < schema.low:
+        message = f"{path} in body should be at least {schema.low} chars long"
+        yield problems.invalid(path, value, message)
+    elif schema.pattern and not re.search(schema.pattern, value):
+        yield problems.invalid(path, value, f"{path} in body should match '{schema.pattern}'")
+
+
+def _whole_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    if isinstance(value, bool) or not isinstance(value, int):
+        yield _type_fault(path, value, "integer")
+    elif schema.low is not None and value < schema.low:
+        message = f"{path} in body should be greater than or equal to {schema.low}"
+        yield problems.invalid(path, value, message)
+
+
+def _flag_faults(value: Any, _: Schema, path: str) -> Iterator[Cause]:
+    if not isinstance(value, bool):
+        yield _type_fault(path, value, "boolean")
+
+
+def _quantity_faults(value: Any, _: Schema, path: str) -> Iterator[Cause]:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        yield _type_fault(path, value, "integer,string")
+    elif isinstance(value, str) and not QUANTITY.match(value):
+        yield problems.invalid(path, value, f"{path} in body should match '{QUANTITY.pattern}'")
+
+
+_CHECKERS = {
+    "struct": _struct_faults,
+    "map": _struct_faults,
+    "list": _list_faults,
+    "text": _text_faults,
+    "whole": _whole_faults,
+    "flag": _flag_faults,
+    "quantity": _quantity_faults,
+}
+_TYPE_NAMES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    type(None): "null",
+}
+
+
+def _type_fault(path: str, value: Any, wanted: str) -> Cause:
+    is_a = _TYPE_NAMES.get(type(value), "number")
+    message = f'Invalid value: "{is_a}": {path} in body must be of type {wanted}: "{is_a}"'
+    return Cause(path, "FieldValueTypeInvalid", message)
+
+
+def _joined(path: str, key: str) -> str:
+    if key.replace("_", "").replace("-", "").isalnum():
+        return f"{path}.{key}" if path else key
+    return f"{path}[{key}]"

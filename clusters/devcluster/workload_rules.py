@@ -1,0 +1,174 @@
+"""Kueue's rules for Workloads: what may not change under a reservation, and what must agree.
+
+Source: Kueue v0.19.2, CRD expressions and workload webhook; `spec/admission.md` 1.6,
+`spec/dispatch.md` 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clusters.devcluster import problems
+from clusters.devcluster.amounts import amount
+from clusters.devcluster.problems import Cause, Document
+
+IMMUTABLE = "field is immutable"
+
+
+def is_true(document: Mapping[str, Any] | None, condition: str) -> bool:
+    """Whether a condition of the object's status is True."""
+    conditions = ((document or {}).get("status") or {}).get("conditions") or []
+    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+
+
+def workload_cel(old: Document | None, new: Document) -> Iterator[Cause]:
+    """The CRD's expressions."""
+    spec, status = new.get("spec") or {}, new.get("status") or {}
+    reserved = is_true(new, "QuotaReserved")
+    if reserved and "admission" in status:
+        assigned = len(status["admission"].get("podSetAssignments") or [])
+        if assigned != len(spec.get("podSets") or []):
+            text = "podSetAssignments must have the same number of podSets as the spec"
+            yield problems.invalid("", "object", text)
+    if "priorityClassRef" in spec and "priority" not in spec:
+        text = "priority should not be nil when priorityClassRef is set"
+        yield problems.invalid("spec", "object", text)
+    yield from _reference_cel(spec)
+    for index, pod_set in enumerate(spec.get("podSets") or []):
+        if pod_set.get("minCount", 0) > pod_set["count"]:
+            text = "minCount should be positive and less or equal to count"
+            yield problems.invalid(f"spec.podSets[{index}]", "object", text)
+    if "clusterName" in status and status.get("nominatedClusterNames"):
+        text = "clusterName and nominatedClusterNames are mutually exclusive"
+        yield problems.invalid("status", "object", text)
+    if old is not None:
+        yield from _change_cel(old, new)
+
+
+def _reference_cel(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    kinds = {"scheduling.k8s.io": "PriorityClass", "kueue.x-k8s.io": "WorkloadPriorityClass"}
+    reference = spec.get("priorityClassRef")
+    if reference and reference["kind"] != kinds[reference["group"]]:
+        group = reference["group"]
+        text = f"only the {kinds[group]} kind is allowed for the {group} group"
+        yield problems.invalid("spec.priorityClassRef", "object", text)
+
+
+def _change_cel(old: Document, new: Document) -> Iterator[Cause]:
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    name = (old.get("status") or {}).get("clusterName")
+    if name and (new.get("status") or {}).get("clusterName", name) != name:
+        yield problems.invalid("status", "object", "clusterName is immutable once set")
+    if is_true(old, "QuotaReserved"):
+        yield from _reserved_reference_cel(
+            before.get("priorityClassRef"), after.get("priorityClassRef")
+        )
+        if is_true(new, "QuotaReserved") and before.get("queueName") != after.get("queueName"):
+            text = "queueName is immutable while workload quota reserved"
+            yield problems.invalid("", "object", text)
+    if is_true(old, "Admitted") and is_true(new, "Admitted"):
+        key = "maximumExecutionTimeSeconds"
+        if before.get(key, 0) != after.get(key, 0):
+            text = f"{key} is immutable while workload quota reserved"
+            yield problems.invalid("", "object", text)
+
+
+def _reserved_reference_cel(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> Iterator[Cause]:
+    suffix = "is immutable while workload quota reserved"
+    if (before is None) != (after is None):
+        yield problems.invalid("", "object", f"priorityClassRef {suffix}")
+    if before is None or after is None:
+        return
+    for key in ("group", "kind"):
+        if before[key] != after[key]:
+            yield problems.invalid("", "object", f"priorityClassRef.{key} {suffix}")
+    if after["kind"] == "PriorityClass" and before["name"] != after["name"]:
+        text = "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while"
+        yield problems.invalid("", "object", f"{text} workload quota reserved")
+
+
+def workload_webhook(old: Document | None, new: Document) -> Iterator[Cause]:
+    """The validating webhook, for the main resource and for status."""
+    spec, status = new.get("spec") or {}, new.get("status") or {}
+    if sum("minCount" in pod_set for pod_set in spec.get("podSets") or []) > 1:
+        text = "at most one podSet can use minCount"
+        yield problems.invalid("spec.podSets", "minCount", text)
+    if is_true(new, "QuotaReserved"):
+        if "admission" not in status:
+            yield problems.required(
+                "status.admission", "must be set while the QuotaReserved condition is true"
+            )
+        else:
+            yield from _assignment_webhook(spec, status["admission"])
+    yield from _update_names_webhook(spec, status)
+    if old is not None:
+        yield from _change_webhook(old, new)
+
+
+def _assignment_webhook(spec: Mapping[str, Any], admission: Mapping[str, Any]) -> Iterator[Cause]:
+    names = {pod_set["name"] for pod_set in spec.get("podSets") or []}
+    for index, assignment in enumerate(admission.get("podSetAssignments") or []):
+        path = f"status.admission.podSetAssignments[{index}]"
+        if assignment["name"] not in names:
+            yield Cause(f"{path}.name", "FieldValueNotFound", f"Not found: {assignment['name']!r}")
+        count = assignment.get("count")
+        for resource, value in (assignment.get("resourceUsage") or {}).items():
+            # Kueue counts in milli-units for cpu and in units for the rest; both divide evenly.
+            unit = 1000 if resource == "cpu" else 1
+            if count and (amount(value) * unit) % count:
+                text = f"is not a multiple of {count}"
+                yield problems.invalid(f"{path}.resourceUsage[{resource}]", str(value), text)
+
+
+def _update_names_webhook(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
+    names = {pod_set["name"] for pod_set in spec.get("podSets") or []}
+    for c, check in enumerate(status.get("admissionChecks") or []):
+        for u, update in enumerate(check.get("podSetUpdates") or []):
+            if update["name"] not in names:
+                path = f"status.admissionChecks[{c}].podSetUpdates[{u}].name"
+                yield problems.unsupported(path, update["name"], sorted(names))
+
+
+def _change_webhook(old: Document, new: Document) -> Iterator[Cause]:
+    before, after = old.get("status") or {}, new.get("status") or {}
+    reserved = is_true(old, "QuotaReserved")
+    if reserved and (old.get("spec") or {}).get("podSets") != (new.get("spec") or {}).get(
+        "podSets"
+    ):
+        yield problems.invalid("spec.podSets", "array", IMMUTABLE)
+    is_kept = "admission" in before and "admission" in after
+    if is_kept and _fixed(before["admission"]) != _fixed(after["admission"]):
+        yield problems.invalid("status.admission", "object", IMMUTABLE)
+    if reserved and is_true(new, "QuotaReserved"):
+        yield from _reclaim_webhook(before, after)
+    name, nominated = after.get("clusterName"), before.get("nominatedClusterNames") or []
+    if name and not before.get("clusterName") and name not in nominated:
+        text = "when setting clusterName it must be one of the nominatedClusterNames"
+        yield problems.invalid("status.clusterName", name, text)
+    ready = {c["name"]: c for c in before.get("admissionChecks") or [] if c["state"] == "Ready"}
+    for index, check in enumerate(after.get("admissionChecks") or []):
+        held = ready.get(check["name"]) if check["state"] == "Ready" else None
+        if held and held.get("podSetUpdates") != check.get("podSetUpdates"):
+            path = f"status.admissionChecks[{index}].podSetUpdates"
+            yield problems.invalid(path, "array", IMMUTABLE)
+
+
+def _reclaim_webhook(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
+    counts = {entry["name"]: entry["count"] for entry in after.get("reclaimablePods") or []}
+    for entry in before.get("reclaimablePods") or []:
+        if counts.get(entry["name"], -1) < entry["count"]:
+            text = f"cannot be less than {entry['count']}"
+            path = f"status.reclaimablePods[{entry['name']}].count"
+            yield problems.invalid(path, counts.get(entry["name"], 0), text)
+
+
+def _fixed(admission: Mapping[str, Any]) -> Any:
+    loose = ("topologyAssignment", "delayedTopologyRequest")
+    assignments = [
+        {key: value for key, value in entry.items() if key not in loose}
+        for entry in admission.get("podSetAssignments") or []
+    ]
+    return admission.get("clusterQueue"), assignments

@@ -1,0 +1,227 @@
+"""What can go wrong with a cluster, in three families.
+
+*Rejected*: a person can put it right; every fault is told at once.
+*Retryable*: trying again later can succeed; the only family that tasks may retry on their own.
+*Terminal*: the cluster understood and said no; recorded as a condition, not retried.
+
+The classes carry what the API server told (reason, message, status code, the fields concerned) and
+never a credential: neither request headers nor request bodies reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFault:
+    """One field that a cluster or the portal objects to: its path, why, and a short reason word."""
+
+    field: str
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """One field of a server-side apply that another manager owns."""
+
+    field: str
+    manager: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What an API server answered instead of doing what was asked.
+
+    `code` is the HTTP status, 0 when there was no answer; `target` names what was asked for, as
+    "PATCH clusterqueues/team-a".
+    """
+
+    message: str
+    reason: str = ""
+    code: int = 0
+    target: str = ""
+    fields: tuple[FieldFault, ...] = field(default=())
+    retry_after_s: float | None = None
+
+
+class ClusterError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+    default_reason = "ClusterError"
+
+    def __init__(self, refusal: Refusal | str) -> None:
+        self.refusal = Refusal(refusal) if isinstance(refusal, str) else refusal
+        super().__init__(self.refusal.message)
+
+    @property
+    def reason(self) -> str:
+        """One CamelCase word, fit for a condition."""
+        return self.refusal.reason or self.default_reason
+
+    @property
+    def message(self) -> str:
+        return self.refusal.message
+
+    @property
+    def status_code(self) -> int:
+        """HTTP status of the answer, 0 when there was none."""
+        return self.refusal.code
+
+    @property
+    def target(self) -> str:
+        return self.refusal.target
+
+    @property
+    def fields(self) -> tuple[FieldFault, ...]:
+        return self.refusal.fields
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.message}" if self.target else self.message
+
+    def __reduce__(self) -> tuple[type[ClusterError], tuple[Refusal]]:
+        # Celery pickles or re-creates exceptions from their arguments.
+        return type(self), (self.refusal,)
+
+
+class Rejected(ClusterError):
+    """A person can put it right; `fields` lists every fault at once."""
+
+    default_reason = "Rejected"
+
+
+class KubeconfigRejected(Rejected):
+    """A pasted kubeconfig holds something that the portal refuses to use."""
+
+    default_reason = "KubeconfigRejected"
+
+
+class Retryable(ClusterError):
+    """Trying again later can succeed."""
+
+    default_reason = "Retryable"
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds that the server asked to wait, when it said so."""
+        return self.refusal.retry_after_s
+
+
+class Conflict(Retryable):
+    """409: the object changed meanwhile, or a precondition no longer holds; read it again."""
+
+    default_reason = "Conflict"
+
+
+class AlreadyExists(Retryable):
+    """409: somebody else created it first; read it and decide."""
+
+    default_reason = "AlreadyExists"
+
+
+class Unreachable(Retryable):
+    """No answer: refused, reset, broken TLS, unknown host, closed half-way.
+
+    After a write the cluster may or may not have done it.
+    """
+
+    default_reason = "Unreachable"
+
+
+class Untrusted(Unreachable):
+    """The server's certificate is not one that the kubeconfig's CA vouches for, or not for it."""
+
+    default_reason = "CertificateNotTrusted"
+
+
+class TimedOut(Unreachable):
+    """No answer in time. After a write the cluster may or may not have done it."""
+
+    default_reason = "Timeout"
+
+
+class Gone(Retryable):
+    """410: this resourceVersion or continue token is too old; list again."""
+
+    default_reason = "Expired"
+
+
+class Throttled(Retryable):
+    """429: the API server asks to slow down."""
+
+    default_reason = "TooManyRequests"
+
+
+class ServerFault(Retryable):
+    """5xx, or an answer that makes no sense."""
+
+    default_reason = "InternalError"
+
+
+class LeaseLost(Retryable):
+    """The writer's lease is not certain any more: nothing may be written under it."""
+
+    default_reason = "LeaseLost"
+
+
+class Terminal(ClusterError):
+    """The cluster understood and said no."""
+
+    default_reason = "Terminal"
+
+
+class Unauthenticated(Terminal):
+    """401: the credential is unknown or has expired."""
+
+    default_reason = "Unauthorized"
+
+
+class Forbidden(Terminal):
+    """403: the identity may not do this."""
+
+    default_reason = "Forbidden"
+
+
+class AdmissionDenied(Forbidden):
+    """403 or 422 by an admission webhook or policy, not for want of rights."""
+
+    default_reason = "AdmissionDenied"
+
+
+class NotFound(Terminal):
+    """404: no such object, namespace or resource."""
+
+    default_reason = "NotFound"
+
+
+class Invalid(Terminal):
+    """400, 405, 413, 415 or 422: the object or the request is not acceptable; see `fields`."""
+
+    default_reason = "Invalid"
+
+
+class ApplyConflict(Terminal):
+    """409 on server-side apply: other managers own fields with other values.
+
+    Trying again does not help; force, or leave the fields to their owners.
+    """
+
+    default_reason = "FieldManagerConflict"
+
+    @property
+    def conflicts(self) -> tuple[FieldConflict, ...]:
+        """Which manager owns which field, in the server's order."""
+        return tuple(FieldConflict(fault.field, _manager(fault.message)) for fault in self.fields)
+
+
+def _manager(message: str) -> str:
+    """The manager's name out of: conflict with "NAME" with subresource "S" using GROUP/VERSION …"""
+    parts = message.split('"')
+    return parts[1] if len(parts) > 2 else ""
+
+
+def collected(errors: Sequence[ClusterError]) -> ExceptionGroup[ClusterError]:
+    """Several clusters' or objects' errors as one to raise, after all of them had their turn."""
+    return ExceptionGroup(f"{len(errors)} of the writes failed", list(errors))

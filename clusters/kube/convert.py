@@ -1,0 +1,147 @@
+"""From what the HTTP layer reports to the portal's own errors.
+
+Only the Status document of the answer is read; request headers and bodies, which may hold tokens
+and Secrets, never get into a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import urllib3.exceptions as http_errors
+
+from clusters.errors import (
+    AdmissionDenied,
+    AlreadyExists,
+    ApplyConflict,
+    ClusterError,
+    Conflict,
+    FieldFault,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Refusal,
+    ServerFault,
+    Terminal,
+    Throttled,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+    Untrusted,
+)
+
+MESSAGE_LIMIT = 4000
+_FAMILY: Mapping[int, type[ClusterError]] = {
+    400: Invalid, 401: Unauthenticated, 403: Forbidden, 404: NotFound, 405: Invalid,
+    408: TimedOut, 409: Conflict, 410: Gone, 413: Invalid, 415: Invalid, 422: Invalid,
+    429: Throttled, 504: TimedOut,
+}  # fmt: skip
+_CREDENTIAL = re.compile(
+    r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+)
+_DENIED = ("admission webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+
+
+def without_credentials(text: str) -> str:
+    """The text with anything that looks like a bearer token blotted out, and of bounded length."""
+    return _CREDENTIAL.sub(lambda match: (match[1] or "") + "[hidden]", text)[:MESSAGE_LIMIT]
+
+
+def error_of_answer(
+    code: int, body: bytes, *, target: str = "", retry_after: str | None = None
+) -> ClusterError:
+    """The error for an answer with a status of 400 or more; the body may be anything."""
+    return error_of_status(
+        _status_document(body), code=code, target=target, retry_after=retry_after
+    )
+
+
+def error_of_status(
+    status: Mapping[str, Any], *, code: int = 0, target: str = "", retry_after: str | None = None
+) -> ClusterError:
+    """The error for a Status document, as in an answer's body or in a watch's ERROR event."""
+    code = code or _whole(status.get("code")) or 500
+    details: Any = status.get("details")
+    details = details if isinstance(details, dict) else {}
+    causes: Any = details.get("causes")
+    causes = causes if isinstance(causes, list) else []
+    refusal = Refusal(
+        message=without_credentials(str(status.get("message") or f"HTTP status {code}")),
+        reason=str(status.get("reason") or ""),
+        code=code,
+        target=target,
+        fields=tuple(_fault(cause) for cause in causes if isinstance(cause, dict)),
+        retry_after_s=_seconds(retry_after, details.get("retryAfterSeconds")),
+    )
+    return _family(refusal)(refusal)
+
+
+def error_of_transport(error: Exception, *, target: str = "") -> ClusterError:
+    """The error for a request that got no (whole) answer."""
+    if isinstance(error, http_errors.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    family: type[ClusterError] = Unreachable
+    if isinstance(error, http_errors.TimeoutError | TimeoutError):
+        family = TimedOut
+    elif isinstance(error, http_errors.SSLError | ssl.SSLCertVerificationError):
+        family = Untrusted if "CERTIFICATE_VERIFY_FAILED" in str(error) else Unreachable
+    message = _transport_sentence(error)
+    return family(Refusal(message, target=target))
+
+
+def _transport_sentence(error: Exception) -> str:
+    """A short sentence without the addresses of Python objects in urllib3's messages."""
+    text = re.sub(r"<[^>]*>: ?|<[^>]*>", "", str(error)).strip()
+    text = re.sub(r"^\w+\(host=.*?\): ", "", text)
+    return without_credentials(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _family(refusal: Refusal) -> type[ClusterError]:
+    code, reason = refusal.code, refusal.reason
+    if code == 409 and any(fault.reason == "FieldManagerConflict" for fault in refusal.fields):
+        return ApplyConflict
+    if code == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    if code in (400, 403, 422) and any(word in refusal.message for word in _DENIED):
+        return AdmissionDenied
+    if code == 500 and "field not declared in schema" in refusal.message:
+        return Invalid
+    if reason in ("Expired", "Gone"):
+        return Gone
+    return _FAMILY.get(code, ServerFault if code >= 500 or code < 400 else Terminal)
+
+
+def _status_document(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        return document
+    return {"message": body[:300].decode("utf-8", "replace").strip()}
+
+
+def _fault(cause: Mapping[str, Any]) -> FieldFault:
+    return FieldFault(
+        str(cause.get("field") or ""),
+        without_credentials(str(cause.get("message") or "")),
+        str(cause.get("reason") or ""),
+    )
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _seconds(*values: object) -> float | None:
+    for value in values:
+        if isinstance(value, int) and value > 0:
+            return float(value)
+        if isinstance(value, str) and value.isdigit():
+            return float(value)
+    return None

@@ -1,0 +1,225 @@
+"""HTTP to one API server: a pool of connections, one TLS context, timeouts, no redirects, no proxy.
+
+The official client's REST layer owns the pool; documents go around its typed models. Keys and
+certificates live in memory: Python's TLS reads a client key only from a file, so it lies in a
+0700 folder for the milliseconds that loading takes.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
+
+from clusters.kube.convert import error_of_answer, error_of_transport
+from clusters.kube.kubeconfig import Connection
+
+CONNECT_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 15.0
+POOL_SIZE = 16
+USER_AGENT = "gpu-budget-portal"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `query` values of None are left out; the body is a JSON document or nothing."""
+
+    method: str
+    path: str
+    query: Mapping[str, str | int | None] = field(default_factory=dict)
+    body: Any = field(default=None, repr=False)
+    content_type: str = JSON
+    timeout_s: float | None = None
+
+    @property
+    def target(self) -> str:
+        """Verb and address without the query, for messages."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def url(self) -> str:
+        query = {key: value for key, value in self.query.items() if value not in (None, "")}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer, whole: the document, when it came, and how long it took."""
+
+    document: Any
+    date: str
+    duration_s: float
+
+
+class Transport:
+    """Sends calls to one API server; safe to use from several threads.
+
+    `last_contact` is the monotonic second of the last answer of any kind, 0.0 before the first.
+    """
+
+    def __init__(self, connection: Connection, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
+        self._read_timeout_s = read_timeout_s
+        self._server = connection.server.rstrip("/")
+        self._headers = {"Accept": JSON, "User-Agent": USER_AGENT}
+        if connection.token:
+            self._headers["Authorization"] = f"Bearer {connection.token}"
+        self._rest = RESTClientObject(_configuration(connection))
+        self._pool = self._rest.pool_manager
+        if self._server.startswith("https:"):
+            self._pool.connection_pool_kw["ssl_context"] = tls_context(connection)
+        self.last_contact = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Transport {self._server}>"
+
+    def close(self) -> None:
+        self._rest.close()
+
+    def send(self, call: Call) -> Answer:
+        """Sends, waits for the whole answer, and reads it as JSON.
+
+        Raises:
+            ClusterError: of the family that fits (see `clusters.errors`).
+        """
+        started = time.monotonic()
+        try:
+            response = self._open_with_retry(call)
+            body = response.data
+        except (HTTPError, OSError) as error:
+            raise error_of_transport(error, target=call.target) from error
+        self.last_contact = time.monotonic()
+        self._raise_for_status(call, response, body)
+        date = response.headers.get("Date", "")
+        return Answer(_json(call, body), date, self.last_contact - started)
+
+    def open_stream(self, call: Call, *, idle_timeout_s: float) -> urllib3.BaseHTTPResponse:
+        """Sends and returns the answer unread; each later read may take up to `idle_timeout_s`.
+
+        The answer's beginning has to come as fast as any other answer.
+
+        Raises:
+            ClusterError: no answer, or one with a status of 400 or more.
+        """
+        opening = min(idle_timeout_s, call.timeout_s or self._read_timeout_s)
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=opening)
+        try:
+            response = self._open(call, timeout, preload=False)
+            body = b"" if response.status < 400 else response.read(decode_content=True)
+        except (HTTPError, OSError) as error:
+            raise error_of_transport(error, target=call.target) from error
+        self.last_contact = time.monotonic()
+        self._raise_for_status(call, response, body)
+        waiting = getattr(response.connection, "sock", None)
+        if waiting is not None:
+            waiting.settimeout(idle_timeout_s)
+        return response
+
+    def _open_with_retry(self, call: Call) -> urllib3.BaseHTTPResponse:
+        timeout = urllib3.Timeout(
+            connect=CONNECT_TIMEOUT_S, read=call.timeout_s or self._read_timeout_s
+        )
+        try:
+            return self._open(call, timeout, preload=True)
+        except NewConnectionError:
+            raise
+        except ProtocolError:
+            # An idle pooled connection may have been closed under us. A read can be sent again at
+            # once; a write may have been done, and that is for the caller to find out.
+            if call.method != "GET":
+                raise
+            return self._open(call, timeout, preload=True)
+
+    def _open(
+        self, call: Call, timeout: urllib3.Timeout, *, preload: bool
+    ) -> urllib3.BaseHTTPResponse:
+        headers = dict(self._headers)
+        body = None
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+            body = json.dumps(call.body, separators=(",", ":")).encode()
+        return self._pool.urlopen(
+            call.method,
+            self._server + call.url,
+            headers=headers,
+            body=body,
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=preload,
+        )
+
+    @staticmethod
+    def _raise_for_status(call: Call, response: urllib3.BaseHTTPResponse, body: bytes) -> None:
+        # A redirect is not followed: it could lead a bearer token to another host.
+        if not 200 <= response.status < 300:
+            raise error_of_answer(
+                response.status,
+                body,
+                target=call.target,
+                retry_after=response.headers.get("Retry-After"),
+            )
+
+
+def _json(call: Call, body: bytes) -> Any:
+    if not body:
+        return {}
+    try:
+        return json.loads(body)
+    except ValueError:
+        if call.path in ("/livez", "/readyz", "/healthz"):
+            return {"text": body[:200].decode("utf-8", "replace")}
+        raise error_of_answer(500, b"the answer is not JSON", target=call.target) from None
+
+
+def _configuration(connection: Connection) -> Configuration:
+    """The official client's configuration, cut off from proxies and files of the environment."""
+    configuration = Configuration(
+        host=connection.server, proxy="", no_proxy="", connection_pool_maxsize=POOL_SIZE
+    )
+    configuration.proxy = None
+    configuration.retries = False
+    configuration.tls_server_name = connection.tls_server_name or None
+    configuration.socket_options = _socket_options()
+    return configuration
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """No delay for small writes; a peer whose host vanished is noticed in about 8 s."""
+    options = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    ]
+    for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 2)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def tls_context(connection: Connection) -> ssl.SSLContext:
+    """A context that trusts only the kubeconfig's CA (or the system's, when it names none)."""
+    context = ssl.create_default_context(cadata=connection.ca_pem or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if connection.client_certificate_pem and connection.client_key_pem:
+        with tempfile.TemporaryDirectory(prefix="portal-tls-") as folder:
+            certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+            for path, text in (
+                (certificate, connection.client_certificate_pem),
+                (key, connection.client_key_pem),
+            ):
+                path.touch(mode=0o600)
+                path.write_text(text)
+            context.load_cert_chain(certificate, key)
+    return context

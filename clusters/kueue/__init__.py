@@ -1,0 +1,1 @@
+"""Kueue's admission semantics as a pure engine: documents in, decisions out; see ``engine``."""

@@ -1,0 +1,143 @@
+"""Whole amounts of resources, and the unlimited one.
+
+Every amount is an ``int``: thousandths for ``cpu``, whole units for everything else. One value,
+``UNLIMITED``, stands for "no bound" and absorbs additions. No floats, no I/O.
+
+Source: Kueue pkg/resources/amount.go, requests.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_UP, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+UNLIMITED: Final = 2**63 - 1
+_LOWEST: Final = -(2**63)
+_CPU: Final = "cpu"
+_BINARY_RESOURCES: Final = frozenset({"memory", "ephemeral-storage", "storage"})
+_BINARY_STEPS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL_STEPS: Final = ("", "k", "M", "G", "T", "P", "E")
+_FACTORS: Final[Mapping[str, Decimal]] = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    **{step: Decimal(1000**power) for power, step in enumerate(_DECIMAL_STEPS) if step},
+    **{step: Decimal(1024**power) for power, step in enumerate(_BINARY_STEPS) if step},
+}
+
+
+class FlavorResource(NamedTuple):
+    """The key of every quota and usage figure: one resource of one flavor."""
+
+    flavor: str
+    resource: str
+
+
+Requests: TypeAlias = Mapping[str, int]
+Usage: TypeAlias = Mapping[FlavorResource, int]
+
+
+def add(amount: int, other: int) -> int:
+    """Sum that stays unlimited once it is, and never leaves the range of 64 bits."""
+    if amount == UNLIMITED or other == UNLIMITED:
+        return UNLIMITED
+    return min(UNLIMITED, max(_LOWEST, amount + other))
+
+
+def subtract(amount: int, other: int) -> int:
+    """Difference with the same bounds; unlimited minus unlimited is 0."""
+    if other == UNLIMITED:
+        return 0 if amount == UNLIMITED else _LOWEST
+    if amount == UNLIMITED:
+        return UNLIMITED
+    return min(UNLIMITED, max(_LOWEST, amount - other))
+
+
+def multiply(amount: int, count: int) -> int:
+    """Product, cut at the largest amount."""
+    return min(UNLIMITED, max(_LOWEST, amount * count))
+
+
+@lru_cache(maxsize=4096)
+def parse_decimal(text: str) -> Decimal:
+    """Exact value of a Kubernetes quantity.
+
+    Args:
+        text: for example ``"8"``, ``"250m"``, ``"1.5Gi"``, ``"1e3"``.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    for length in (2, 1, 0):
+        suffix = text[len(text) - length :] if length else ""
+        number = text[: len(text) - length] if length else text
+        if suffix not in _FACTORS or not number or number[-1] not in "0123456789.":
+            continue
+        try:
+            value = Decimal(number)
+        except InvalidOperation:
+            break
+        if value.is_finite():
+            return value * _FACTORS[suffix]
+    raise ValueError(f"not a quantity: {text!r}")
+
+
+@lru_cache(maxsize=4096)
+def parse_amount(text: str, resource: str) -> int:
+    """Amount of a resource, finer fractions rounded away from zero.
+
+    Args:
+        text: Kubernetes quantity.
+        resource: resource name; ``cpu`` counts in thousandths.
+
+    Returns:
+        The amount, ``UNLIMITED`` for anything at or beyond the largest 64-bit number.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    value = parse_decimal(text)
+    scaled = value * 1000 if resource == _CPU else value
+    return min(UNLIMITED, int(scaled.to_integral_value(rounding=ROUND_UP)))
+
+
+@lru_cache(maxsize=4096)
+def format_amount(amount: int, resource: str) -> str:
+    """Canonical quantity text of an amount, as Kubernetes prints it.
+
+    ``cpu`` in thousandths, memory-like resources with binary suffixes from 1024 on, others decimal.
+    """
+    if resource == _CPU:
+        if amount % 1000:
+            return f"{amount}m"
+        return _with_suffix(amount // 1000, 1000, _DECIMAL_STEPS)
+    binary = resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
+    if binary and abs(amount) >= 1024:
+        return _with_suffix(amount, 1024, _BINARY_STEPS)
+    return _with_suffix(amount, 1000, _DECIMAL_STEPS)
+
+
+def _with_suffix(amount: int, base: int, steps: tuple[str, ...]) -> str:
+    step = 0
+    while amount and amount % base == 0 and step < len(steps) - 1:
+        amount //= base
+        step += 1
+    return f"{amount}{steps[step]}"
+
+
+@lru_cache(maxsize=1024)
+def visiting_rank(resource: str) -> int:
+    """Rank by which resources of a pod set are visited: the 64-bit FNV-1a hash of the name."""
+    value = 0xCBF29CE484222325
+    for byte in resource.encode():
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def add_usage(total: dict[FlavorResource, int], extra: Usage) -> None:
+    """Add ``extra`` to ``total`` in place."""
+    for key, amount in extra.items():
+        total[key] = add(total.get(key, 0), amount)

@@ -1,0 +1,188 @@
+"""The part of a Kueue Configuration that changes decisions.
+
+Source: Kueue apis/config/v1beta2, pkg/features/kube_features.go, v0.19.2 defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Final
+
+from clusters.kueue.amounts import parse_decimal
+
+_DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
+_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class FairStrategy(Enum):
+    """Rules that allow a preemption for fair shares."""
+
+    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
+
+
+DEFAULT_STRATEGIES = (
+    FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
+    FairStrategy.LESS_THAN_INITIAL_SHARE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Feature gates that the engine follows, with the defaults of 0.19.2.
+
+    Recorded runs of 0.19.2 decide where descriptions of later versions differ: progress of the
+    flavor scan is preserved there, and overlapping targets lead to a plain skip.
+    """
+
+    flavor_fungibility: bool = True
+    partial_admission: bool = True
+    reclaimable_pods: bool = True
+    priority_sorting_within_cohort: bool = True
+    fair_sharing_preempt_within_nominal: bool = True
+    fair_sharing_prioritize_non_borrowing: bool = True
+    scheduling_equivalence_hashing: bool = True
+    flavor_fungibility_preserve_scan_progress: bool = True
+    recompute_assignment_upon_preemption_targets_overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """How one resource of a pod counts as others."""
+
+    outputs: Mapping[str, str]
+    keeps_input: bool = True
+    multiply_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReadyRules:
+    """How long pods may take to get ready, and how often a workload is tried again.
+
+    Attributes:
+        timeout_s, recovery_timeout_s: seconds; ``None`` for no limit.
+        backoff_limit: number of tries, ``None`` for no limit.
+        backoff_base_s, backoff_max_s: first and longest wait, seconds.
+    """
+
+    timeout_s: float | None = 1800.0
+    recovery_timeout_s: float | None = 1800.0
+    backoff_limit: int | None = None
+    backoff_base_s: int = 60
+    backoff_max_s: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything outside of the API objects that decisions depend on.
+
+    Attributes:
+        fair_strategies: preemption strategies in order; empty when fair sharing is off.
+        excluded_prefixes: resource names with these prefixes are not accounted.
+        transformations: by input resource.
+        ignores_undeclared: resources that no resource group covers are ignored, not refused.
+        requeues_by_eviction: a workload evicted for PodsReadyTimeout re-enters at that time.
+        blocks_admission: one workload starts at a time, when all others' pods are ready.
+        pods_ready: time-outs, ``None`` when they are switched off.
+        gates: feature gates.
+    """
+
+    fair_strategies: tuple[FairStrategy, ...] = ()
+    excluded_prefixes: tuple[str, ...] = ()
+    transformations: Mapping[str, Transformation] = field(default_factory=dict)
+    ignores_undeclared: bool = False
+    requeues_by_eviction: bool = True
+    blocks_admission: bool = False
+    pods_ready: PodsReadyRules | None = field(default_factory=PodsReadyRules)
+    gates: Gates = field(default_factory=Gates)
+
+    @property
+    def has_fair_sharing(self) -> bool:
+        """Whether fair sharing is on."""
+        return bool(self.fair_strategies)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any] | None) -> Configuration:
+        """Read a Kueue ``Configuration`` document; missing parts mean defaults.
+
+        Raises:
+            ValueError: an enum value is unknown.
+        """
+        source = document or {}
+        resources = source.get("resources") or {}
+        requeuing = (source.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}
+        return cls(
+            fair_strategies=_strategies(source.get("fairSharing")),
+            excluded_prefixes=tuple(resources.get("excludeResourcePrefixes") or ()),
+            transformations=_transformations(resources.get("transformations") or ()),
+            ignores_undeclared=resources.get("quotaCheckStrategy") == "IgnoreUndeclared",
+            requeues_by_eviction=requeuing.get("timestamp", "Eviction") == "Eviction",
+            blocks_admission=(source.get("waitForPodsReady") or {}).get("blockAdmission") is True,
+            pods_ready=_pods_ready(source),
+            gates=_gates(source.get("featureGates") or {}),
+        )
+
+
+def _strategies(section: Mapping[str, Any] | None) -> tuple[FairStrategy, ...]:
+    if section is None or section.get("enable") is False:
+        return ()
+    listed = section.get("preemptionStrategies")
+    return tuple(FairStrategy(name) for name in listed) if listed else DEFAULT_STRATEGIES
+
+
+def _transformations(section: Iterable[Mapping[str, Any]]) -> dict[str, Transformation]:
+    return {
+        item["input"]: Transformation(
+            outputs={name: str(value) for name, value in (item.get("outputs") or {}).items()},
+            keeps_input=item.get("strategy", "Retain") == "Retain",
+            multiply_by=item.get("multiplyBy", ""),
+        )
+        for item in section
+    }
+
+
+def _pods_ready(source: Mapping[str, Any]) -> PodsReadyRules | None:
+    if (source.get("featureGates") or {}).get("DisableWaitForPodsReady"):
+        return None
+    section = source.get("waitForPodsReady") or {}
+    if section.get("enable") is False:
+        return None
+    requeuing = section.get("requeuingStrategy") or {}
+    timeout = parse_duration(section.get("timeout") or "30m")
+    recovery = section.get("recoveryTimeout")
+    return PodsReadyRules(
+        timeout_s=timeout,
+        recovery_timeout_s=parse_duration(recovery) if recovery else timeout,
+        backoff_limit=requeuing.get("backoffLimitCount"),
+        backoff_base_s=int(requeuing.get("backoffBaseSeconds") or 60),
+        backoff_max_s=int(requeuing.get("backoffMaxSeconds") or 3600),
+    )
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``"1h30m"``, ``"5m0s"`` or ``"500ms"``.
+
+    Raises:
+        ValueError: the text is no duration.
+    """
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"not a duration: {text!r}")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def _gates(section: Mapping[str, bool]) -> Gates:
+    known = {item.name.replace("_", ""): item.name for item in fields(Gates)}
+    chosen = {
+        known[name.lower()]: bool(value) for name, value in section.items() if name.lower() in known
+    }
+    return Gates(**chosen)
+
+
+def parse_weight(section: Mapping[str, Any] | None) -> float:
+    """Weight of a ``fairSharing`` section, 1 unless declared."""
+    weight = (section or {}).get("weight")
+    return 1.0 if weight is None else float(parse_decimal(str(weight)))

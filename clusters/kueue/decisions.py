@@ -1,0 +1,93 @@
+"""What a cycle decided, as values; the caller writes them to the cluster, or reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Reserve quota for a workload.
+
+    Attributes:
+        key: ``namespace/name``.
+        admission: the ``status.admission`` document.
+        is_admitted: no AdmissionCheck is pending, Admitted becomes true in the same write.
+        checks: AdmissionChecks that apply with these flavors, sorted.
+        message: of the QuotaReserved condition.
+    """
+
+    key: str
+    admission: Mapping[str, Any]
+    is_admitted: bool
+    checks: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Evict a workload to make room.
+
+    Attributes:
+        key: the victim.
+        reason: of the Preempted condition.
+        message: of the Preempted and the Evicted condition.
+        preemptor: key of the workload that gets the room.
+        cluster_queue: the victim's.
+    """
+
+    key: str
+    reason: str
+    message: str
+    preemptor: str
+    cluster_queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A workload keeps waiting.
+
+    Attributes:
+        reason: of the QuotaReserved=False condition.
+        message: of that condition.
+        cluster_queue: where it waits, empty when nowhere.
+        has_changed: false when reason and message are those of its last decision.
+    """
+
+    key: str
+    reason: str
+    message: str
+    cluster_queue: str
+    has_changed: bool
+
+
+Decision: TypeAlias = Admit | Preempt | Pending
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """Everything one cycle decided.
+
+    Attributes:
+        number: of the cycle, from 1.
+        heads: how many workloads were looked at.
+        admitted, preempted, pending: the decisions, in the order in which they were made.
+    """
+
+    number: int
+    heads: int
+    admitted: tuple[Admit, ...] = field(default=())
+    preempted: tuple[Preempt, ...] = field(default=())
+    pending: tuple[Pending, ...] = field(default=())
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether anything was admitted or preempted; without, the next cycle may wait."""
+        return bool(self.admitted or self.preempted)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions: preemptions first, then admissions, then what waits."""
+        return (*self.preempted, *self.admitted, *self.pending)

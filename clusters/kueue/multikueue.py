@@ -1,0 +1,327 @@
+"""Dispatch of one workload over several workers: look at all copies, say what to do.
+
+Pure and level-triggered: asked again after its actions were carried out, it asks for nothing more.
+The numbered steps are Kueue's group decision list; first match returns.
+
+Source: Kueue pkg/controller/admissionchecks/multikueue/workload.go, v0.19.2; spec dispatch 2.3-2.9.
+Deviations, each for safety: the winner is stored before its Job is made; ``clusterName`` wins over
+an older Admitted copy; a copy made under an earlier reservation is removed; a worker that holds a
+foreign Job of the name is passed over; quota is freed once the copy is proved to be gone; copies
+are compared with what was sent, not with the manager's spec (defaults differ).
+Not here yet: elastic workloads, gates of orchestrated preemption, several workloads of one owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from clusters.kueue.documents import MULTIKUEUE_CONTROLLER
+from clusters.kueue.multikueue_group import (
+    Copy,
+    Document,
+    Group,
+    View,
+    condition_of,
+    is_true,
+)
+from clusters.kueue.multikueue_steps import (
+    Action,
+    Choose,
+    CopyStatus,
+    CreateCopy,
+    CreateJob,
+    Finish,
+    MarkJobInactive,
+    Nominate,
+    RemoveCopy,
+    SetCheck,
+    StopCopy,
+    Tell,
+    UpdatePriority,
+)
+
+__all__ = ["Copy", "Group", "Verdict", "all_at_once", "check_of", "decide"]
+
+CLUSTERS_LIMIT: Final = 20
+OUT_OF_SYNC: Final = "OutOfSync"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do now, in this order, and when time alone asks for another look."""
+
+    actions: tuple[Action, ...] = ()
+    look_again: datetime | None = None
+
+
+Dispatcher: TypeAlias = Callable[[Group], Sequence[str]]
+
+
+def all_at_once(group: Group) -> Sequence[str]:
+    """Nominate every connected worker that nothing speaks against."""
+    return sorted(name for name in group.copies if name not in group.blocked)
+
+
+def decide(group: Group, *, dispatcher: Dispatcher = all_at_once) -> Verdict:
+    """Say what has to be done for a workload.
+
+    Args:
+        group: The workload and its copies.
+        dispatcher: Chooses the workers to nominate.
+
+    Returns:
+        Actions in order; none when the workload is at rest.
+    """
+    if group.local is None or group.local["metadata"].get("deletionTimestamp"):
+        return Verdict(_remove_all(group, "gone"))
+    view = View(group, group.local)
+    for rule in _RULES:
+        verdict = rule(view)
+        if verdict is not None:
+            return verdict
+    return _nominate(view, dispatcher)
+
+
+def check_of(local: Document, *, controllers: Mapping[str, str]) -> str:
+    """Name of the first listed AdmissionCheck that dispatches; empty when there is none.
+
+    Args:
+        local: The manager's Workload.
+        controllers: ``spec.controllerName`` by AdmissionCheck name.
+    """
+    for entry in (local.get("status") or {}).get("admissionChecks") or ():
+        if controllers.get(entry["name"]) == MULTIKUEUE_CONTROLLER:
+            return str(entry["name"])
+    return ""
+
+
+def _without_check(view: View) -> Verdict | None:
+    """Entry: somebody else's business, or already rejected."""
+    if view.state == "" and view.has_quota:
+        return Verdict()
+    return Verdict() if view.state == "Rejected" else None
+
+
+def _without_quota(view: View) -> Verdict | None:
+    """2. Finished, or without quota: nothing of it may be left on workers."""
+    if view.has_quota and not is_true(view.local, "Finished"):
+        return None
+    group = view.group
+    again = group.now + group.worker_lost_timeout if group.lost else None
+    return Verdict(_remove_all(group, "released"), again)
+
+
+def _not_dispatchable(view: View) -> Verdict | None:
+    """Entry: its Job would run here, or no adapter knows it. Never written under Evicted."""
+    if not view.group.refusal or view.is_evicted or view.state != "Pending":
+        return None
+    return Verdict((SetCheck("Rejected", view.group.refusal),))
+
+
+def _stale_copies(view: View) -> Verdict | None:
+    """Copies of an earlier reservation, as a returning worker brings them, go first."""
+    stale = [
+        RemoveCopy(name, why="stale")
+        for name, copy in sorted(view.group.copies.items())
+        if copy.is_anything_ours and not copy.is_current
+    ]
+    return Verdict(tuple(stale)) if stale else None
+
+
+def _finished(view: View) -> Verdict | None:
+    """3. A copy has finished: its status first, then Finished with its words."""
+    found = view.first("Finished")
+    if found is None:
+        return None
+    name, workload = found
+    ended = condition_of(workload, "Finished")
+    if ended.get("reason") == OUT_OF_SYNC:
+        return _out_of_sync(view, name)
+    if view.group.copies[name].has_foreign_job:
+        return _foreign(name)
+    finish = Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
+    return Verdict((CopyStatus(name), finish))
+
+
+def _out_of_sync(view: View, name: str) -> Verdict | None:
+    """The worker found Job and Workload to differ; that end is never taken over."""
+    text = (
+        f'Remote workload on worker cluster "{name}" is out of sync with its user job, '
+        "resetting for re-dispatch"
+    )
+    if view.is_evicted:
+        return None
+    if view.state == "Ready":
+        told = Tell("MultiKueueOutOfSync", text)
+        return Verdict((SetCheck("Retry", f'{text}, Previously: "Ready"'), told))
+    if view.state == "Pending":
+        remove = RemoveCopy(name, why="out-of-sync", blocks="its copy and its Job differed there")
+        return Verdict((Tell("MultiKueueOutOfSync", text), remove))
+    return Verdict()
+
+
+def _evicted(view: View) -> Verdict | None:
+    """4. A copy was evicted: follow it if the manager knows, else start over."""
+    found = view.first("Evicted")
+    if found is None:
+        return None
+    name, _ = found
+    if view.is_evicted:
+        return Verdict((CopyStatus(name),)) if view.group.copies[name].has_job else None
+    if view.state != "Ready":
+        return None
+    text = (
+        f'Workload evicted on worker cluster: "{name}", resetting for re-admission. '
+        'Previously: "Ready"'
+    )
+    return Verdict((SetCheck("Retry", text), Tell("MultiKueueEvictedOnWorker", text)))
+
+
+def _changed(view: View) -> Verdict | None:
+    """5. Copies that somebody changed go; a changed priority follows."""
+    actions: list[Action] = []
+    spec = view.local.get("spec") or {}
+    for name, workload in sorted(view.standing().items()):
+        copied = workload.get("spec") or {}
+        if not view.group.copies[name].is_as_sent:
+            actions.append(RemoveCopy(name, why="changed"))
+        elif not view.is_evicted and _priority(spec) != _priority(copied):
+            reference = spec.get("priorityClassRef")
+            actions.append(UpdatePriority(name, int(spec.get("priority") or 0), reference))
+    return Verdict(tuple(actions)) if actions else None
+
+
+def _admitted(view: View) -> Verdict | None:
+    """6. Where it is admitted, there it runs; everywhere else it goes away."""
+    found = view.first("Admitted")
+    if found is None:
+        return _nowhere_admitted(view) if view.state == "Ready" and not view.is_evicted else None
+    name, workload = found
+    group = view.group
+    losers = tuple(
+        RemoveCopy(other, why="lost")
+        for other, copy in sorted(group.copies.items())
+        if other != name and copy.is_anything_ours
+    )
+    if view.is_evicted:
+        is_told = (workload.get("spec") or {}).get("active") is False
+        return Verdict((*losers, *(() if is_told else (StopCopy(name),))))
+    copy = group.copies[name]
+    if copy.has_foreign_job:
+        return _foreign(name)
+    if copy.is_adopted and not copy.has_job:
+        # Its Job was deleted on the worker; made again it would run twice under one admission.
+        return Verdict((RemoveCopy(name, why="job-deleted"),))
+    if view.state == "Pending":
+        return Verdict(_choose(view, name, losers))
+    if view.state != "Ready":
+        return Verdict(losers)
+    return Verdict((CopyStatus(name) if copy.has_job else CreateJob(name), *losers))
+
+
+def _choose(view: View, name: str, losers: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The write that makes a worker the one; only ever one that was nominated before."""
+    if view.chosen or name in view.nominated:
+        return (Choose(name), *losers)
+    return (Nominate(tuple(sorted({*view.nominated, name})[:CLUSTERS_LIMIT])),)
+
+
+def _nowhere_admitted(view: View) -> Verdict:
+    """6a. The check is Ready, and no reachable worker has it admitted."""
+    group = view.group
+    if not view.chosen:
+        text = (
+            "Admission check is Ready but no admitting cluster is recorded; "
+            "this is unexpected, please report it"
+        )
+        return Verdict((SetCheck("Retry", text),))
+    since = group.lost.get(view.chosen)
+    if since is None:
+        return Verdict((SetCheck("Retry", "Admitting remote no longer exists"),))
+    ends = since + group.worker_lost_timeout
+    if ends > group.now:
+        return Verdict(look_again=ends)
+    return Verdict((SetCheck("Retry", "Admitting remote lost"),))
+
+
+def _settling(view: View) -> Verdict | None:
+    """An eviction is on its way through: clear up, and free what cannot free itself."""
+    if not view.is_evicted:
+        return None
+    group = view.group
+    left = tuple(
+        RemoveCopy(name, why="evicted")
+        for name, copy in sorted(group.copies.items())
+        if copy.is_anything_ours
+    )
+    if left or not group.is_job_active:
+        return Verdict(left)
+    waits = [since + group.worker_lost_timeout for since in group.lost.values()]
+    if waits and max(waits) > group.now:
+        return Verdict(look_again=max(waits))
+    return Verdict((MarkJobInactive(),))
+
+
+def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
+    """8. Nominate, then race: only once every other check is ready."""
+    others = [state for name, state in view.checks.items() if name != view.group.check]
+    if view.state != "Pending" or view.chosen or any(state != "Ready" for state in others):
+        return Verdict()
+    group = view.group
+    # What cannot be looked at is not withdrawn: its copy might have been admitted just now.
+    unseen = [name for name in view.nominated if name in group.lost]
+    wanted = tuple(sorted({*dispatcher(group), *unseen}))[:CLUSTERS_LIMIT]
+    withdrawn = tuple(
+        RemoveCopy(name, why="withdrawn", only_unchanged=True)
+        for name, copy in sorted(group.copies.items())
+        if name not in wanted and copy.is_anything_ours
+    )
+    if withdrawn:
+        return Verdict(withdrawn)
+    told = () if set(wanted) & set(group.copies) else (_no_worker(group),)
+    if set(wanted) != set(view.nominated):
+        return Verdict((Nominate(wanted), *told))
+    missing = [n for n in wanted if n in group.copies and group.copies[n].workload is None]
+    return Verdict((*(CreateCopy(name) for name in missing), *told))
+
+
+def _no_worker(group: Group) -> Tell:
+    parts = [f"{name}: {why}" for name, why in sorted(group.blocked.items())]
+    parts += [f"{name}: not connected" for name in sorted(group.lost)]
+    why = "; ".join(parts) or "none is configured"
+    return Tell("MultiKueueNoWorker", f"No worker can take the workload now ({why})")
+
+
+def _foreign(name: str) -> Verdict:
+    text = f'remote object is not owned by MultiKueue: a Job of this name exists on "{name}"'
+    remove = RemoveCopy(name, why="foreign", blocks="a Job of this name that is not ours is there")
+    return Verdict((Tell("MultiKueueForeignJob", text), remove))
+
+
+def _remove_all(group: Group, why: str) -> tuple[Action, ...]:
+    return tuple(
+        RemoveCopy(name, why=why)
+        for name, copy in sorted(group.copies.items())
+        if copy.is_anything_ours
+    )
+
+
+_RULES: Final[tuple[Callable[[View], Verdict | None], ...]] = (
+    _without_quota,
+    _without_check,
+    _stale_copies,
+    _not_dispatchable,
+    _finished,
+    _evicted,
+    _changed,
+    _admitted,
+    _settling,
+)
+
+
+def _priority(spec: Document) -> tuple[Any, ...]:
+    reference = spec.get("priorityClassRef") or {}
+    return int(spec.get("priority") or 0), reference.get("name", "")

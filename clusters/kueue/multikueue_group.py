@@ -1,0 +1,160 @@
+"""What a dispatch decision looks at: a workload, its copies on the workers, and their state.
+
+Values and readings of documents; ``multikueue`` decides on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from clusters.kueue.workload_parser import parse_time
+
+Document: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one connected worker holds of a workload.
+
+    Attributes:
+        workload: The Workload of the same key, None when there is none; whoever made it.
+        is_ours: It carries our origin.
+        is_current: It was made under the manager's present reservation.
+        is_as_sent: Its spec is what was sent.
+        has_job: A Job of the name exists there.
+        is_job_ours: That Job carries our origin.
+        is_adopted: A Job controls the Workload, or did before it was deleted.
+    """
+
+    workload: Document | None = None
+    is_ours: bool = True
+    is_current: bool = True
+    is_as_sent: bool = True
+    has_job: bool = False
+    is_job_ours: bool = True
+    is_adopted: bool = False
+
+    @property
+    def is_anything_ours(self) -> bool:
+        """Whether there is something to remove."""
+        return (self.workload is not None and self.is_ours) or (self.has_job and self.is_job_ours)
+
+    @property
+    def has_foreign_job(self) -> bool:
+        """Whether somebody else's Job has the name."""
+        return self.has_job and not self.is_job_ours
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A workload with all its copies.
+
+    Attributes:
+        local: The manager's Workload; None when it is gone.
+        check: Name of the AdmissionCheck that stands for dispatch.
+        copies: By connected worker of the check's configuration.
+        lost: Workers that cannot be reached, and since when.
+        blocked: Connected workers that may not be nominated now, and why.
+        refusal: Why the manager's Job cannot be dispatched; empty when it can.
+        is_job_active: The manager's Job still says that pods run.
+        now: Current time.
+        worker_lost_timeout: How long a lost worker is waited for.
+    """
+
+    local: Document | None
+    check: str
+    now: datetime
+    copies: Mapping[str, Copy] = field(default_factory=dict)
+    lost: Mapping[str, datetime] = field(default_factory=dict)
+    blocked: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    is_job_active: bool = False
+    worker_lost_timeout: timedelta = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A group whose workload exists, with what every step asks for."""
+
+    group: Group
+    local: Document
+
+    @property
+    def status(self) -> Document:
+        """``status`` of the manager's Workload."""
+        return self.local.get("status") or {}
+
+    @property
+    def checks(self) -> Mapping[str, str]:
+        """State by AdmissionCheck name."""
+        return {item["name"]: item["state"] for item in self.status.get("admissionChecks") or ()}
+
+    @property
+    def state(self) -> str:
+        """State of the check that stands for dispatch; empty when it is not listed."""
+        return self.checks.get(self.group.check, "")
+
+    @property
+    def chosen(self) -> str:
+        """The worker that has it; empty while nobody does."""
+        return str(self.status.get("clusterName") or "")
+
+    @property
+    def nominated(self) -> tuple[str, ...]:
+        """The stored nominations."""
+        return tuple(self.status.get("nominatedClusterNames") or ())
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether quota is reserved on the manager."""
+        return is_true(self.local, "QuotaReserved")
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether the manager told it to stop."""
+        return is_true(self.local, "Evicted")
+
+    def standing(self) -> dict[str, Document]:
+        """Our copies of this reservation; once a worker is chosen, only the one there."""
+        return {
+            name: copy.workload
+            for name, copy in self.group.copies.items()
+            if copy.workload is not None
+            and copy.is_ours
+            and copy.is_current
+            and (not self.chosen or name == self.chosen)
+        }
+
+    def first(self, kind: str) -> tuple[str, Document] | None:
+        """The standing copy whose condition became true first; ties go by name."""
+        found = [
+            (since(workload, kind), name, workload)
+            for name, workload in self.standing().items()
+            if is_true(workload, kind)
+        ]
+        return min(found, key=lambda item: item[:2])[1:] if found else None
+
+
+def _conditions(document: Document) -> Iterable[Document]:
+    return (document.get("status") or {}).get("conditions") or ()
+
+
+def condition_of(document: Document, kind: str) -> Document:
+    """The condition of a type; empty when it is not there."""
+    return next((item for item in _conditions(document) if item.get("type") == kind), {})
+
+
+def is_true(document: Document, kind: str) -> bool:
+    """Whether a condition is True."""
+    return bool(condition_of(document, kind).get("status") == "True")
+
+
+def since(document: Document, kind: str) -> datetime:
+    """When a condition last changed; raises ``ValueError`` when it does not say."""
+    found = parse_time(condition_of(document, kind).get("lastTransitionTime"))
+    if found is None:
+        raise ValueError(f"condition {kind} has no lastTransitionTime")
+    return found

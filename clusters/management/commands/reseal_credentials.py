@@ -1,0 +1,24 @@
+"""Seals every stored credential with the newest key in PORTAL_CREDENTIAL_KEYS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from clusters.services import reseal_credentials
+from clusters.vault import SealBroken
+
+
+class Command(BaseCommand):
+    """Put a new key first, run this, take the old key away."""
+
+    help = "Seal every stored credential with the newest key; then older keys can go."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """All of them, or none."""
+        try:
+            count = reseal_credentials(None)
+        except SealBroken as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"resealed the credentials of {count} clusters")

@@ -1,0 +1,110 @@
+"""Work one shift in the foreground, on kubeconfigs that are named; until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from clusters.errors import ClusterError
+from clusters.models import Cluster, ShiftRun
+from clusters.reconcile.context import ClusterFacts
+from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
+
+
+class Command(BaseCommand):
+    """The same function as the Celery task, without its database row."""
+
+    help = "Work a shift (admission or dispatch) on one cluster until stopped."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--kubeconfig", required=True, metavar="FILE", type=Path)
+        parser.add_argument(
+            "--role",
+            required=True,
+            choices=[ShiftRun.Role.ADMISSION.value, ShiftRun.Role.DISPATCH.value],
+        )
+        parser.add_argument(
+            "--mode", default=Cluster.Mode.PORTAL.value, choices=Cluster.Mode.values
+        )
+        parser.add_argument(
+            "--config", metavar="FILE", type=Path, help="a Kueue Configuration to follow"
+        )
+        parser.add_argument(
+            "--worker",
+            action="append",
+            default=[],
+            metavar="NAME=KUBECONFIG",
+            help="a worker, by the name of its MultiKueueCluster (dispatch only; repeatable)",
+        )
+        parser.add_argument("--name", default="cluster", help="what logs call the cluster")
+        parser.add_argument(
+            "--origin", default="", help="mark of this manager's copies; else PORTAL_INSTALLATION"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until a signal comes."""
+        shift = ForegroundShift(
+            kubeconfig=_read(options["kubeconfig"]),
+            role=options["role"],
+            facts=ClusterFacts(
+                pk=0,
+                slug=options["name"],
+                is_manager=options["role"] == ShiftRun.Role.DISPATCH,
+                mode=options["mode"],
+                state=Cluster.State.ACTIVE,
+                generation=1,
+                installation=options["origin"] or settings.PORTAL_INSTALLATION,
+                kueue_configuration=_configuration(options["config"]),
+            ),
+            holder=f"{socket.gethostname()}-{os.getpid()}",
+            workers=dict(_worker(text) for text in options["worker"]),
+            lease_s=settings.LEASE_SECONDS,
+        )
+        if options["verbosity"] > 1:
+            logging.getLogger("clusters").setLevel(logging.DEBUG)
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        self.stdout.write(f"{shift.role} on {options['kubeconfig']}, as {shift.holder}")
+        try:
+            work_in_foreground(shift, stop=stop)
+        except ClusterError as error:
+            raise CommandError(f"{error.reason}: {error}") from error
+        self.stdout.write("stopped")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _configuration(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(_read(path))
+    except yaml.YAMLError as error:
+        raise CommandError(f"{path} is no YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise CommandError(f"{path} holds no Configuration")
+    return found
+
+
+def _worker(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise CommandError(f"--worker {text}: write it as NAME=KUBECONFIG")
+    return name, _read(Path(path))

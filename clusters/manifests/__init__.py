@@ -1,0 +1,1 @@
+"""Plans in, Kubernetes documents out; documents compared. Pure: no Django, client, clock or I/O."""

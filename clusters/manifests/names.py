@@ -1,0 +1,147 @@
+"""Names, labels and ownership of everything that the portal writes to a cluster.
+
+Names are functions of slugs alone, so two runs agree without talking. Pinned here: the one Kueue
+API version that documents are written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Document: TypeAlias = dict[str, Any]
+
+KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
+KUEUE_NAMESPACE: Final = "kueue-system"
+MANAGED_BY: Final = "gpu-budget-portal"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+INSTALLATION_LABEL: Final = "gpu-budget-portal.dev/installation"
+GENERATION_ANNOTATION: Final = "gpu-budget-portal.dev/generation"
+SUBJECT_ANNOTATION: Final = "gpu-budget-portal.dev/subject"
+ORIGIN_LABEL: Final = "kueue.x-k8s.io/multikueue-origin"
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+
+LOCAL_QUEUE: Final = "default"
+ADMISSION_CHECK: Final = "gpu-budget-portal"
+MULTIKUEUE_CONFIG: Final = "gpu-budget-portal"
+MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
+MULTIKUEUE_ACCOUNT: Final = "multikueue"
+PORTAL_ACCOUNT: Final = "gpu-budget-portal"
+KUBECONFIG_KEY: Final = "kubeconfig"
+
+# What others refer to comes first; pruning goes the other way.
+KIND_ORDER: Final = (
+    "Namespace",
+    "Secret",
+    "ResourceFlavor",
+    "Cohort",
+    "MultiKueueCluster",
+    "MultiKueueConfig",
+    "AdmissionCheck",
+    "ClusterQueue",
+    "LocalQueue",
+)
+QUOTA_KINDS: Final = ("Namespace", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
+MULTIKUEUE_KINDS: Final = ("MultiKueueCluster", "MultiKueueConfig", "AdmissionCheck")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """One object of a cluster; `namespace` is empty for cluster-scoped kinds."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def rank(self) -> int:
+        """Position in the order of application.
+
+        Raises:
+            ValueError: A kind that the portal does not write.
+        """
+        return KIND_ORDER.index(self.kind)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.namespace}/{self.name}"
+            if self.namespace
+            else (f"{self.kind} {self.name}")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose an object is: installation, the subject that it comes from, the subject's generation.
+
+    Attributes:
+        installation: Id of the portal's installation.
+        subject: ``flavor:SLUG``, ``account:SLUG``, ``pool:SLUG``, ``budget:NAMESPACE`` or
+            ``cluster:SLUG``.
+        generation: Of the subject; 0 when the object says none.
+    """
+
+    installation: str
+    subject: str
+    generation: int
+
+
+def key_of(document: Mapping[str, Any]) -> Key:
+    """The key of a document."""
+    metadata = document["metadata"]
+    return Key(str(document["kind"]), metadata.get("namespace") or "", metadata["name"])
+
+
+def metadata(name: str, owner: Ownership, *, namespace: str = "") -> Document:
+    """Metadata with labels and annotations of ownership."""
+    found: Document = {"name": name}
+    if namespace:
+        found["namespace"] = namespace
+    found["labels"] = {
+        MANAGED_BY_LABEL: MANAGED_BY,
+        INSTALLATION_LABEL: owner.installation,
+    }
+    found["annotations"] = {
+        GENERATION_ANNOTATION: str(owner.generation),
+        SUBJECT_ANNOTATION: owner.subject,
+    }
+    return found
+
+
+def owner_of(document: Mapping[str, Any]) -> Ownership | None:
+    """Whose a live object is; None when no portal made it.
+
+    A generation that is not a whole number counts as 0: somebody edited it, and what is written
+    next puts it right.
+    """
+    labels = document["metadata"].get("labels") or {}
+    installation = labels.get(INSTALLATION_LABEL)
+    if not installation or labels.get(MANAGED_BY_LABEL) != MANAGED_BY:
+        return None
+    annotations = document["metadata"].get("annotations") or {}
+    generation = annotations.get(GENERATION_ANNOTATION, "")
+    return Ownership(
+        installation=installation,
+        subject=annotations.get(SUBJECT_ANNOTATION, ""),
+        generation=int(generation) if generation.isdecimal() else 0,
+    )
+
+
+def secret_name(worker: str) -> str:
+    """Secret on the manager that holds the *multikueue* kubeconfig of a worker."""
+    return f"multikueue-{worker}"
+
+
+REHEARSAL: Final = "rehearsal"
+"""Installation id of ``manage.py rehearse``, which works beside the portal with its rights."""
+
+
+def lease_names(installation: str) -> tuple[str, ...]:
+    """Leases that shifts of this installation, and rehearsals of it, hold on a cluster."""
+    private = dict.fromkeys((installation, REHEARSAL))
+    return (
+        *(f"gpu-budget-{role}-{owner}" for owner in private for role in ("quota", "usage")),
+        "gpu-budget-admission",
+        "gpu-budget-dispatch",
+    )

@@ -1,0 +1,202 @@
+"""Admission policies that keep jobs under their budget, as documents for an admin to apply.
+
+They are evaluated inside the API server, so they hold while the portal and Kueue are away. Each
+looks only at namespaces that carry this installation's label.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clusters.manifests import names
+from clusters.manifests.names import Document
+from clusters.manifests.rights import Post
+
+_API: Final = "admissionregistration.k8s.io/v1"
+_QUEUE: Final = f"'{names.QUEUE_LABEL}'"
+_HAS_QUEUE: Final = f"has(object.metadata.labels) && {_QUEUE} in object.metadata.labels"
+_HAD_QUEUE: Final = (
+    f"oldObject != null && has(oldObject.metadata.labels) && {_QUEUE} in oldObject.metadata.labels"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWish:
+    """What the policies of one cluster have to know.
+
+    Attributes:
+        post: The cluster's place in the fleet.
+        allows_local_jobs: Jobs may be submitted on this worker, outside the split.
+        gpu_resources: Device resource names that count as GPUs.
+        portal_user: Name under which the API server knows the *portal* identity.
+        multikueue_user: Likewise for *multikueue*.
+    """
+
+    post: Post
+    allows_local_jobs: bool = False
+    gpu_resources: tuple[str, ...] = ("nvidia.com/gpu",)
+    portal_user: str = f"system:serviceaccount:{names.KUEUE_NAMESPACE}:{names.PORTAL_ACCOUNT}"
+    multikueue_user: str = (
+        f"system:serviceaccount:{names.KUEUE_NAMESPACE}:{names.MULTIKUEUE_ACCOUNT}"
+    )
+
+
+def policy_documents(wish: PolicyWish) -> tuple[Document, ...]:
+    """Policies and their bindings for one cluster, in the order of application."""
+    documents: list[Document] = []
+    if wish.post.is_portal_mode:
+        documents += _suspend_first(wish)
+        documents += _started_by_portal_only(wish)
+    if not wish.post.is_manager:
+        if not wish.allows_local_jobs:
+            documents += _through_the_manager(wish)
+        documents += _no_bare_pods(wish)
+    return tuple(documents)
+
+
+def policy_names(wish: PolicyWish) -> tuple[tuple[str, str], ...]:
+    """(kind, name) of the policies that `policy_documents` gives, without bindings."""
+    return tuple(
+        (document["kind"], document["metadata"]["name"])
+        for document in policy_documents(wish)
+        if document["kind"].endswith("Policy")
+    )
+
+
+def _through_the_manager(wish: PolicyWish) -> list[Document]:
+    """Worker: a job under a queue comes from the manager, or the manager's count is wrong."""
+    is_new = f"({_HAS_QUEUE}) && !({_HAD_QUEUE})"
+    user = json.dumps(wish.multikueue_user)
+    return _validating(
+        wish,
+        "jobs-through-manager",
+        rules=[_rule("batch", "jobs", ("CREATE", "UPDATE"))],
+        expression=f"!({is_new}) || request.userInfo.username == {user}",
+        message="Jobs of this workspace are submitted on the manager cluster, which gives them "
+        "their place; this worker takes none directly.",
+    )
+
+
+def _no_bare_pods(wish: PolicyWish) -> list[Document]:
+    """Worker: a pod with GPUs belongs to a controller that is under the queue."""
+    resources = json.dumps(list(wish.gpu_resources))
+    asks = (
+        "object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && "
+        f"{resources}.exists(r, r in c.resources.limits))"
+    )
+    owned = (
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, "
+        "has(o.controller) && o.controller && o.kind != 'ReplicaSet')"
+    )
+    return _validating(
+        wish,
+        "gpu-pods-of-jobs-only",
+        rules=[_rule("", "pods", ("CREATE",))],
+        expression=f"!({asks}) || ({owned}) || ({_HAS_QUEUE})",
+        message="Pods with GPUs run as part of a Job here, so that they count against the budget.",
+    )
+
+
+def _suspend_first(wish: PolicyWish) -> list[Document]:
+    """Portal mode: a job begins suspended; on the manager it is never run by the manager."""
+    fields = ["suspend: true"]
+    if wish.post.is_manager:
+        fields.append(f"managedBy: '{names.MULTIKUEUE_CONTROLLER}'")
+    queue = f"metadata: Object.metadata{{labels: {{{_QUEUE}: '{names.LOCAL_QUEUE}'}}}}"
+    spec = f"spec: Object.spec{{{', '.join(fields)}}}"
+    expression = f"{_HAS_QUEUE} ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
+    name = _name(wish, "suspend-first")
+    policy: Document = {
+        "apiVersion": _API,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": _metadata(name),
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {"resourceRules": [_rule("batch", "jobs", ("CREATE",))]},
+            "mutations": [
+                {
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {"expression": expression},
+                }
+            ],
+        },
+    }
+    binding: Document = {
+        "apiVersion": _API,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": _metadata(name),
+        "spec": {"policyName": name, "matchResources": _our_namespaces(wish)},
+    }
+    return [policy, binding]
+
+
+def _started_by_portal_only(wish: PolicyWish) -> list[Document]:
+    """Portal mode: who else unsuspends a job would take GPUs without quota."""
+    starts = (
+        "(has(oldObject.spec.suspend) && oldObject.spec.suspend) && "
+        "!(has(object.spec.suspend) && object.spec.suspend)"
+    )
+    user = json.dumps(wish.portal_user)
+    return _validating(
+        wish,
+        "jobs-started-by-portal",
+        rules=[_rule("batch", "jobs", ("UPDATE",))],
+        expression=f"!({starts}) || request.userInfo.username == {user}",
+        message="This job waits for its quota; it is started when the budget has room.",
+    )
+
+
+def _validating(
+    wish: PolicyWish, what: str, *, rules: Sequence[Document], expression: str, message: str
+) -> list[Document]:
+    name = _name(wish, what)
+    policy: Document = {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": _metadata(name),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": list(rules)},
+            "validations": [{"expression": expression, "message": message, "reason": "Forbidden"}],
+        },
+    }
+    binding: Document = {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": _metadata(name),
+        "spec": {
+            "policyName": name,
+            "validationActions": ["Deny"],
+            "matchResources": _our_namespaces(wish),
+        },
+    }
+    return [policy, binding]
+
+
+def _our_namespaces(wish: PolicyWish) -> Document:
+    return {
+        "namespaceSelector": {
+            "matchLabels": {names.INSTALLATION_LABEL: wish.post.installation},
+        }
+    }
+
+
+def _rule(group: str, resource: str, operations: Sequence[str]) -> Document:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": list(operations),
+        "resources": [resource],
+    }
+
+
+def _name(wish: PolicyWish, what: str) -> str:
+    return f"gpu-budget-{wish.post.installation}-{what}"
+
+
+def _metadata(name: str) -> Document:
+    return {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}}

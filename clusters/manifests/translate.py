@@ -1,0 +1,275 @@
+"""QuotaPlan → the documents that it becomes on one cluster, in the order of application.
+
+Only fields that the portal means are in a document: each of them is owned by server-side apply, and
+what is left out stays with whoever wrote it. Source: ARCHITECTURE, "What a budget becomes"; Kueue
+apis/kueue/v1beta2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from budgets.plan import (
+    HOST_FLAVOR,
+    CohortPlan,
+    FlavorSpec,
+    QueuePlan,
+    Quota,
+    QuotaPlan,
+)
+from clusters.manifests import names
+from clusters.manifests.names import Document, Ownership
+
+UNLIMITED: Final = "9223372036854775807"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What rendering needs to know of a cluster besides its plan.
+
+    Attributes:
+        installation: Id of the portal's installation.
+        generation: The cluster's own counter; objects that belong to no promise carry it.
+        has_multikueue: A manager: workers are connected, and its queues wait for the check.
+    """
+
+    installation: str
+    generation: int = 1
+    has_multikueue: bool = False
+
+
+def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
+    """Translate a plan into documents.
+
+    Args:
+        plan: Everything that one cluster carries.
+        site: Where they go.
+
+    Returns:
+        Documents in kind order, Cohorts parents first, else by name; the same input gives the
+        same output, byte for byte. O(objects).
+
+    Raises:
+        KeyError: A quota names a flavor that the plan does not have.
+    """
+    resources = {flavor.name: flavor.resource for flavor in plan.flavors}
+    scribe = _Scribe(plan, site, resources)
+    documents = [scribe.namespace(queue) for queue in plan.queues]
+    documents += [scribe.host_flavor(), *map(scribe.flavor, plan.flavors)]
+    documents += [scribe.cohort(cohort) for cohort in _parents_first(plan.cohorts)]
+    if site.has_multikueue:
+        documents += scribe.multikueue()
+    documents += [scribe.cluster_queue(queue) for queue in plan.queues]
+    documents += [scribe.local_queue(queue) for queue in plan.queues]
+    return tuple(documents)
+
+
+def secret_document(worker: str, kubeconfig_base64: str, *, owner: Ownership) -> Document:
+    """The Secret through which the manager's Kueue reaches a worker. Never stored, never shown."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": names.metadata(
+            names.secret_name(worker), owner, namespace=names.KUEUE_NAMESPACE
+        ),
+        "data": {names.KUBECONFIG_KEY: kubeconfig_base64},
+    }
+
+
+def cluster_owner(slug: str, site: Site) -> Ownership:
+    """Ownership of what belongs to a cluster and to no promise."""
+    return Ownership(site.installation, f"cluster:{slug}", site.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scribe:
+    """Writes one kind per method."""
+
+    plan: QuotaPlan
+    site: Site
+    resources: Mapping[str, str]
+
+    def namespace(self, queue: QueuePlan) -> Document:
+        return {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": names.metadata(queue.name, self._owner(queue.subject, queue.generation)),
+        }
+
+    def host_flavor(self) -> Document:
+        owner = cluster_owner(self.plan.place.name, self.site)
+        return _kueue("ResourceFlavor", names.metadata(HOST_FLAVOR, owner), {})
+
+    def flavor(self, flavor: FlavorSpec) -> Document:
+        spec: Document = {}
+        if flavor.node_labels:
+            spec["nodeLabels"] = dict(flavor.node_labels)
+        if flavor.node_taints:
+            spec["nodeTaints"] = [dict(taint) for taint in flavor.node_taints]
+        if flavor.tolerations:
+            spec["tolerations"] = [_toleration(dict(pairs)) for pairs in flavor.tolerations]
+        owner = self._owner(f"flavor:{flavor.name}", flavor.generation)
+        return _kueue("ResourceFlavor", names.metadata(flavor.name, owner), spec)
+
+    def cohort(self, cohort: CohortPlan) -> Document:
+        spec: Document = {}
+        if cohort.parent is not None:
+            spec["parentName"] = cohort.parent
+        groups = self._groups(cohort.quotas, sorted(cohort.quotas.keys() - {HOST_FLAVOR}))
+        if HOST_FLAVOR in cohort.quotas:
+            groups.append(self._host_group(_numbers(cohort.quotas[HOST_FLAVOR])))
+        if groups:
+            spec["resourceGroups"] = groups
+        owner = self._owner(cohort.subject, cohort.generation)
+        return _kueue("Cohort", names.metadata(cohort.name, owner), spec)
+
+    def cluster_queue(self, queue: QueuePlan) -> Document:
+        # Nothing of the host is lent: it is unlimited for everybody, and sums stay small.
+        host = {"nominalQuota": UNLIMITED, "borrowingLimit": "0", "lendingLimit": "0"}
+        when_can_borrow = (
+            "TryNextFlavor" if queue.try_next_flavor_before_borrowing else "MayStopSearch"
+        )
+        spec: Document = {
+            "cohortName": queue.cohort,
+            "namespaceSelector": {
+                "matchExpressions": [
+                    {
+                        "key": "kubernetes.io/metadata.name",
+                        "operator": "In",
+                        "values": [queue.name],
+                    }
+                ]
+            },
+            "queueingStrategy": "BestEffortFIFO",
+            "flavorFungibility": {
+                "whenCanBorrow": when_can_borrow,
+                "whenCanPreempt": "TryNextFlavor",
+            },
+            "preemption": {
+                "withinClusterQueue": "LowerPriority",
+                "reclaimWithinCohort": "Any",
+                "borrowWithinCohort": {"policy": "Never"},
+            },
+            "resourceGroups": [*self._groups(queue.quotas, queue.flavors), self._host_group(host)],
+            "stopPolicy": str(queue.stop_policy),
+        }
+        if self.site.has_multikueue:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": names.ADMISSION_CHECK}]}
+        owner = self._owner(queue.subject, queue.generation)
+        return _kueue("ClusterQueue", names.metadata(queue.name, owner), spec)
+
+    def local_queue(self, queue: QueuePlan) -> Document:
+        owner = self._owner(queue.subject, queue.generation)
+        metadata = names.metadata(names.LOCAL_QUEUE, owner, namespace=queue.name)
+        return _kueue("LocalQueue", metadata, {"clusterQueue": queue.name})
+
+    def multikueue(self) -> list[Document]:
+        """Clusters, their list, and the check; without workers the check names a list to come."""
+        place = self.plan.place
+        owner = cluster_owner(place.name, self.site)
+        documents = [
+            _kueue(
+                "MultiKueueCluster",
+                names.metadata(worker, owner),
+                {
+                    "clusterSource": {
+                        "kubeConfig": {
+                            "location": names.secret_name(worker),
+                            "locationType": "Secret",
+                        }
+                    }
+                },
+            )
+            for worker in sorted(place.workers)
+        ]
+        if place.workers:
+            documents.append(
+                _kueue(
+                    "MultiKueueConfig",
+                    names.metadata(names.MULTIKUEUE_CONFIG, owner),
+                    # Their order is the order in which an incremental dispatcher tries them.
+                    {"clusters": list(place.workers)},
+                )
+            )
+        reference = {
+            "apiGroup": "kueue.x-k8s.io",
+            "kind": "MultiKueueConfig",
+            "name": names.MULTIKUEUE_CONFIG,
+        }
+        documents.append(
+            _kueue(
+                "AdmissionCheck",
+                names.metadata(names.ADMISSION_CHECK, owner),
+                {"controllerName": names.MULTIKUEUE_CONTROLLER, "parameters": reference},
+            )
+        )
+        return documents
+
+    def _owner(self, subject: str, generation: int) -> Ownership:
+        return Ownership(self.site.installation, subject, generation)
+
+    def _groups(self, quotas: Mapping[str, Quota], order: Sequence[str]) -> list[Document]:
+        """One group per GPU resource name, in the order in which resources first appear."""
+        by_resource: dict[str, list[str]] = {}
+        for flavor in order:
+            by_resource.setdefault(self.resources[flavor], []).append(flavor)
+        return [
+            {
+                "coveredResources": [resource],
+                "flavors": [
+                    {
+                        "name": flavor,
+                        "resources": [{"name": resource, **_numbers(quotas[flavor])}],
+                    }
+                    for flavor in flavors
+                ],
+            }
+            for resource, flavors in by_resource.items()
+        ]
+
+    def _host_group(self, numbers: Mapping[str, str]) -> Document:
+        covered = list(self.plan.place.host_resources)
+        resources = [{"name": resource, **numbers} for resource in covered]
+        return {
+            "coveredResources": covered,
+            "flavors": [{"name": HOST_FLAVOR, "resources": resources}],
+        }
+
+
+def _numbers(quota: Quota) -> dict[str, str]:
+    """Three numbers; None, which is only for a root Cohort, leaves the field out."""
+    found = {"nominalQuota": str(quota.nominal)}
+    if quota.borrowing_limit is not None:
+        found["borrowingLimit"] = str(quota.borrowing_limit)
+    if quota.lending_limit is not None:
+        found["lendingLimit"] = str(quota.lending_limit)
+    return found
+
+
+def _toleration(pairs: dict[str, str]) -> Document:
+    found: Document = dict(pairs)
+    if "tolerationSeconds" in found:
+        found["tolerationSeconds"] = int(found["tolerationSeconds"])
+    return found
+
+
+def _parents_first(cohorts: Iterable[CohortPlan]) -> list[CohortPlan]:
+    """Cohorts by their depth, then by name."""
+    by_name = {cohort.name: cohort for cohort in cohorts}
+
+    def depth(cohort: CohortPlan) -> int:
+        steps, seen = 0, {cohort.name}
+        parent = cohort.parent
+        while parent is not None and parent in by_name and parent not in seen:
+            seen.add(parent)
+            parent = by_name[parent].parent
+            steps += 1
+        return steps
+
+    return sorted(by_name.values(), key=lambda cohort: (depth(cohort), cohort.name))
+
+
+def _kueue(kind: str, metadata: Document, spec: Document) -> Document:
+    return {"apiVersion": names.KUEUE_API, "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,135 @@
+"""A registered cluster, its health, and the shifts that work on it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import models
+from django.db.models import Q
+
+from budgets.models.base import FrozenFields, dns_label
+
+
+class Cluster(FrozenFields):
+    """One Kubernetes cluster. Credentials are MultiFernet tokens; see ``clusters.vault``."""
+
+    class Role(models.TextChoices):
+        MANAGER = "manager"
+        WORKER = "worker"
+
+    class Mode(models.TextChoices):
+        KUEUE = "kueue", "Kueue decides"
+        PORTAL = "portal", "The portal decides"
+
+    class DriftPolicy(models.TextChoices):
+        RESTORE = "restore", "Put back what the portal wants"
+        KEEP = "keep", "Keep the hand edit and show it"
+
+    class State(models.TextChoices):
+        ACTIVE = "active"
+        DRAINING = "draining"
+        REMOVED = "removed"
+
+    frozen_fields = ("slug", "role")
+
+    slug = models.CharField(max_length=40, unique=True, validators=[dns_label])
+    name = models.CharField(max_length=120)
+    role = models.CharField(max_length=8, choices=Role.choices)
+    mode = models.CharField(max_length=8, choices=Mode.choices)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.ACTIVE)
+    position = models.PositiveIntegerField(default=0)
+    # What a person may see of the credential.
+    server = models.CharField(max_length=300)
+    context = models.CharField(max_length=200)
+    user_kind = models.CharField(max_length=40)
+    ca_fingerprint = models.CharField(max_length=100, blank=True)
+    certificate_expires_at = models.DateTimeField(null=True, blank=True)
+    # Never shown, never logged, never in a task argument.
+    kubeconfig_sealed = models.BinaryField()
+    multikueue_kubeconfig_sealed = models.BinaryField(null=True, blank=True)
+    multikueue_token_expires_at = models.DateTimeField(null=True, blank=True)
+    kueue_configuration = models.JSONField(default=dict, blank=True)
+    writes_enabled = models.BooleanField(default=True)
+    drift_policy = models.CharField(
+        max_length=8, choices=DriftPolicy.choices, default=DriftPolicy.RESTORE
+    )
+    allows_local_jobs = models.BooleanField(default=False)
+    generation = models.PositiveBigIntegerField(default=1)
+    preflight = models.JSONField(default=dict, blank=True)
+    # A reason here stops quota sync until an admin decides (a restored backup, for one).
+    blocked_reason = models.CharField(max_length=500, blank=True)
+    # Subjects on the cluster that this database does not know and an admin gave up: pruned.
+    forgotten_subjects = models.JSONField(default=list, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["role", "position", "slug"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["role"],
+                condition=Q(role="manager") & ~Q(state="removed"),
+                name="one_manager",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_manager(self) -> bool:
+        """Whether budgets are submitted here; else jobs run here."""
+        return self.role == self.Role.MANAGER
+
+
+class ClusterHealth(models.Model):
+    """What the last contact showed; apart from Cluster because it is written every few seconds."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="health")
+    reachable = models.BooleanField(default=False)
+    reason = models.CharField(max_length=60, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+    last_contact_at = models.DateTimeField(null=True, blank=True)
+    lost_since = models.DateTimeField(null=True, blank=True)
+    checked_at = models.DateTimeField(null=True, blank=True)
+    latency_ms = models.PositiveIntegerField(null=True, blank=True)
+    clock_skew_s = models.IntegerField(null=True, blank=True)
+    kubernetes_version = models.CharField(max_length=40, blank=True)
+    kueue_version = models.CharField(max_length=40, blank=True)
+    # The manager's view of this worker (MultiKueueCluster Active), empty on the manager.
+    multikueue_active = models.CharField(max_length=8, blank=True)
+    multikueue_message = models.CharField(max_length=500, blank=True)
+
+
+class ShiftRun(models.Model):
+    """One shift of one (cluster, role): who holds it and whether it is alive."""
+
+    # A row without a heartbeat for so long belongs to nobody.
+    STALE = timedelta(seconds=6)
+
+    class Role(models.TextChoices):
+        QUOTA = "quota"
+        ADMISSION = "admission"
+        DISPATCH = "dispatch"
+        USAGE = "usage"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shifts")
+    role = models.CharField(max_length=10, choices=Role.choices)
+    holder = models.CharField(max_length=120)
+    started_at = models.DateTimeField()
+    # Both by the database's clock, so that ages do not depend on anybody else's.
+    heartbeat_at = models.DateTimeField()
+    lease_renewed_at = models.DateTimeField(null=True, blank=True)
+    # resourceVersion of the Lease at lease_renewed_at: unchanged since means not renewed since.
+    lease_version = models.CharField(max_length=40, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=300, blank=True)
+    watch_age_s = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "role"], name="shift_run_newest_only")
+        ]
+
+    def is_alive(self, *, now: datetime) -> bool:
+        """Whether somebody works on it."""
+        return self.ended_at is None and now - self.heartbeat_at < self.STALE

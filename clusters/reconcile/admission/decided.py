@@ -1,0 +1,119 @@
+"""Decisions of the engine that wait to be written, are under way, or were refused.
+
+The engine has assumed them. One is kept until its write is known to be done, or is taken back when
+the cluster refuses it or the workload has changed meanwhile. Owned by the deciding thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from clusters.errors import ClusterError, Terminal
+from clusters.kube import resources as r
+from clusters.kueue.decisions import Admit, Decision, Pending, Preempt
+from clusters.kueue.engine import Engine
+from clusters.reconcile.admission import status
+from clusters.reconcile.jobs.conditions import is_true
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.writer import Verb, Write
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A decision, and which state of the workload's spec it was made about."""
+
+    decision: Decision
+    uid: str
+    generation: int | None
+
+
+class Decided:
+    """Between the engine's decisions and the cluster."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: dict[str, _Kept] = {}
+        # What the write under way carries out; the engine may have decided anew meanwhile.
+        self._sent: dict[str, _Kept] = {}
+        self.refused: dict[str, ClusterError] = {}
+
+    def take(self, decisions: Iterable[Decision], workloads: Mapping[str, Document]) -> list[str]:
+        """Keep a cycle's decisions; returns the keys that have something to write."""
+        keys = []
+        for decision in decisions:
+            workload = workloads.get(decision.key)
+            if workload is None:
+                continue
+            metadata = workload["metadata"]
+            self._kept[decision.key] = _Kept(decision, metadata["uid"], metadata.get("generation"))
+            keys.append(decision.key)
+        return keys
+
+    def write_for(self, key: str, workload: Document | None, *, now: datetime) -> Write | None:
+        """The write that a kept decision needs now; None when there is none (any more)."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if workload is None or not self._still_holds(key, kept, workload):
+            del self._kept[key]
+            if not isinstance(kept.decision, Pending):
+                self._engine.forget(key, now=now)
+            return None
+        patch = _patch(kept.decision, workload, now=now)
+        if patch is None:
+            del self._kept[key]
+            return None
+        self._sent[key] = kept
+        metadata = workload["metadata"]
+        return Write(
+            _STEPS[type(kept.decision)], Verb.PATCH, r.WORKLOAD, metadata["namespace"],
+            metadata["name"], patch, subresource="status", decided=True,
+        )  # fmt: skip
+
+    def written(self, key: str, write: Write) -> None:
+        """A write was answered well; a decision made since it was sent stays."""
+        if write.decided and self._is_newest(key):
+            del self._kept[key]
+            self.refused.pop(key, None)
+
+    def failed(self, key: str, write: Write, error: ClusterError) -> None:
+        """A write failed: a refusal is remembered, anything else may have been done."""
+        if write.decided and isinstance(error, Terminal) and self._is_newest(key):
+            self.refused[key] = error
+
+    def _is_newest(self, key: str) -> bool:
+        sent = self._sent.pop(key, None)
+        return sent is not None and self._kept.get(key) is sent
+
+    def give_back(self, key: str, *, now: datetime) -> None:
+        """Take a refused decision back; its quota was kept out of reach until now."""
+        if self.refused.pop(key, None) is not None:
+            self._kept.pop(key, None)
+            self._engine.forget(key, now=now)
+
+    def _still_holds(self, key: str, kept: _Kept, workload: Document) -> bool:
+        metadata = workload["metadata"]
+        if (metadata["uid"], metadata.get("generation")) != (kept.uid, kept.generation):
+            return False
+        state = self._engine.state
+        if isinstance(kept.decision, Admit):
+            return key in state.assumed
+        if isinstance(kept.decision, Preempt):
+            # A victim whose own reservation was never written has nothing to be evicted from.
+            return key in state.assumed_evicted and is_true(workload, "QuotaReserved")
+        known = state.workloads.get(key)
+        return known is not None and known.reservation is None
+
+
+_STEPS: Mapping[type, str] = {Admit: "reserve", Preempt: "preempt", Pending: "explain"}
+
+
+def _patch(decision: Decision, workload: Document, *, now: datetime) -> dict[str, Any] | None:
+    if isinstance(decision, Admit):
+        return status.admit_patch(workload, decision, now=now)
+    if isinstance(decision, Preempt):
+        return status.preempt_patch(workload, decision, now=now)
+    return status.pending_patch(workload, decision, now=now)

@@ -1,0 +1,127 @@
+"""What the admission shift knows of its cluster, and which Job belongs to which Workload.
+
+One thread owns it. Answers to own writes and watch events meet here in any order; the newer
+resourceVersion stands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from clusters.kube import resources as r
+from clusters.kube.resources import Resource
+from clusters.reconcile.jobs import batch
+from clusters.reconcile.jobs.keys import Document
+
+LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange", True)
+RUNTIME_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+
+# Read by the engine, in an order that saves work on the first feed.
+ENGINE_KINDS: tuple[Resource, ...] = (
+    r.RESOURCE_FLAVOR, r.ADMISSION_CHECK, r.COHORT, r.CLUSTER_QUEUE, r.NAMESPACE, LIMIT_RANGE,
+    RUNTIME_CLASS, r.WORKLOAD_PRIORITY_CLASS, r.LOCAL_QUEUE, r.WORKLOAD,
+)  # fmt: skip
+OTHER_KINDS: tuple[Resource, ...] = (r.PRIORITY_CLASS, r.JOB)
+# A cluster that does not serve or show one of these is worked on without it.
+OPTIONAL_KINDS = frozenset(
+    {LIMIT_RANGE, RUNTIME_CLASS, r.PRIORITY_CLASS, r.WORKLOAD_PRIORITY_CLASS}
+)
+
+
+def object_key(document: Document) -> str:
+    """``namespace/name``, or the name of a cluster-scoped object."""
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+class Image:
+    """Documents by kind and key."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self._jobs_of: dict[str, set[str]] = defaultdict(set)
+        self._gone: dict[str, int] = {}
+
+    def of(self, resource: Resource) -> dict[str, dict[str, Any]]:
+        """All documents of a kind by key; not to be changed."""
+        return self._documents[resource.kind]
+
+    def get(self, resource: Resource, key: str) -> dict[str, Any] | None:
+        return self._documents[resource.kind].get(key)
+
+    def put(self, resource: Resource, document: dict[str, Any]) -> bool:
+        """Takes in a document; False when a newer state of the object is known."""
+        key = object_key(document)
+        known = self.get(resource, key)
+        version = _version(document)
+        if known is not None and _uid(known) == _uid(document) and version <= _version(known):
+            return False
+        if version <= self._gone.get(_uid(document), -1):
+            return False
+        if resource == r.JOB:
+            self._forget_job(key)
+            self._jobs_of[workload_key(document)].add(key)
+        self._documents[resource.kind][key] = document
+        return True
+
+    def drop(self, resource: Resource, document: Document) -> bool:
+        """Forgets an object; False when another one has taken the name."""
+        key = object_key(document)
+        known = self.get(resource, key)
+        if known is None or _uid(known) != _uid(document):
+            return False
+        if resource == r.JOB:
+            self._forget_job(key)
+        del self._documents[resource.kind][key]
+        # An answer to a write that was sent before may still come in.
+        self._gone[_uid(document)] = max(_version(document), _version(known))
+        if len(self._gone) > 10_000:
+            for uid in list(self._gone)[:5_000]:
+                del self._gone[uid]
+        return True
+
+    def jobs_for(self, workload: str) -> list[dict[str, Any]]:
+        """Jobs that name a Workload, oldest first."""
+        jobs = self.of(r.JOB)
+        found = [jobs[key] for key in self._jobs_of.get(workload, ())]
+        return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], _uid(job)))
+
+    def keys_to_plan(self) -> Iterable[str]:
+        """Every Workload that exists or is asked for."""
+        return {*self.of(r.WORKLOAD), *(key for key, jobs in self._jobs_of.items() if jobs)}
+
+    def _forget_job(self, key: str) -> None:
+        known = self.of(r.JOB).get(key)
+        if known is None:
+            return
+        owned = workload_key(known)
+        self._jobs_of[owned].discard(key)
+        if not self._jobs_of[owned]:
+            del self._jobs_of[owned]
+
+
+def workload_key(job: Document) -> str:
+    """Key of the Workload that a Job has, or will have."""
+    return f"{job['metadata']['namespace']}/{batch.workload_name_of(job)}"
+
+
+def job_of(workload: Document | None, jobs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """The Job that a Workload stands for: its owner, else the oldest that names it."""
+    listed = list(jobs)
+    owner = batch.owner_uid(workload) if workload is not None else ""
+    if owner:
+        return next((job for job in listed if _uid(job) == owner), None)
+    return listed[0] if listed else None
+
+
+def _version(document: Document) -> int:
+    # Whole numbers that grow, on every API server that the portal supports.
+    text = str(document["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
+
+
+def _uid(document: Document) -> str:
+    return str(document["metadata"].get("uid", ""))

@@ -1,0 +1,305 @@
+"""One Workload and its Job: which single write brings them one step further.
+
+Pure and level-triggered. The engine's cycle decides about quota; everything else of a workload's
+life is here: made for its Job, adopted, started, stopped, released, finished.
+
+Source: Kueue pkg/controller/jobframework/reconciler.go, v0.19.2; spec admission 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from clusters.kube import resources as r
+from clusters.kueue.engine import Engine
+from clusters.kueue.lifecycle import next_steps
+from clusters.kueue.lifecycle_steps import LookAgain
+from clusters.reconcile.admission import status
+from clusters.reconcile.admission.steps import status_write, step_write, workload_write
+from clusters.reconcile.jobs import batch, keys, remote, running
+from clusters.reconcile.jobs.conditions import Condition, is_true
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.writer import Verb, Write
+
+OUT_OF_SYNC_MESSAGE = "The prebuilt workload is out of sync with its user job"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a plan looks at besides the workload and its Job.
+
+    Attributes:
+        engine: Knows queues, checks and classes.
+        flavors: ResourceFlavor documents by name.
+        priority_classes: PriorityClass documents by name.
+        now: Current time.
+    """
+
+    engine: Engine
+    flavors: Mapping[str, Document]
+    priority_classes: Mapping[str, Document]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """At most one write, and when time alone asks for another look."""
+
+    write: Write | None = None
+    look_again: datetime | None = None
+
+
+def plan(workload: Document | None, job: Document | None, around: Surroundings) -> Plan:
+    """Say what to write next.
+
+    Args:
+        workload: As the API server has it; None when there is none.
+        job: The Job that it stands for; None when there is none (yet).
+        around: Engine and classes.
+    """
+    if workload is None:
+        return Plan(_without_workload(job, around)) if job is not None else Plan()
+    for write in (_ending(workload, job, around), _adopting(workload, job, around)):
+        if write is not None:
+            return Plan(write)
+    if is_true(workload, "Finished") or _is_deleting(workload):
+        return Plan(_at_rest(workload, job))
+    write, again = _life(workload, around)
+    if write is None:
+        write = _job_step(workload, job, around)
+    return Plan(write, again)
+
+
+def _without_workload(job: Document, around: Surroundings) -> Write | None:
+    """A Job without a Workload does not run; unless somebody else makes it, it gets one."""
+    if batch.outcome_of(job) is not None or _is_deleting(job):
+        return None
+    if batch.is_below_other_kind(job):
+        return None
+    if not batch.queue_of(job):
+        return _to_default_queue(job, around)
+    if not batch.is_suspended(job):
+        return _job_write("suspend", job, running.suspend_patch(job))
+    if batch.prebuilt_name(job):
+        return None
+    body = batch.workload_for(job, priority=_priority_of(job, around))
+    metadata = body["metadata"]
+    return Write(
+        "create-workload", Verb.CREATE, r.WORKLOAD, metadata["namespace"], metadata["name"], body
+    )
+
+
+def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
+    """A Job that names no queue is under the namespace's default queue, where there is one."""
+    namespace = job["metadata"]["namespace"]
+    if f"{namespace}/{keys.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
+        return None
+    version = job["metadata"]["resourceVersion"]
+    labels = {keys.QUEUE: keys.DEFAULT_QUEUE}
+    return _job_write(
+        "default-queue", job, {"metadata": {"resourceVersion": version, "labels": labels}}
+    )
+
+
+def _priority_of(job: Document, around: Surroundings) -> batch.Priority:
+    """WorkloadPriorityClass by label, else the pods' PriorityClass, else the default, else 0."""
+    name = keys.labels_of(job).get(keys.PRIORITY_CLASS, "")
+    value = around.engine.state.priority_classes.get(name)
+    if name and value is not None:
+        reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+        return batch.Priority(value, reference)
+    name = batch.pod_priority_class(job)
+    chosen = around.priority_classes.get(name)
+    if chosen is None:
+        defaults = [item for item in around.priority_classes.values() if item.get("globalDefault")]
+        chosen = max(defaults, key=lambda item: int(item.get("value") or 0), default=None)
+    if chosen is None:
+        return batch.Priority()
+    name = chosen["metadata"]["name"]
+    reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+    return batch.Priority(int(chosen.get("value") or 0), reference)
+
+
+def _ending(workload: Document, job: Document | None, around: Surroundings) -> Write | None:
+    """The Job ended: so does the workload. On a manager, dispatch writes that end."""
+    if job is None or is_true(workload, "Finished") or _is_deleting(workload):
+        return None
+    outcome = batch.outcome_of(job)
+    if outcome is None or (batch.is_managed_by_dispatch(job) and _is_dispatched(workload)):
+        return None
+    if batch.owner_uid(workload) not in ("", job["metadata"]["uid"]):
+        return None
+    return _finish(workload, outcome.reason, outcome.message, around)
+
+
+def _adopting(workload: Document, job: Document | None, around: Surroundings) -> Write | None:
+    """Keep Workload and Job about the same thing; take a prebuilt Workload on."""
+    if job is None or is_true(workload, "Finished") or _is_deleting(workload):
+        return None
+    is_prebuilt = bool(batch.prebuilt_name(job))
+    if not batch.is_in_sync(job, workload):
+        return _out_of_sync(workload, job, is_prebuilt, around)
+    if not is_prebuilt:
+        return _moving(workload, job)
+    if batch.owner_uid(workload):
+        return None
+    body = {
+        "metadata": {
+            "resourceVersion": workload["metadata"]["resourceVersion"],
+            "labels": {keys.JOB_UID: job["metadata"]["uid"]},
+            "ownerReferences": [
+                *(workload["metadata"].get("ownerReferences") or ()),
+                batch.owner_reference(job),
+            ],
+        }
+    }
+    return workload_write("adopt", workload, body)
+
+
+def _moving(workload: Document, job: Document) -> Write | None:
+    """A Job that was put under another queue takes its Workload along, while that waits."""
+    wanted = batch.queue_of(job)
+    is_same = wanted in ("", workload["spec"].get("queueName"))
+    if is_same or is_true(workload, "QuotaReserved"):
+        return None
+    version = workload["metadata"]["resourceVersion"]
+    body = {"metadata": {"resourceVersion": version}, "spec": {"queueName": wanted}}
+    return workload_write("move", workload, body)
+
+
+def _out_of_sync(
+    workload: Document, job: Document, is_prebuilt: bool, around: Surroundings
+) -> Write | None:
+    if is_prebuilt:
+        return _finish(workload, "OutOfSync", OUT_OF_SYNC_MESSAGE, around)
+    if not batch.is_suspended(job):
+        return _job_write("suspend", job, running.suspend_patch(job))
+    if is_true(workload, "QuotaReserved"):
+        metadata = workload["metadata"]
+        return Write(
+            "delete-workload", Verb.DELETE, r.WORKLOAD, metadata["namespace"], metadata["name"],
+            uid=metadata["uid"],
+        )  # fmt: skip
+    body = {
+        "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
+        "spec": {
+            "podSets": [batch.pod_set(job)],
+            "maximumExecutionTimeSeconds": batch.max_execution_seconds(job),
+        },
+    }
+    return workload_write("rewrite", workload, body)
+
+
+def _at_rest(workload: Document, job: Document | None) -> Write | None:
+    """Finished or being deleted: nothing of it may run, and nothing of ours holds it back."""
+    runs = job is not None and not batch.is_suspended(job) and batch.outcome_of(job) is None
+    if runs and job is not None:
+        return _job_write("suspend", job, running.suspend_patch(job))
+    finalizers = workload["metadata"].get("finalizers") or []
+    if not _is_deleting(workload) or keys.IN_USE_FINALIZER not in finalizers:
+        return None
+    if job is not None and batch.is_active(job) and batch.outcome_of(job) is None:
+        return None
+    left = [item for item in finalizers if item != keys.IN_USE_FINALIZER]
+    version = workload["metadata"]["resourceVersion"]
+    body = {"metadata": {"resourceVersion": version, "finalizers": left or None}}
+    return workload_write("unfinalize", workload, body)
+
+
+def _life(workload: Document, around: Surroundings) -> tuple[Write | None, datetime | None]:
+    """The engine's own steps: checks, stops, time-outs, deactivation, requeueing."""
+    for step in next_steps(around.engine, workload, now=around.now):
+        if isinstance(step, LookAgain):
+            return None, step.at
+        return step_write(workload, step, now=around.now), None
+    return None, None
+
+
+def _job_step(workload: Document, job: Document | None, around: Surroundings) -> Write | None:
+    """Make the Job do what its Workload may."""
+    is_evicted, has_quota = is_true(workload, "Evicted"), is_true(workload, "QuotaReserved")
+    may_run = is_true(workload, "Admitted") and has_quota and not is_evicted
+    if job is None:
+        owner = batch.owner_uid(workload)
+        if is_evicted and has_quota and not owner:
+            return _release(workload, around)
+        return None
+    if not may_run:
+        if not batch.is_suspended(job):
+            return _job_write("suspend", job, running.suspend_patch(job))
+        if is_evicted and has_quota:
+            return None if batch.is_active(job) else _release(workload, around)
+        return None if has_quota else _reset(workload, job, around)
+    if batch.is_suspended(job):
+        return _start(workload, job, around)
+    return _running(workload, job, around)
+
+
+def _reset(workload: Document, job: Document, around: Surroundings) -> Write | None:
+    """Take the marks of the last start off a stopped Job."""
+    if batch.is_managed_by_dispatch(job) and (job.get("status") or {}).get("startTime"):
+        # No Job controller answers for it, and its copy may be gone before its end was copied.
+        patch = remote.status_patch(job, remote.inactive_status(job, now=around.now))
+        return _job_write("clear-start", job, patch, subresource="status")
+    restore = running.restore_patch(job, workload)
+    return _job_write("restore", job, restore) if restore is not None else None
+
+
+def _start(workload: Document, job: Document, around: Surroundings) -> Write | None:
+    if (job.get("status") or {}).get("startTime"):
+        # The Job controller has not noted the stop yet; until then the template is fixed.
+        return None
+    try:
+        patch = running.start_patch(job, workload, flavors=around.flavors)
+    except running.StartRefused as error:
+        return _finish(workload, "FailedToStart", str(error), around)
+    return _job_write("start", job, patch)
+
+
+def _running(workload: Document, job: Document, around: Surroundings) -> Write | None:
+    """Follow a running Job: pods that are ready, pods that are done."""
+    done = batch.reclaimable(job)
+    shown = (workload.get("status") or {}).get("reclaimablePods") or ()
+    before = max((int(item.get("count") or 0) for item in shown), default=0)
+    if done > before:
+        pods = [{"name": batch.POD_SET_NAME, "count": done}]
+        return status_write("reclaim", workload, status.guarded(workload, reclaimablePods=pods))
+    if around.engine.configuration.pods_ready is None or is_true(workload, "PodsReady"):
+        return None
+    seen = job.get("status") or {}
+    ready = int(seen.get("ready") or 0) + int(seen.get("succeeded") or 0)
+    if ready < (batch.admitted_count(workload) or batch.pod_count(job)):
+        return None
+    change = Condition("PodsReady", True, "Started", "All pods were ready or succeeded")
+    patch = status.conditions_patch(workload, [change], now=around.now)
+    return status_write("pods-ready", workload, patch)
+
+
+def _release(workload: Document, around: Surroundings) -> Write:
+    patch = status.release_patch(workload, now=around.now)
+    return status_write("release", workload, patch)
+
+
+def _finish(workload: Document, reason: str, message: str, around: Surroundings) -> Write:
+    change = Condition("Finished", True, reason, message)
+    patch = status.conditions_patch(workload, [change], now=around.now)
+    return status_write("finish", workload, patch)
+
+
+def _is_dispatched(workload: Document) -> bool:
+    return bool((workload.get("status") or {}).get("clusterName"))
+
+
+def _is_deleting(document: Document) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def _job_write(step: str, job: Document, body: dict[str, Any], *, subresource: str = "") -> Write:
+    metadata = job["metadata"]
+    return Write(
+        step, Verb.PATCH, r.JOB, metadata["namespace"], metadata["name"], body,
+        subresource=subresource,
+    )  # fmt: skip

@@ -1,0 +1,194 @@
+"""Merge patches for a Workload's status: what a decision or a step of its life looks like there.
+
+Pure. Every patch carries the resourceVersion of the state it was built on; lists are replaced
+whole, as merge patches do, so that version is what keeps other writers' entries safe.
+
+Source: spec admission 4.1 to 4.3; Kueue pkg/workload, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from clusters.kueue.decisions import Admit, Pending, Preempt
+from clusters.kueue.lifecycle import is_requeued_at_once
+from clusters.kueue.lifecycle_steps import Evict, Withdraw
+from clusters.kueue.workload_parser import parse_time
+from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
+from clusters.reconcile.jobs.keys import Document, stamp
+
+Patch = dict[str, Any]
+
+
+def guarded(workload: Document, **status: Any) -> Patch:
+    """A status patch that only applies to the very state that it was built on."""
+    version = workload["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version}, "status": status}
+
+
+def conditions_patch(
+    workload: Document, changes: Iterable[Condition], *, now: datetime, **status: Any
+) -> Patch:
+    """A status patch that sets conditions, and other fields beside them."""
+    return guarded(workload, conditions=with_conditions(workload, changes, now=now), **status)
+
+
+def admit_patch(workload: Document, decision: Admit, *, now: datetime) -> Patch:
+    """Quota reserved, and Admitted in the same write where no check is open."""
+    changes = [Condition("QuotaReserved", True, "QuotaReserved", decision.message)]
+    for kind in ("Evicted", "Preempted", "BlockedOnPreemptionGates"):
+        before = condition(workload, kind)
+        if before.get("status") == "True":
+            text = f"Previously: {before.get('message', '')}"
+            changes.append(Condition(kind, False, "QuotaReserved", text))
+    if decision.is_admitted:
+        changes.append(admitted_condition())
+    fields: dict[str, Any] = {"admission": dict(decision.admission)}
+    listed = (workload.get("status") or {}).get("admissionChecks") or []
+    if decision.checks or listed:
+        fields["admissionChecks"] = listed_checks(workload, decision.checks, now=now)
+    return conditions_patch(workload, changes, now=now, **fields)
+
+
+def admitted_condition() -> Condition:
+    return Condition("Admitted", True, "Admitted", "The workload is admitted")
+
+
+def pending_patch(workload: Document, decision: Pending, *, now: datetime) -> Patch | None:
+    """Why it waits; None when that is what its status says already."""
+    shown = condition(workload, "QuotaReserved")
+    if (shown.get("status"), shown.get("reason"), shown.get("message")) == (
+        "False", decision.reason, decision.message,
+    ):  # fmt: skip
+        return None
+    change = Condition("QuotaReserved", False, decision.reason, decision.message)
+    return conditions_patch(workload, [change], now=now)
+
+
+def preempt_patch(workload: Document, decision: Preempt, *, now: datetime) -> Patch:
+    """Evicted to make room for another workload."""
+    preempted = Condition("Preempted", True, decision.reason, decision.message)
+    step = Evict("Preempted", decision.message)
+    return evict_patch(workload, step, now=now, more=(preempted,))
+
+
+def evict_patch(
+    workload: Document, step: Evict, *, now: datetime, more: Sequence[Condition] = ()
+) -> Patch:
+    """Told to stop: its checks begin anew, its quota stays counted until the Job has stopped."""
+    status = workload.get("status") or {}
+    fields: dict[str, Any] = {
+        "clusterName": None,
+        "nominatedClusterNames": None,
+        "schedulingStats": {"evictions": _counted(status, step)},
+    }
+    if status.get("admissionChecks"):
+        fields["admissionChecks"] = _reset_checks(status["admissionChecks"], now=now)
+    if status.get("unhealthyNodes"):
+        fields["unhealthyNodes"] = None
+    requeue = _requeue_state(status, step)
+    if requeue is not None:
+        fields["requeueState"] = requeue
+    if step.reason.startswith("Deactivated"):
+        fields["requeueState"] = None
+    evicted = Condition("Evicted", True, step.reason, step.message)
+    return conditions_patch(workload, [evicted, *more], now=now, **fields)
+
+
+def release_patch(workload: Document, *, now: datetime) -> Patch:
+    """The Job of an evicted workload has stopped: give the quota back."""
+    evicted = condition(workload, "Evicted")
+    reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
+    changes = [
+        Condition("Requeued", is_requeued_at_once(reason), reason, message),
+        Condition("QuotaReserved", False, "PendingEvaluation", message),
+    ]
+    fields: dict[str, Any] = {"admission": None}
+    if is_true(workload, "PodsReady"):
+        text = "Not all pods are ready or succeeded"
+        changes.append(Condition("PodsReady", False, "WaitForStart", text))
+    if condition(workload, "Admitted"):
+        changes.append(
+            Condition("Admitted", False, "NoReservation", "The workload has no reservation")
+        )
+    used = _execution_seconds(workload, now)
+    if used is not None:
+        fields["accumulatedPastExecutionTimeSeconds"] = used
+    return conditions_patch(workload, changes, now=now, **fields)
+
+
+def withdraw_patch(workload: Document, step: Withdraw, *, now: datetime) -> Patch:
+    """Take a reservation back that was never admitted."""
+    changes = [Condition("QuotaReserved", False, step.reason, step.message)]
+    status = workload.get("status") or {}
+    fields: dict[str, Any] = {"admission": None, "nominatedClusterNames": None, "clusterName": None}
+    if status.get("admissionChecks"):
+        fields["admissionChecks"] = _reset_checks(status["admissionChecks"], now=now)
+    return conditions_patch(workload, changes, now=now, **fields)
+
+
+def listed_checks(
+    workload: Document, names: Iterable[str], *, now: datetime
+) -> list[dict[str, Any]]:
+    """Exactly these checks; known entries stay as they are, new ones begin Pending."""
+    known = {
+        item["name"]: item for item in (workload.get("status") or {}).get("admissionChecks") or ()
+    }
+    return [
+        known.get(name)
+        or {"name": name, "state": "Pending", "message": "", "lastTransitionTime": stamp(now)}
+        for name in names
+    ]
+
+
+def _reset_checks(checks: Sequence[Document], *, now: datetime) -> list[dict[str, Any]]:
+    found = []
+    for check in checks:
+        entry = dict(check)
+        state = entry["state"]
+        retries = entry.pop("retryCount", None)
+        if state == "Retry":
+            entry["retryCount"] = int(retries or 0) + 1
+        if state != "Pending":
+            entry |= {
+                "state": "Pending",
+                "message": f"Reset to Pending after eviction. Previously: {state}",
+                "lastTransitionTime": stamp(now),
+            }
+            entry.pop("podSetUpdates", None)
+        found.append(entry)
+    return found
+
+
+def _requeue_state(status: Document, step: Evict) -> dict[str, Any] | None:
+    if step.requeue_count is None and step.requeue_at is None:
+        return None
+    found = dict(status.get("requeueState") or {})
+    if step.requeue_count is not None:
+        found["count"] = step.requeue_count
+    if step.requeue_at is not None:
+        found["requeueAt"] = stamp(step.requeue_at)
+    return found
+
+
+def _counted(status: Document, step: Evict) -> list[dict[str, Any]]:
+    evictions = [
+        dict(item) for item in (status.get("schedulingStats") or {}).get("evictions") or ()
+    ]
+    for item in evictions:
+        if (item["reason"], item.get("underlyingCause", "")) == (step.reason, step.cause):
+            item["count"] = int(item["count"]) + 1
+            return evictions
+    return [*evictions, {"reason": step.reason, "underlyingCause": step.cause, "count": 1}]
+
+
+def _execution_seconds(workload: Document, now: datetime) -> int | None:
+    if not is_true(workload, "Admitted"):
+        return None
+    since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
+    if since is None:
+        return None
+    before = int((workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0)
+    return before + max(0, int((now - since).total_seconds()))

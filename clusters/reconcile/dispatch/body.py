@@ -1,0 +1,322 @@
+"""The dispatch shift: one thread that looks and decides, others that listen and carry out.
+
+Work is keyed by workload. Its actions on the manager go one after the other; each worker's go by
+themselves, so that a worker that hangs or refuses holds nobody else up.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from clusters.errors import Conflict, Terminal
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
+from clusters.kueue.multikueue import check_of, decide
+from clusters.reconcile.admission.image import Image, object_key, workload_key
+from clusters.reconcile.context import Identity, ShiftContext, registered
+from clusters.reconcile.dispatch.connections import (
+    connection_writes,
+    is_dispatch_check,
+    workers_of,
+)
+from clusters.reconcile.dispatch.courier import Effect, Matter
+from clusters.reconcile.dispatch.crew import BLOCKED_S, Crew
+from clusters.reconcile.dispatch.group import Fleet, attempt_of, group_for, local_job
+from clusters.reconcile.dispatch.lanes import MANAGER, Lanes, Report
+from clusters.reconcile.dispatch.links import Link
+from clusters.reconcile.dispatch.timing import Blocks, Holds, lost_timeout
+from clusters.reconcile.jobs import remote
+from clusters.reconcile.jobs.alarms import Alarms
+from clusters.reconcile.jobs.watches import Change, Seen, Watches
+from clusters.reconcile.jobs.writer import Hook, no_fault
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1
+LINKS_EVERY_S: Final = 0.25
+RESYNC_S: Final = 60.0
+THREADS: Final = 4
+BATCH: Final = 500
+MANAGER_KINDS: Final = (
+    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.JOB, r.WORKLOAD,
+)  # fmt: skip
+
+
+class DispatchBody:
+    """One shift of dispatch on a manager.
+
+    Args:
+        context: The shift.
+        hook: Called around every write; for tests.
+    """
+
+    def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
+        self._context = context
+        self._inbox: queue.SimpleQueue[Seen | Report] = queue.SimpleQueue()
+        self._manager = Image()
+        self._links: dict[str, Link] = {}
+        self._dirty: dict[str, None] = {}
+        self._alarms = Alarms()
+        self._holds, self._blocks = Holds(), Blocks()
+        self._foreign: set[tuple[str, str]] = set()
+        self._lanes = Lanes(self._inbox.put, threads=THREADS)
+        self._configuration = context.cluster.kueue_configuration
+        self._timeout = lost_timeout(self._configuration)
+        self._looked_at = self._resynced_at = 0.0
+        self._crew = Crew(
+            context,
+            links=self._links,
+            lanes=self._lanes,
+            holds=self._holds,
+            blocks=self._blocks,
+            hook=hook,
+        )
+        self._watches = Watches(
+            context.client,
+            cluster=MANAGER,
+            pulse=context.pulse,
+            sink=self._inbox.put,
+        )
+
+    def run(self) -> None:
+        """Works until the shift ends; under a live Kueue there is nothing to do.
+
+        Raises:
+            LeaseLost: nothing was written after it.
+        """
+        context = self._context
+        if not context.cluster.is_portal_mode:
+            context.stop.wait()
+            return
+        context.report_watch_age(self._watches.age)
+        try:
+            for resource in MANAGER_KINDS:
+                self._watches.add(resource)
+            if not self._watches.wait_synced(context.stop):
+                return
+            self._take_all(everything=True)
+            while not context.stop.is_set():
+                if context.cluster.kueue_configuration != self._configuration:
+                    return  # the next shift begins with the new one
+                self._look()
+                if context.cluster.may_write:
+                    self._handle_all()
+                self._take_all()
+        finally:
+            self._watches.close()
+            for link in self._links.values():
+                link.close()
+            self._lanes.close()
+
+    # What comes in
+
+    def _take_all(self, *, everything: bool = False) -> None:
+        items: list[Seen | Report] = []
+        try:
+            if not everything and not (self._dirty and self._context.cluster.may_write):
+                items.append(self._inbox.get(timeout=TICK_S))
+            while everything or len(items) < BATCH:
+                items.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        for item in items:
+            if isinstance(item, Report):
+                self._take_report(item)
+            elif item.change is not Change.SYNCED:
+                self._take(item)
+
+    def _take(self, seen: Seen) -> None:
+        image = self._manager if seen.cluster == MANAGER else self._image_of(seen.cluster)
+        is_gone = seen.change is Change.DELETED
+        put = image.drop if is_gone else image.put
+        if not put(seen.resource, seen.document):
+            return
+        if seen.resource == r.WORKLOAD:
+            self._mark([object_key(seen.document)])
+        elif seen.resource == r.JOB:
+            self._mark([workload_key(seen.document)])
+        else:
+            self._looked_at = 0.0
+
+    def _image_of(self, worker: str) -> Image:
+        link = self._links.get(worker)
+        return link.image if link is not None else Image()
+
+    def _mark(self, keys: Iterable[str]) -> None:
+        self._dirty.update(dict.fromkeys(keys))
+
+    def _mark_all(self) -> None:
+        self._mark(self._manager.of(r.WORKLOAD))
+        for link in self._links.values():
+            self._mark(link.image.keys_to_plan())
+
+    # Connections and time
+
+    def _look(self) -> None:
+        """Follow connections; wake what waits for them, and what waits for time."""
+        moment = time.monotonic()
+        now = self._context.now()
+        self._mark(self._alarms.due(now))
+        over = self._blocks.due()
+        self._foreign.difference_update(over)
+        self._mark(key for key, _ in (*self._holds.due(), *over))
+        if moment - self._resynced_at > RESYNC_S:
+            self._resynced_at = moment
+            self._mark_all()
+        if moment - self._looked_at < LINKS_EVERY_S:
+            return
+        self._looked_at = moment
+        self._follow_configuration()
+        # A list, for every one of them has to be looked at.
+        flips = [link.name for link in self._links.values() if link.look(now)]
+        if flips:
+            log.info("workers_changed workers=%s", ",".join(sorted(flips)))
+            self._mark_all()
+        if self._context.cluster.may_write:
+            self._tell_connections(now)
+
+    def _follow_configuration(self) -> None:
+        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
+        wanted = {
+            worker
+            for check in self._manager.of(r.ADMISSION_CHECK).values()
+            if is_dispatch_check(check)
+            for worker in workers_of(check, configs)
+            if self._manager.get(r.MULTIKUEUE_CLUSTER, worker) is not None
+        }
+        for name in wanted - self._links.keys():
+            self._links[name] = Link(
+                name,
+                origin=self._context.cluster.installation,
+                client_for=self._client_for,
+                sink=self._inbox.put,
+                may_write=self._may_write_on,
+            )
+        for name in self._links.keys() - wanted:
+            self._links.pop(name).close()
+            self._mark_all()
+
+    def _client_for(self, worker: str) -> KubeClient:
+        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
+
+    def _may_write_on(self, worker: str) -> bool:
+        if not self._context.cluster.pk:
+            return True
+        found = registered(worker)
+        return found is not None and found.facts.writes_enabled
+
+    def _tell_connections(self, now: datetime) -> None:
+        writes = connection_writes(
+            self._manager.of(r.ADMISSION_CHECK),
+            self._manager.of(r.MULTIKUEUE_CONFIG),
+            self._manager.of(r.MULTIKUEUE_CLUSTER),
+            states={name: link.state for name, link in self._links.items()},
+            now=now,
+        )
+        for write in writes:
+            self._crew.write_on_manager(f"{write.resource.kind}:{write.name}", write)
+
+    # Deciding and carrying out
+
+    def _handle_all(self) -> None:
+        keys, self._dirty = list(self._dirty), {}
+        controllers = {
+            name: (check.get("spec") or {}).get("controllerName", "")
+            for name, check in self._manager.of(r.ADMISSION_CHECK).items()
+        }
+        now = self._context.now()
+        for key in keys:
+            if "/" in key and ":" not in key:
+                self._handle(key, controllers, now)
+
+    def _handle(self, key: str, controllers: dict[str, str], now: datetime) -> None:
+        if self._lanes.is_busy((key, MANAGER)) or self._holds.is_held((key, MANAGER)):
+            return  # its report, or the end of its wait, marks it again
+        local = self._manager.get(r.WORKLOAD, key)
+        check = check_of(local, controllers=controllers) if local is not None else ""
+        group = group_for(key, self._manager, self._fleet(check), check=check, now=now)
+        if local is None and not any(copy.is_anything_ours for copy in group.copies.values()):
+            self._blocks.forget(key)
+            return
+        verdict = decide(group)
+        if verdict.look_again is not None:
+            self._alarms.set(key, verdict.look_again)
+        if not verdict.actions:
+            return
+        log.debug("dispatch key=%s actions=%s", key, verdict.actions)
+        origin = self._context.cluster.installation
+        matter = None
+        if local is not None:
+            job, marks = local_job(self._manager, key), remote.CopyMarks(origin, attempt_of(local))
+            matter = Matter(key=key, check=check, local=local, job=job, marks=marks, now=now)
+        self._crew.carry_out(key, matter, verdict.actions)
+
+    def _fleet(self, check: str) -> Fleet:
+        """Connected and lost workers of a check; all workers where no check says which."""
+        found = self._manager.get(r.ADMISSION_CHECK, check) if check else None
+        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
+        names = workers_of(found, configs) if found is not None else tuple(self._links)
+        links = [self._links[name] for name in names if name in self._links]
+        now = self._context.now()
+        return Fleet(
+            images={link.name: link.image for link in links if link.is_connected},
+            lost={link.name: link.lost_since or now for link in links if not link.is_connected},
+            closed={link.name: "writing is switched off" for link in links if not link.may_write},
+            blocked=self._blocks.reasons(),
+            foreign=frozenset(self._foreign),
+            origin=self._context.cluster.installation,
+            worker_lost_timeout=self._timeout,
+        )
+
+    # What became of it
+
+    def _take_report(self, report: Report) -> None:
+        place = report.place
+        key = place[0]
+        self._lanes.done(place)
+        if report.fatal is not None:
+            raise report.fatal
+        for effect in report.effects:
+            self._take_effect(key, effect)
+        if report.foreign:
+            self._blocks.add(place, report.foreign, seconds=BLOCKED_S)
+            self._foreign.add(place)
+        if report.error is not None:
+            self._failed(report)
+        else:
+            self._holds.clear(place)
+        if ":" in key:
+            self._looked_at = 0.0
+        else:
+            self._mark([key])
+
+    def _failed(self, report: Report) -> None:
+        error = report.error
+        assert error is not None
+        is_race = isinstance(error, Conflict)
+        self._holds.fail(report.place, is_race=is_race)
+        if report.is_creation and isinstance(error, Terminal):
+            # It will not go away at once, and people should know why they wait.
+            self._blocks.add(report.place, error.message, seconds=BLOCKED_S)
+        if not is_race:
+            log.warning(
+                "dispatch_failed key=%s cluster=%s reason=%s message=%s",
+                report.place[0], report.place[1] or "manager", error.reason, error.message,
+            )  # fmt: skip
+
+    def _take_effect(self, key: str, effect: Effect) -> None:
+        image = self._manager
+        if effect.cluster not in (MANAGER, self._context.cluster.slug):
+            image = self._image_of(effect.cluster)
+        if effect.document is not None:
+            image.put(effect.resource, effect.document)
+            return
+        namespace = key.partition("/")[0]
+        known = image.get(effect.resource, f"{namespace}/{effect.name}")
+        if known is not None:
+            image.drop(effect.resource, known)

@@ -1,0 +1,157 @@
+"""A shift without a database row: on kubeconfigs that somebody names, until told to stop.
+
+The Lease on the cluster, the fence, the pulse and the body are those of the registered shifts; only
+registration, heartbeats and the stored credentials are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.utils.module_loading import import_string
+
+from clusters.errors import ClusterError, NotFound, Refusal
+from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.lease import ClusterLease, LeaseSettings
+from clusters.kube.pulse import Pulse
+from clusters.reconcile.context import Clients, ClusterFacts, Identity, Registered, ShiftContext
+from clusters.reconcile.shift import BODIES, Body, BodyFactory, lease_name
+
+log = logging.getLogger(__name__)
+
+ACQUIRE_EVERY_S = 0.5
+
+
+class NamedClients(Clients):
+    """Clients of the kubeconfigs that were named."""
+
+    def __init__(self, kubeconfigs: Mapping[str, str]) -> None:
+        super().__init__()
+        self._named = {
+            slug: HttpKubeClient.from_kubeconfig(text) for slug, text in kubeconfigs.items()
+        }
+
+    def of(self, slug: str, *, identity: Identity = Identity.PORTAL) -> KubeClient:
+        """The client of a named cluster; raises NotFound for any other."""
+        try:
+            return self._named[slug]
+        except KeyError:
+            raise NotFound(Refusal(f"no kubeconfig was named for cluster {slug}")) from None
+
+    def close(self) -> None:
+        super().close()
+        for client in self._named.values():
+            client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ForegroundShift:
+    """What to work on.
+
+    Attributes:
+        kubeconfig: Text, of the cluster.
+        role: One of ``ShiftRun.Role``.
+        facts: What a registration would say of the cluster.
+        workers: Kubeconfig texts by worker name.
+        holder: Identity for the Lease, unique to this run.
+        lease_s: Duration of the Lease, whole seconds.
+        body: Makes the body; None for the role's own.
+    """
+
+    kubeconfig: str = field(repr=False)
+    role: str
+    facts: ClusterFacts
+    holder: str
+    workers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lease_s: int = 15
+    body: Callable[[ShiftContext], Body] | None = None
+
+
+def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None:
+    """Work until ``stop`` is set.
+
+    Raises:
+        LeaseLost: the Lease was lost; nothing was written after that.
+        ClusterError: what the body cannot live with.
+        KubeconfigRejected: a kubeconfig holds something that is not allowed.
+    """
+    over = threading.Event()
+    with ExitStack() as stack:
+        client = stack.enter_context(HttpKubeClient.from_kubeconfig(shift.kubeconfig))
+        clients = NamedClients(shift.workers)
+        stack.callback(clients.close)
+        pulse = Pulse(client)
+        lease = ClusterLease(
+            client,
+            lease_name(shift.role, shift.facts.installation),
+            holder=shift.holder,
+            settings=LeaseSettings(duration_s=shift.lease_s),
+        )
+        if not _acquire(lease, stop):
+            return
+        threads = [
+            threading.Thread(target=target, name=f"{shift.facts.slug}-{name}", daemon=True)
+            for name, target in (
+                ("stop", lambda: _follow(stop, over)),
+                ("pulse", lambda: pulse.run(over)),
+                ("lease", lambda: lease.keep(over, over.set)),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        context = ShiftContext(
+            Registered(shift.facts, b""),
+            client=client,
+            clients=clients,
+            pulse=pulse,
+            stop=over,
+            fence=lease.check,
+            holder=shift.holder,
+        )
+        try:
+            _factory(shift)(context).run()
+            if not stop.is_set():
+                lease.check()
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(timeout=10)
+            _release(lease)
+
+
+def _factory(shift: ForegroundShift) -> BodyFactory:
+    if shift.body is not None:
+        return shift.body
+    found = BODIES[shift.role]
+    return import_string(found) if isinstance(found, str) else found
+
+
+def _acquire(lease: ClusterLease, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            if lease.try_acquire():
+                return True
+            log.info("lease_waits holder=%s", lease.other_holder)
+        except ClusterError as error:
+            log.warning("lease_waits reason=%s message=%s", error.reason, error.message)
+        stop.wait(ACQUIRE_EVERY_S)
+    return False
+
+
+def _follow(stop: threading.Event, over: threading.Event) -> None:
+    while not over.is_set():
+        if stop.wait(timedelta(milliseconds=100).total_seconds()):
+            over.set()
+
+
+def _release(lease: ClusterLease) -> None:
+    try:
+        lease.release()
+    except ClusterError as error:
+        # It ends by itself; the successor waits for that.
+        log.info("lease_not_released reason=%s", error.reason)

@@ -1,0 +1,65 @@
+"""Writes down what the last contact with a cluster showed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from clusters.errors import ClusterError
+from clusters.kube.client import Probe
+from clusters.models import ClusterHealth
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """One finding: `error` None means the cluster answered as it should."""
+
+    at: datetime
+    error: ClusterError | None = None
+    probe: Probe | None = None
+    kueue_version: str = ""
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """What makes two findings different enough to be written at once."""
+        return self.error is None, "" if self.error is None else self.error.reason
+
+
+def record_contact(cluster_id: int, contact: Contact) -> None:
+    """Store a finding; the time since when a cluster is lost stays until it answers."""
+    changes: dict[str, object] = {"checked_at": contact.at}
+    if contact.error is None:
+        changes |= {
+            "reachable": True,
+            "reason": "",
+            "message": "",
+            "last_contact_at": contact.at,
+            "lost_since": None,
+        }
+    else:
+        changes |= {
+            "reachable": False,
+            "reason": contact.error.reason[:60],
+            "message": contact.error.message[:500],
+        }
+    if contact.probe is not None:
+        changes |= _of_probe(contact.probe, contact.at)
+    if contact.kueue_version:
+        changes["kueue_version"] = contact.kueue_version[:40]
+    ClusterHealth.objects.update_or_create(cluster_id=cluster_id, defaults=changes)
+    if contact.error is not None:
+        ClusterHealth.objects.filter(cluster_id=cluster_id, lost_since__isnull=True).update(
+            lost_since=contact.at
+        )
+
+
+def _of_probe(probe: Probe, at: datetime) -> dict[str, object]:
+    found: dict[str, object] = {
+        "latency_ms": max(0, round(probe.latency_s * 1000)),
+        "kubernetes_version": probe.version[:40],
+    }
+    if probe.server_time is not None:
+        # A Date header has whole seconds: under one second nothing can be said.
+        skew = (probe.server_time - at).total_seconds()
+        found["clock_skew_s"] = 0 if abs(skew) < 1 else round(skew)
+    return found

@@ -1,0 +1,249 @@
+"""batch/v1 Jobs as the admission and dispatch shifts see them: plain documents in, values out.
+
+Source: Kueue pkg/controller/jobs/job, pkg/controller/jobframework, v0.19.2; spec admission 5.
+Deviations: no finalizer is put on Workloads (their deletion gives the quota back); requests stay
+as the Job has them, and LimitRanges and overhead are worked out where they are counted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clusters.reconcile.jobs import keys
+from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
+
+POD_SET_NAME: Final = "main"
+KIND: Final = "Job"
+GROUP: Final = "batch"
+# Controllers whose own object is what queues; a Job below one of them does not.
+_QUEUED_OWNERS: Final = frozenset(
+    {
+        "AppWrapper", "JAXJob", "JobSet", "MPIJob", "PaddleJob", "PyTorchJob", "RayCluster",
+        "RayJob", "RayService", "TFJob", "TrainJob", "XGBoostJob",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a Job ended; ``reason`` is that of the Workload's Finished condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """A workload's priority and what it comes from.
+
+    Attributes:
+        value: Higher goes first.
+        reference: ``spec.priorityClassRef``, None when it comes from nothing.
+    """
+
+    value: int = 0
+    reference: Mapping[str, str] | None = None
+
+
+def queue_of(job: Document) -> str:
+    """Name of the LocalQueue; empty for a Job that names none."""
+    return labels_of(job).get(keys.QUEUE, "")
+
+
+def is_below_other_kind(job: Document) -> bool:
+    """Whether an owner of another queued kind answers for this Job."""
+    owners = job["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") in _QUEUED_OWNERS for owner in owners)
+
+
+def prebuilt_name(job: Document) -> str:
+    """Name of the Workload that somebody made for this Job; the annotation wins."""
+    return annotations_of(job).get(keys.PREBUILT) or labels_of(job).get(keys.PREBUILT, "")
+
+
+def workload_name_of(job: Document) -> str:
+    """Name of this Job's Workload, prebuilt or not."""
+    metadata = job["metadata"]
+    return prebuilt_name(job) or keys.workload_name(
+        kind=KIND, group=GROUP, name=metadata["name"], uid=metadata["uid"]
+    )
+
+
+def is_suspended(job: Document) -> bool:
+    return bool(job["spec"].get("suspend"))
+
+
+def is_active(job: Document) -> bool:
+    """Whether pods of it run, as far as its status tells."""
+    return bool((job.get("status") or {}).get("active"))
+
+
+def is_managed_by_dispatch(job: Document) -> bool:
+    """Whether its own cluster leaves it alone so that a worker's copy can speak for it."""
+    return bool(job["spec"].get("managedBy") == keys.MULTIKUEUE)
+
+
+def outcome_of(job: Document) -> Outcome | None:
+    """How the Job ended; None while it has not."""
+    for entry in (job.get("status") or {}).get("conditions") or ():
+        if entry.get("status") != "True" or entry.get("type") not in ("Complete", "Failed"):
+            continue
+        reason = "Succeeded" if entry["type"] == "Complete" else "Failed"
+        fallback = "Job finished successfully" if reason == "Succeeded" else "Job failed"
+        return Outcome(reason, entry.get("message") or fallback)
+    return None
+
+
+def pod_count(job: Document) -> int:
+    """Pods that run side by side."""
+    spec = job["spec"]
+    parallelism = int(spec.get("parallelism", 1))
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, int(completions))
+
+
+def pod_set(job: Document) -> dict[str, Any]:
+    """The one pod set of a Job, without the marks that the Job controller puts on templates."""
+    found: dict[str, Any] = {
+        "name": POD_SET_NAME,
+        "count": pod_count(job),
+        "template": clean_template(job["spec"]["template"]),
+    }
+    fewest = annotations_of(job).get(keys.MIN_PARALLELISM, "")
+    if fewest.isdecimal() and 0 < int(fewest) < found["count"]:
+        found["minCount"] = int(fewest)
+    return found
+
+
+def clean_template(template: Document) -> dict[str, Any]:
+    """A pod template without generated labels and empty leftovers of defaulting."""
+    found = copy.deepcopy(dict(template))
+    metadata = {
+        key: value
+        for key, value in (found.pop("metadata", None) or {}).items()
+        if value is not None
+    }
+    metadata.pop("creationTimestamp", None)
+    labels = metadata.pop("labels", None) or {}
+    labels = {key: value for key, value in labels.items() if key not in keys.GENERATED_LABELS}
+    if labels:
+        metadata["labels"] = labels
+    return {"metadata": metadata, **found} if metadata else found
+
+
+def pod_priority_class(job: Document) -> str:
+    """``priorityClassName`` of the pods; empty when they name none."""
+    return str(job["spec"]["template"].get("spec", {}).get("priorityClassName") or "")
+
+
+def max_execution_seconds(job: Document) -> int | None:
+    text = labels_of(job).get(keys.MAX_EXECUTION, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
+    """The Workload to create for a Job that brought none."""
+    metadata = job["metadata"]
+    labels = {keys.JOB_UID: metadata["uid"]}
+    spec: dict[str, Any] = {
+        "active": True,
+        "queueName": queue_of(job),
+        "podSets": [pod_set(job)],
+        "priority": priority.value,
+    }
+    if priority.reference is not None:
+        spec["priorityClassRef"] = dict(priority.reference)
+    seconds = max_execution_seconds(job)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
+    copied = {
+        key: value for key, value in annotations_of(job).items() if key.startswith("provreq.kueue")
+    }
+    gates = annotations_of(job).get(keys.GATED_BY)
+    if gates:
+        copied[keys.GATED_BY] = gates
+    return {
+        "metadata": {
+            "name": workload_name_of(job),
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            **({"annotations": copied} if copied else {}),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": spec,
+    }
+
+
+def owner_reference(job: Document) -> dict[str, Any]:
+    metadata = job["metadata"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": KIND,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def owner_uid(workload: Document) -> str:
+    """UID of the Job that controls a Workload; empty when none does."""
+    for owner in workload["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner.get("uid", ""))
+    return ""
+
+
+def is_in_sync(job: Document, workload: Document) -> bool:
+    """Whether a Workload still describes its Job.
+
+    Compared, as the engine of record does: containers and init containers, counts, maximum
+    execution time. What starting changes (selectors, tolerations, labels) is not.
+    """
+    sets = workload["spec"].get("podSets") or []
+    if len(sets) != 1 or workload["spec"].get("maximumExecutionTimeSeconds") != (
+        max_execution_seconds(job)
+    ):
+        return False
+    wanted, found = pod_set(job), sets[0]
+    if _shape(wanted["template"]) != _shape(found["template"]):
+        return False
+    most = int(found.get("count", 1))
+    return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
+
+
+def admitted_count(workload: Document) -> int | None:
+    """Pods that were admitted; fewer than asked for under partial admission."""
+    admission = (workload.get("status") or {}).get("admission") or {}
+    for item in admission.get("podSetAssignments") or ():
+        if item.get("count") is not None:
+            return int(item["count"])
+    return None
+
+
+def reclaimable(job: Document) -> int:
+    """Pods that are done and will not be replaced; 0 where that cannot be told yet."""
+    parallelism = int(job["spec"].get("parallelism", 1))
+    status = job.get("status") or {}
+    ended = int(status.get("succeeded") or 0)
+    if job["spec"].get("completionMode") == "Indexed":
+        ended += int(status.get("failed") or 0) if status.get("failedIndexes") else 0
+    if parallelism <= 1 or not ended:
+        return 0
+    completions = job["spec"].get("completions")
+    left = (parallelism if completions is None else int(completions)) - ended
+    return max(0, parallelism - max(left, 0))
+
+
+def _shape(template: Document) -> tuple[Any, ...]:
+    spec = template.get("spec") or {}
+    return tuple(
+        [
+            {k: v for k, v in item.items() if v not in (None, {}, [])}
+            for item in spec.get(field) or ()
+        ]
+        for field in ("containers", "initContainers")
+    )

@@ -1,0 +1,193 @@
+"""Copies of a manager's Job on a worker: what is sent there, and what comes back.
+
+Source: spec dispatch 2.5, 2.10, 4, 4.1 and the recipe of section 9.
+Deviation from Kueue: fields by which a Job removes itself are stripped (a copy that vanishes looks
+like a lost one and would run again).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from clusters.reconcile.jobs import keys
+from clusters.reconcile.jobs.batch import outcome_of
+from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
+from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
+
+_NOT_SENT: Final = ("selector", "manualSelector", "managedBy", "ttlSecondsAfterFinished")
+_PRIVATE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMarks:
+    """What marks a copy as one of this manager's.
+
+    Attributes:
+        origin: Value of the origin label: the installation's id.
+        attempt: Names the manager's reservation that the copy was made under.
+    """
+
+    origin: str
+    attempt: str
+
+
+def job_copy(job: Document, workload: Document, *, marks: CopyMarks) -> dict[str, Any]:
+    """The body of the worker's Job: suspended, linked to the prebuilt Workload.
+
+    Args:
+        job: The manager's Job; a start there may have changed its template.
+        workload: The manager's Workload; it keeps the template as its owner wrote it.
+        marks: Go onto the copy.
+    """
+    spec = {key: value for key, value in job["spec"].items() if key not in _NOT_SENT}
+    pod_set = workload["spec"]["podSets"][0]
+    spec["template"] = copy.deepcopy(pod_set["template"])
+    spec["suspend"] = True
+    metadata = job["metadata"]
+    annotations = {
+        key: value for key, value in annotations_of(job).items() if key not in _PRIVATE_ANNOTATIONS
+    }
+    labels = {k: v for k, v in labels_of(job).items() if k != keys.PREBUILT}
+    labels |= {
+        keys.ORIGIN: marks.origin,
+        keys.QUEUE: labels_of(job).get(keys.QUEUE) or workload["spec"].get("queueName", ""),
+    }
+    annotations |= {keys.PREBUILT: workload["metadata"]["name"], keys.ATTEMPT: marks.attempt}
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": spec,
+    }
+
+
+def workload_copy(workload: Document, template: Document, *, marks: CopyMarks) -> dict[str, Any]:
+    """The body of the worker's Workload.
+
+    Args:
+        workload: The manager's.
+        template: Pod template with the worker's own defaults (the answer to a dry run), so that
+            what the worker compares with the Job is equal to it.
+        marks: Go onto the copy.
+    """
+    metadata = workload["metadata"]
+    pod_set = dict(workload["spec"]["podSets"][0]) | {"template": dict(template)}
+    spec = {
+        key: workload["spec"][key]
+        for key in ("queueName", "priority", "priorityClassRef", "maximumExecutionTimeSeconds")
+        if workload["spec"].get(key) is not None
+    }
+    spec |= {"active": True, "podSets": [pod_set]}
+    kept = {k: v for k, v in labels_of(workload).items() if k not in (keys.JOB_UID, keys.ORIGIN)}
+    annotations = {
+        k: v for k, v in annotations_of(workload).items() if k not in _PRIVATE_ANNOTATIONS
+    }
+    annotations |= {keys.SENT_DIGEST: digest_of(spec), keys.ATTEMPT: marks.attempt}
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": {**kept, keys.ORIGIN: marks.origin},
+            "annotations": annotations,
+        },
+        "spec": spec,
+    }
+
+
+def digest_of(spec: Mapping[str, Any]) -> str:
+    """Digest of what a copy's pod sets said when it was sent."""
+    sent = {"podSets": spec["podSets"], "queueName": spec.get("queueName", "")}
+    text = json.dumps(sent, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def is_ours(document: Document | None, origin: str) -> bool:
+    """Whether an object on a worker carries this manager's mark."""
+    return document is not None and bool(origin) and labels_of(document).get(keys.ORIGIN) == origin
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCopy:
+    """What to do with the manager's Job after a look at the worker's.
+
+    Attributes:
+        status: The status to write; None when nothing has to be written.
+        is_deferred: The copy runs while the manager's Job is still suspended: look again soon.
+    """
+
+    status: Mapping[str, Any] | None
+    is_deferred: bool = False
+
+
+def status_copy(local: Document, remote: Document, *, now: datetime) -> StatusCopy:
+    """Follow a worker's Job without ever writing a status that an API server refuses.
+
+    A suspended Job may not have a start time, so the status of a running copy waits until the
+    manager has started its own.
+    """
+    status = dict(remote.get("status") or {})
+    is_suspended = bool(local["spec"].get("suspend"))
+    runs = not remote["spec"].get("suspend") and outcome_of(remote) is None
+    if is_suspended and runs:
+        told = condition(local, "Suspended").get("status") == "True"
+        if told:
+            return StatusCopy(None, is_deferred=True)
+        change = Condition("Suspended", True, "MultiKueueAdapter", "Set by MultiKueue adapter")
+        held = dict(local.get("status") or {})
+        held["conditions"] = _job_conditions(local, change, now=now)
+        return StatusCopy(held, is_deferred=True)
+    if outcome_of(local) is not None or status == (local.get("status") or {}):
+        return StatusCopy(None)
+    before = local.get("status") or {}
+    if not is_suspended and remote["spec"].get("suspend") and before.get("startTime"):
+        # Only a Job known as suspended may lose its start time; its own stop comes first.
+        status["startTime"] = before["startTime"]
+    if status == before:
+        return StatusCopy(None)
+    return StatusCopy(status)
+
+
+def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:
+    """The status of a Job whose copy is proved to be gone: no pods, suspended."""
+    change = Condition("Suspended", True, "JobSuspended", "Its copy on the worker is gone")
+    kept = {
+        key: value
+        for key, value in (local.get("status") or {}).items()
+        if key not in ("startTime", "active", "ready", "terminating", "conditions")
+    }
+    return {**kept, "active": 0, "ready": 0, "conditions": _job_conditions(local, change, now=now)}
+
+
+def status_patch(local: Document, status: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes a Job's status exactly this, bound to the state that was read."""
+    version = local["metadata"]["resourceVersion"]
+    patch = _replacing(local.get("status") or {}, status)
+    return {"metadata": {"resourceVersion": version}, "status": patch}
+
+
+def _replacing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch that turns one map into another, maps inside it included."""
+    patch: dict[str, Any] = dict.fromkeys(key for key in before if key not in after)
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            value = _replacing(old, value)
+        patch[key] = value
+    return patch
+
+
+def _job_conditions(local: Document, change: Condition, *, now: datetime) -> list[dict[str, Any]]:
+    found = with_conditions(local, [change], now=now)
+    for entry in found:
+        # Jobs' conditions know no generation.
+        entry.pop("observedGeneration", None)
+    return found

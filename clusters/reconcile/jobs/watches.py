@@ -1,0 +1,154 @@
+"""Several watches of one cluster that tell everything to one place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from clusters.errors import Forbidden, NotFound
+from clusters.kube.client import EVERYTHING, KubeClient, Selection
+from clusters.kube.pulse import Pulse
+from clusters.kube.resources import Resource
+from clusters.kube.watch import Reflector
+
+
+class Change(StrEnum):
+    """What a watch tells; SYNCED follows every whole list."""
+
+    UPSERT = "upsert"
+    DELETED = "deleted"
+    SYNCED = "synced"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One thing that a watch told; `document` is empty with SYNCED."""
+
+    change: Change
+    cluster: str
+    resource: Resource
+    document: dict[str, Any]
+
+
+Sink = Callable[[Seen], None]
+
+
+class _Teller:
+    """Handler of one reflector."""
+
+    def __init__(self, cluster: str, resource: Resource, sink: Sink) -> None:
+        self._cluster, self._resource, self._sink = cluster, resource, sink
+
+    def upsert(self, document: dict[str, Any]) -> None:
+        self._sink(Seen(Change.UPSERT, self._cluster, self._resource, document))
+
+    def deleted(self, document: dict[str, Any]) -> None:
+        self._sink(Seen(Change.DELETED, self._cluster, self._resource, document))
+
+    def synced(self) -> None:
+        self._sink(Seen(Change.SYNCED, self._cluster, self._resource, {}))
+
+
+class Watches:
+    """Reflectors and their threads; `close` ends them.
+
+    Args:
+        client: The cluster.
+        cluster: Its name, told with everything.
+        pulse: Notices a silent cluster; None where watches are kept short instead.
+        sink: Called from the reflectors' threads.
+    """
+
+    def __init__(
+        self, client: KubeClient, *, cluster: str, pulse: Pulse | None, sink: Sink
+    ) -> None:
+        self._client, self._cluster, self._pulse, self._sink = client, cluster, pulse, sink
+        self._stop = threading.Event()
+        self._reflectors: dict[Resource, Reflector] = {}
+        self._optional: set[Resource] = set()
+        self._threads: list[threading.Thread] = []
+
+    def add(
+        self, resource: Resource, *, selection: Selection = EVERYTHING, is_optional: bool = False
+    ) -> Reflector:
+        """Watch one more resource.
+
+        Args:
+            resource: What to watch.
+            selection: Which of it.
+            is_optional: A cluster that does not serve it, or forbids it, counts as synced.
+        """
+        teller = _Teller(self._cluster, resource, self._sink)
+        reflector = Reflector(
+            self._client, resource, teller, selection=selection, pulse=self._pulse
+        )
+        self._reflectors[resource] = reflector
+        if is_optional:
+            self._optional.add(resource)
+        name = f"{self._cluster}-{resource.plural}"
+        thread = threading.Thread(target=reflector.run, args=(self._stop,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return reflector
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every watch has told its first whole list, or is one that may be missing."""
+        return all(
+            reflector.is_synced
+            or (
+                resource in self._optional
+                and isinstance(reflector.last_error, NotFound | Forbidden)
+            )
+            for resource, reflector in self._reflectors.items()
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether every watch that is needed stands at this moment."""
+        return self.is_synced and all(
+            reflector.is_watching or reflector.last_error is None
+            for resource, reflector in self._reflectors.items()
+            if resource not in self._optional
+        )
+
+    def last_error(self) -> Exception | None:
+        """Why a needed watch does not stand; None when all do."""
+        for resource, reflector in self._reflectors.items():
+            if resource not in self._optional and reflector.last_error is not None:
+                return reflector.last_error
+        return None
+
+    def age(self) -> float | None:
+        """Seconds since the oldest needed image was current; None before all are there."""
+        ages = [
+            reflector.age()
+            for resource, reflector in self._reflectors.items()
+            if resource not in self._optional
+        ]
+        known = [age for age in ages if age is not None]
+        return max(known, default=None) if len(known) == len(ages) else None
+
+    def wait_synced(self, stop: threading.Event, *, poll_s: float = 0.02) -> bool:
+        """Wait until everything is synced; False when told to stop before."""
+        while not stop.is_set():
+            if self.is_synced:
+                return True
+            time.sleep(poll_s)
+        return False
+
+    def snapshot(self, resource: Resource) -> list[dict[str, Any]]:
+        """The image of one resource."""
+        return self._reflectors[resource].snapshot()
+
+    def close(self) -> None:
+        """End every watch and wait for its thread."""
+        self._stop.set()
+        for reflector in self._reflectors.values():
+            reflector.interrupt()
+        for thread in self._threads:
+            thread.join(timeout=10)

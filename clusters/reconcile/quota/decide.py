@@ -1,0 +1,264 @@
+"""What to do with each object: wanted and live in, a decision with its reason out. No I/O.
+
+Nothing is taken from others: a name that another installation, or a person, has used for something
+of their own is refused. Nothing is deleted that still holds something, and no Namespace ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from budgets.plan import HOST_FLAVOR
+from clusters.manifests import diff
+from clusters.manifests.diff import FieldChange
+from clusters.manifests.names import Document, Key, Ownership, owner_of
+from clusters.reconcile.quota.image import reserving
+
+
+class Step(StrEnum):
+    """What is done with one object."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    RESTORE = "restore"
+    NOTHING = "nothing"
+    KEEP = "keep"
+    REFUSE = "refuse"
+    DRAIN = "drain"
+    WAIT = "wait"
+    DELETE = "delete"
+    RELEASE = "release"
+
+
+WRITES = frozenset({Step.CREATE, Step.UPDATE, Step.RESTORE, Step.DRAIN, Step.DELETE, Step.RELEASE})
+GOING = frozenset({Step.DELETE, Step.RELEASE})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a cluster is treated.
+
+    Attributes:
+        installation: Id of this portal.
+        restores_drift: Hand edits are put back; else they are kept and shown.
+        known: Objects that the portal has written here before.
+    """
+
+    installation: str
+    restores_drift: bool = True
+    known: Collection[Key] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One object, what to do, and why.
+
+    Attributes:
+        document: What to apply, or the live object that goes; empty when it was never there.
+        owner: Subject and generation that the object stands for.
+        changes: All fields that differ.
+        drift: Those of them that somebody else changed, with that manager's name.
+        message: For people; empty when there is nothing to say.
+    """
+
+    key: Key
+    step: Step
+    document: Document = field(repr=False)
+    owner: Ownership
+    changes: tuple[FieldChange, ...] = ()
+    drift: tuple[tuple[FieldChange, str], ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """An object whose generation this database has not reached, or whose subject it never had."""
+
+    key: Key
+    subject: str
+    on_cluster: int
+    in_database: int | None
+
+
+def decide_wanted(key: Key, wanted: Document, live: Document | None, policy: Policy) -> Decision:
+    """Compare one wanted object with what is there."""
+    owner = owner_of(wanted)
+    assert owner is not None, "a rendered document always names its owner"
+    if live is None:
+        return _missing(key, wanted, owner, policy)
+    refusal = _refusal(key, live, policy)
+    if refusal and _is_shared(key, live):
+        return Decision(key, Step.NOTHING, wanted, owner, message="Shared: somebody else made it.")
+    if refusal:
+        return Decision(key, Step.REFUSE, wanted, owner, message=refusal)
+    found = diff.changes(wanted, live)
+    if not found:
+        return Decision(key, Step.NOTHING, wanted, owner)
+    if "deletionTimestamp" in live["metadata"]:
+        message = "It is being deleted, though it is wanted; it is made anew when it is gone."
+        return Decision(key, Step.WAIT, wanted, owner, found, message=message)
+    drift = tuple(_drifted(found, live)) if key in policy.known else ()
+    if not drift:
+        return Decision(key, Step.UPDATE, wanted, owner, found)
+    who = ", ".join(sorted({manager or "somebody" for _, manager in drift}))
+    fields = ", ".join(change.path for change, _ in drift[:3])
+    if policy.restores_drift:
+        message = f"{who} changed {fields}; it is put back."
+        return Decision(key, Step.RESTORE, wanted, owner, found, drift, message)
+    message = f"{who} changed {fields}; it is kept, and this object is not written meanwhile."
+    return Decision(key, Step.KEEP, wanted, owner, found, drift, message)
+
+
+def decide_unwanted(
+    key: Key,
+    live: Document,
+    image: Mapping[Key, Document],
+    held: Mapping[str, int],
+    *,
+    is_leaving: bool = False,
+) -> Decision:
+    """Find the way out for an object of ours that is not wanted any more.
+
+    Args:
+        key: Its key.
+        live: The object, which carries our label.
+        image: Everything on the cluster, to see what refers to it.
+        held: Namespace → workloads that hold quota there, as the database has seen them.
+        is_leaving: The portal leaves this cluster: namespaces lose its labels.
+    """
+    owner = owner_of(live) or Ownership("", "", 0)
+
+    def decision(step: Step, message: str = "") -> Decision:
+        return Decision(key, step, live, owner, message=message)
+
+    if key.kind == "Namespace" and is_leaving:
+        return decision(Step.RELEASE, "It stays, without the portal's labels.")
+    if key.kind == "Namespace":
+        return decision(
+            Step.WAIT, "The portal never deletes a namespace; what is in it is not its."
+        )
+    if "deletionTimestamp" in live["metadata"]:
+        holders = ", ".join(live["metadata"].get("finalizers") or []) or "nobody any more"
+        return decision(Step.WAIT, f"It is being deleted; held by {holders}.")
+    if key.kind == "ClusterQueue":
+        return _leaving_queue(key, live, owner, held)
+    users = sorted(str(user) for user in _users_of(key, image))
+    if users:
+        return decision(Step.WAIT, f"It stays while it is used by {', '.join(users[:3])}.")
+    return decision(Step.DELETE)
+
+
+def newer_than_known(
+    documents: Iterable[Document],
+    generations: Mapping[str, int],
+    installation: str,
+    *,
+    forgotten: Collection[str] = (),
+) -> list[Newer]:
+    """Find objects of ours that know more than this database, as after a restored backup.
+
+    Args:
+        documents: Live objects.
+        generations: Subject → generation; archived subjects included.
+        installation: Id of this portal.
+        forgotten: Unknown subjects that an admin has given up.
+    """
+    found = []
+    for document in documents:
+        owner = owner_of(document)
+        if owner is None or owner.installation != installation or not owner.subject:
+            continue
+        known = generations.get(owner.subject)
+        if known is None and (owner.subject in forgotten or document["kind"] == "Namespace"):
+            continue
+        if known is None or owner.generation > known:
+            key = Key(
+                document["kind"],
+                document["metadata"].get("namespace") or "",
+                document["metadata"]["name"],
+            )
+            found.append(Newer(key, owner.subject, owner.generation, known))
+    return found
+
+
+def _missing(key: Key, wanted: Document, owner: Ownership, policy: Policy) -> Decision:
+    if key not in policy.known:
+        return Decision(key, Step.CREATE, wanted, owner)
+    gone = FieldChange("", "present", None)
+    if policy.restores_drift:
+        message = "Somebody deleted it; it is made again."
+        return Decision(key, Step.RESTORE, wanted, owner, (gone,), ((gone, ""),), message)
+    message = "Somebody deleted it; that is kept."
+    return Decision(key, Step.KEEP, wanted, owner, (gone,), ((gone, ""),), message)
+
+
+def _refusal(key: Key, live: Document, policy: Policy) -> str:
+    """Why an object of this name may not be written; empty when it may."""
+    owner = owner_of(live)
+    if owner is not None and owner.installation != policy.installation:
+        return f"It belongs to another installation of the portal, {owner.installation!r}."
+    if owner is None and key.kind != "Namespace" and not _was_ours(key, live, policy):
+        return "An object of this name was here before and is not the portal's."
+    return ""
+
+
+def _is_shared(key: Key, live: Document) -> bool:
+    """The flavor `host` is the same for every installation: no labels, no taints."""
+    return key == Key("ResourceFlavor", "", HOST_FLAVOR) and not live.get("spec")
+
+
+def _was_ours(key: Key, live: Document, policy: Policy) -> bool:
+    """Somebody took our labels off an object that we have written."""
+    managers = {entry.get("manager") for entry in live["metadata"].get("managedFields") or []}
+    return key in policy.known and bool(managers & diff.OWN_MANAGERS)
+
+
+def _drifted(changes: Iterable[FieldChange], live: Document) -> Iterator[tuple[FieldChange, str]]:
+    for change in changes:
+        manager = diff.manager_of(change, live)
+        if not diff.is_ours(manager):
+            yield change, manager
+
+
+def _leaving_queue(key: Key, live: Document, owner: Ownership, held: Mapping[str, int]) -> Decision:
+    holders = max(reserving(live), held.get(key.name, 0))
+    if (live.get("spec") or {}).get("stopPolicy") != "HoldAndDrain":
+        message = "It is held and drained before it goes."
+        return Decision(key, Step.DRAIN, live, owner, message=message)
+    if holders:
+        message = f"It stays until {holders} workloads have given their quota back."
+        return Decision(key, Step.WAIT, live, owner, message=message)
+    return Decision(key, Step.DELETE, live, owner)
+
+
+def _users_of(key: Key, image: Mapping[Key, Document]) -> Iterator[Key]:
+    """Objects that refer to this one, whoever owns them."""
+    if key.kind == "LocalQueue":
+        queue = Key("ClusterQueue", "", key.namespace)
+        if queue in image and reserving(image[queue]):
+            yield queue
+        return
+    for other, document in image.items():
+        spec = document.get("spec") or {}
+        is_user = False
+        if key.kind == "Cohort" and other.kind == "ClusterQueue":
+            is_user = spec.get("cohortName") == key.name
+        elif key.kind == "Cohort" and other.kind == "Cohort":
+            is_user = spec.get("parentName") == key.name
+        elif key.kind == "ResourceFlavor" and other.kind in ("ClusterQueue", "Cohort"):
+            is_user = key.name in _flavors(spec)
+        elif key.kind == "AdmissionCheck" and other.kind == "ClusterQueue":
+            checks = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
+            is_user = any(check.get("name") == key.name for check in checks)
+        if is_user:
+            yield other
+
+
+def _flavors(spec: Document) -> set[str]:
+    return {
+        flavor["name"]
+        for group in spec.get("resourceGroups") or []
+        for flavor in group.get("flavors") or []
+    }

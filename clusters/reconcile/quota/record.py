@@ -1,0 +1,288 @@
+"""What quota sync tells the database: object states, drift, observed generations, progress.
+
+Only what changed is written; what was written last is kept in memory for the shift.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from budgets import services as promises
+from budgets.models import Operation
+from clusters.manifests.names import Document, Key, owner_of
+from clusters.models import AppliedGeneration, ClusterHealth, Drift, ObjectState
+from clusters.reconcile.quota.decide import GOING, Decision, Step
+from clusters.reconcile.quota.image import condition
+
+log = logging.getLogger(__name__)
+
+FIRST_SYNC = "first_sync"
+State = ObjectState.State
+_STANDING = {
+    Step.NOTHING: State.SYNCED,
+    Step.KEEP: State.DRIFTED,
+    Step.REFUSE: State.FOREIGN,
+    Step.WAIT: State.STAYS,
+    Step.DRAIN: State.STAYS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A decision and what came of it; `error` is a sentence, empty when all went well."""
+
+    decision: Decision
+    was_written: bool = False
+    error: str = ""
+    live: Document | None = None
+
+    @property
+    def state(self) -> State:
+        if self.error:
+            return State.FAILED
+        if self.decision.step in _STANDING:
+            return _STANDING[self.decision.step]
+        return State.SYNCED if self.was_written else State.PENDING
+
+    @property
+    def is_gone(self) -> bool:
+        return self.decision.step in GOING and self.was_written
+
+    @property
+    def message(self) -> str:
+        """For people: the error, or what Kueue says of a queue that it does not serve."""
+        if self.error or self.decision.message:
+            return (self.error or self.decision.message)[:1000]
+        active = condition(self.live or {}, "Active")
+        if active.get("status") == "False":
+            return f"Kueue: {active.get('message') or active.get('reason') or 'not active'}"[:1000]
+        return ""
+
+    @property
+    def would(self) -> dict[str, Any] | None:
+        """What would be written, while writing is off."""
+        if self.state is not State.PENDING:
+            return None
+        return {
+            "action": str(self.decision.step),
+            "changes": [
+                {"field": change.path, "wanted": change.wanted, "found": change.found}
+                for change in self.decision.changes
+            ],
+            "document": self.decision.document if self.decision.step is not Step.DELETE else None,
+        }
+
+
+_Row = tuple[str, str, int, bool]
+
+
+class Recorder:
+    """Writes the rows of one cluster; used by one thread."""
+
+    def __init__(self, cluster_id: int) -> None:
+        self._cluster_id = cluster_id
+        self._rows: dict[Key, _Row] = {
+            Key(kind, namespace, name): (state, message, generation, would is not None)
+            for kind, namespace, name, state, message, generation, would in (
+                ObjectState.objects.filter(cluster_id=cluster_id).values_list(
+                    "kind", "namespace", "name", "state", "message", "generation", "would"
+                )
+            )
+        }
+        self._observed: dict[str, int] = dict(
+            AppliedGeneration.objects.filter(cluster_id=cluster_id).values_list(
+                "subject", "observed_generation"
+            )
+        )
+        self._has_open_drift = True
+
+    def known(self) -> frozenset[Key]:
+        """Objects that the portal has written here and not taken away again."""
+        written = (State.SYNCED, State.DRIFTED, State.STAYS)
+        return frozenset(
+            key
+            for key, (state, _, generation, _) in self._rows.items()
+            if state in written or generation
+        )
+
+    def record(self, results: Sequence[Result], now: datetime) -> None:
+        """Stores results, in one transaction."""
+        with transaction.atomic():
+            self._store_states(results, now)
+            self._store_drift(results, now)
+
+    def forget(self, keys: Collection[Key]) -> None:
+        """Drops the rows of objects that are neither wanted nor there."""
+        gone = [key for key in keys if key in self._rows]
+        for start in range(0, len(gone), 200):
+            chosen = Q()
+            for key in gone[start : start + 200]:
+                chosen |= Q(kind=key.kind, namespace=key.namespace, name=key.name)
+            ObjectState.objects.filter(chosen, cluster_id=self._cluster_id).delete()
+        for key in gone:
+            del self._rows[key]
+
+    def recorded(self) -> Collection[Key]:
+        """All objects that have a row."""
+        return self._rows.keys()
+
+    def observe(self, wanted: Mapping[Key, Document], now: datetime) -> int:
+        """Records the generations of subjects all of whose objects are in place.
+
+        Returns:
+            Objects that are in place. O(wanted).
+        """
+        whole: dict[str, int] = {}
+        in_place = 0
+        for key, document in wanted.items():
+            owner = owner_of(document)
+            assert owner is not None, "a rendered document always names its owner"
+            state, _, generation, _ = self._rows.get(key, ("", "", 0, False))
+            is_settled = state == State.SYNCED and generation == owner.generation
+            in_place += is_settled
+            best = whole.get(owner.subject, owner.generation)
+            whole[owner.subject] = best if is_settled else 0
+        changed = {
+            subject: generation
+            for subject, generation in whole.items()
+            if generation and self._observed.get(subject) != generation
+        }
+        gone = [subject for subject in self._observed if subject not in whole]
+        if changed or gone:
+            self._store_observed(changed, gone, now)
+        return in_place
+
+    def progress(self, slug: str, *, done: int, total: int) -> None:
+        """Advances the first sync that somebody watches, and ends it when all is in place."""
+        running = Operation.objects.filter(
+            kind=FIRST_SYNC, subject=f"cluster:{slug}", state=Operation.State.RUNNING
+        )
+        for operation_id in running.values_list("pk", flat=True):
+            step = f"{done} of {total} objects in place"
+            promises.advance_operation(operation_id, step=step, done=done, total=total)
+            if done >= total:
+                promises.finish_operation(operation_id, message=step)
+
+    def connections(self, seen: Mapping[str, Document]) -> None:
+        """Stores the manager's view of its workers: slug → MultiKueueCluster."""
+        for slug, document in seen.items():
+            active = condition(document, "Active")
+            ClusterHealth.objects.filter(cluster__slug=slug).update(
+                multikueue_active=str(active.get("status") or "")[:8],
+                multikueue_message=str(active.get("message") or "")[:500],
+            )
+
+    def _store_states(self, results: Iterable[Result], now: datetime) -> None:
+        rows = []
+        for result in results:
+            key, owner = result.decision.key, result.decision.owner
+            if result.is_gone:
+                continue  # its row goes when the watch shows that the object did
+            before = self._rows.get(key)
+            state = result.state
+            generation = owner.generation if state is State.SYNCED else (before or (0, 0, 0))[2]
+            row = (str(state.value), result.message, int(generation), result.would is not None)
+            if before == row and not row[3]:
+                continue
+            self._rows[key] = row
+            rows.append(
+                ObjectState(
+                    cluster_id=self._cluster_id,
+                    kind=key.kind,
+                    namespace=key.namespace,
+                    name=key.name,
+                    subject=owner.subject[:120],
+                    state=row[0],
+                    message=row[1],
+                    generation=row[2],
+                    would=result.would,
+                    changed_at=now,
+                )
+            )
+        ObjectState.objects.bulk_create(
+            rows,
+            update_conflicts=True,
+            unique_fields=["cluster", "kind", "namespace", "name"],
+            update_fields=["subject", "state", "message", "generation", "would", "changed_at"],
+            batch_size=500,
+        )
+
+    def _store_observed(
+        self, changed: Mapping[str, int], gone: Sequence[str], now: datetime
+    ) -> None:
+        AppliedGeneration.objects.bulk_create(
+            [
+                AppliedGeneration(
+                    cluster_id=self._cluster_id,
+                    subject=subject,
+                    observed_generation=generation,
+                    applied_at=now,
+                )
+                for subject, generation in changed.items()
+            ],
+            update_conflicts=True,
+            unique_fields=["cluster", "subject"],
+            update_fields=["observed_generation", "applied_at"],
+            batch_size=500,
+        )
+        if gone:
+            AppliedGeneration.objects.filter(cluster_id=self._cluster_id, subject__in=gone).delete()
+        self._observed.update(changed)
+        for subject in gone:
+            del self._observed[subject]
+
+    def _store_drift(self, results: Sequence[Result], now: datetime) -> None:
+        """Rows stay open while the edit stands; what was put back is history at once."""
+        drifted = [result for result in results if result.decision.drift]
+        if not drifted and not self._has_open_drift:
+            return
+        open_rows = self._open_drifts()
+        standing: set[tuple[Key, str]] = set()
+        for result in drifted:
+            key = result.decision.key
+            for change, manager in result.decision.drift:
+                path = change.path[:300]
+                standing.add((key, path))
+                row = open_rows.get((key, path))
+                if row is None:
+                    row = self._new_drift(key, path, manager, now)
+                    log.info(
+                        "drift_noticed cluster_id=%d kind=%s name=%s field=%s manager=%s",
+                        self._cluster_id, key.kind, key.name, path, manager,
+                    )  # fmt: skip
+                row.wanted, row.found = change.wanted, change.found
+                if result.was_written:
+                    row.resolved_at, row.resolution = now, "put back"
+                row.save()
+        looked_at = {result.decision.key for result in results if not result.error}
+        for (key, path), row in open_rows.items():
+            if key in looked_at and (key, path) not in standing:
+                row.resolved_at, row.resolution = now, "no longer differs"
+                row.save(update_fields=["resolved_at", "resolution"])
+        self._has_open_drift = Drift.objects.filter(
+            cluster_id=self._cluster_id, resolved_at=None
+        ).exists()
+
+    def _open_drifts(self) -> dict[tuple[Key, str], Drift]:
+        return {
+            (Key(row.kind, row.namespace, row.name), row.field): row
+            for row in Drift.objects.filter(cluster_id=self._cluster_id, resolved_at=None)
+        }
+
+    def _new_drift(self, key: Key, path: str, manager: str, now: datetime) -> Drift:
+        return Drift(
+            cluster_id=self._cluster_id,
+            kind=key.kind,
+            namespace=key.namespace,
+            name=key.name,
+            field=path,
+            manager=manager[:128],
+            noticed_at=now,
+        )

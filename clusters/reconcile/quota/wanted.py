@@ -1,0 +1,95 @@
+"""From the database: what one cluster shall carry now, and whether that may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, IntegerField, Model, Subquery, Sum, Value
+
+from budgets import selectors
+from budgets.models import Account, Budget, Flavor, Pool
+from budgets.plan import QuotaPlan, plan_quota
+from clusters.manifests.names import Document, Key, key_of
+from clusters.manifests.translate import Site, render
+from clusters.models import Cluster
+from clusters.reconcile.context import ClusterFacts
+from clusters.selectors.places import active_workers, place_of, site_of
+
+Fingerprint = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a cluster shall carry.
+
+    Attributes:
+        documents: In the order of application.
+        generations: Subject → generation of everything that the database knows, also archived.
+        workers: Slugs of the workers that the manager dispatches to; empty on a worker.
+    """
+
+    documents: Mapping[Key, Document]
+    generations: Mapping[str, int]
+    workers: tuple[str, ...]
+
+
+def fingerprint(cluster_id: int) -> Fingerprint:
+    """Changes whenever something changes that documents are made of. One query.
+
+    Generations only rise and rows are archived, not deleted, so their sums and counts tell.
+    """
+    parts = {
+        f"{model.__name__.lower()}_{name}": _total(model, aggregate)
+        for model in (Budget, Account, Pool, Flavor, Cluster)
+        for name, aggregate in (("sum", Sum("generation")), ("count", Count("pk")))
+    }
+    switches = ("state", "writes_enabled", "drift_policy", "blocked_reason")
+    row = (
+        Cluster.objects.filter(pk=cluster_id)
+        .order_by()
+        .annotate(**parts)
+        .values_list(*switches, *parts)
+        .first()
+    )
+    return tuple(row or ())
+
+
+def _total(model: type[Model], aggregate: Sum | Count) -> Subquery:
+    rows = model._default_manager.order_by().annotate(one=Value(1)).values("one")
+    return Subquery(
+        rows.annotate(found=aggregate).values("found"), output_field=IntegerField(null=True)
+    )
+
+
+def wanted_on(facts: ClusterFacts) -> Wanted:
+    """Everything that a cluster shall carry: nothing while it is drained for its removal."""
+    place = place_of(
+        facts.slug,
+        is_manager=facts.is_manager,
+        workers=active_workers() if facts.is_manager else (),
+    )
+    known = known_generations(facts)
+    if facts.state != Cluster.State.ACTIVE:
+        return Wanted({}, known, ())
+    plan: QuotaPlan = plan_quota(selectors.promises_in_force(), place)
+    documents = render(plan, site=site_for(facts))
+    return Wanted({key_of(document): document for document in documents}, known, place.workers)
+
+
+def site_for(facts: ClusterFacts) -> Site:
+    """How documents of a cluster are marked."""
+    return site_of(is_manager=facts.is_manager, generation=facts.generation)
+
+
+def known_generations(facts: ClusterFacts) -> dict[str, int]:
+    """Subject → generation of every row, archived ones included. Four queries."""
+    known = {f"account:{slug}": n for slug, n in Account.objects.values_list("slug", "generation")}
+    known |= {f"flavor:{slug}": n for slug, n in Flavor.objects.values_list("slug", "generation")}
+    known |= {f"pool:{slug}": n for slug, n in Pool.objects.values_list("slug", "generation")}
+    known |= {
+        f"budget:{namespace}": n
+        for namespace, n in Budget.objects.values_list("workspace__namespace", "generation")
+    }
+    return known | {f"cluster:{facts.slug}": facts.generation}

@@ -1,0 +1,338 @@
+"""A shift: one process works on one role of one cluster for a while, then hands over.
+
+It claims the row, takes the Lease on the cluster, and runs the role's body while three threads keep
+the Lease, feel the pulse and write heartbeats. It ends when its time is up, when it is told to, or
+when row, Lease or registration are not its own any more. A body writes only behind `fence`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from clusters.errors import ClusterError, LeaseLost, Retryable
+from clusters.kube.client import HttpKubeClient
+from clusters.kube.lease import LeaseName, LeaseSettings
+from clusters.kube.pulse import Pulse
+from clusters.models import ShiftRun
+from clusters.reconcile import claims
+from clusters.reconcile.claims import Claim, ShiftLease
+from clusters.reconcile.context import Clients, Registered, ShiftContext, registered
+from clusters.reconcile.health import Contact, record_contact
+from clusters.vault import SealBroken, unseal
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+HEALTH_EVERY_S = 5.0
+_RETRY_FIRST_S, _RETRY_CAP_S = 0.5, 3.0
+
+
+class Body(Protocol):
+    """The work of one role: level-triggered, until ``context.stop`` is set."""
+
+    def run(self) -> None:
+        """Works until told to stop; raises what it cannot live with."""
+
+
+BodyFactory = Callable[[ShiftContext], Body]
+
+BODIES: dict[str, str | BodyFactory] = {
+    ShiftRun.Role.QUOTA: "clusters.reconcile.quota.QuotaBody",
+    ShiftRun.Role.ADMISSION: "clusters.reconcile.admission.AdmissionBody",
+    ShiftRun.Role.DISPATCH: "clusters.reconcile.dispatch.DispatchBody",
+    ShiftRun.Role.USAGE: "clusters.reconcile.usage.UsageBody",
+}
+"""Role → its body, by dotted name so that a worker of one role need not load the others."""
+
+
+class Ending(StrEnum):
+    """Why a shift ended."""
+
+    HANDED_OVER = "handed over"
+    STOPPED = "stopped"
+    HELD_ELSEWHERE = "held elsewhere"
+    LEASE_LOST = "lease lost"
+    ROW_LOST = "taken over by another worker"
+    CHANGED = "credentials or mode changed"
+    REMOVED = "cluster is not registered"
+    UNREACHABLE = "cluster not reachable"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftOutcome:
+    """How a shift ended, in a word and in a sentence."""
+
+    ending: Ending
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.ending}: {self.message}" if self.message else str(self.ending)
+
+
+def lease_name(role: str, installation: str) -> LeaseName:
+    """Admission and dispatch: one writer per cluster; quota and usage: one per installation."""
+    is_shared = role in (ShiftRun.Role.ADMISSION, ShiftRun.Role.DISPATCH)
+    name = f"gpu-budget-{role}" if is_shared else f"gpu-budget-{role}-{installation}"
+    return LeaseName(settings.PORTAL_LEASE_NAMESPACE, name)
+
+
+def run_shift(
+    cluster_slug: str, role: str, *, stop: threading.Event, seconds: float, holder: str
+) -> ShiftOutcome:
+    """Work one shift.
+
+    Args:
+        cluster_slug: Which cluster.
+        role: One of ``ShiftRun.Role``.
+        stop: Set from outside to hand over early.
+        seconds: Length of the shift.
+        holder: Identity, unique to this process and run.
+
+    Returns:
+        How it ended; errors of the cluster and of the body are in it and in the log.
+    """
+    registration = registered(cluster_slug)
+    if registration is None:
+        return ShiftOutcome(Ending.REMOVED)
+    claim = claims.take(registration.facts.pk, role, holder=holder)
+    if claim is None:
+        return ShiftOutcome(Ending.HELD_ELSEWHERE)
+    outcome = ShiftOutcome(Ending.FAILED, "ended by an unexpected error; see the worker's log")
+    try:
+        outcome = _Shift(registration, role, claim).work(stop, seconds)
+    finally:
+        _end_claim(claim, outcome)
+        log.info(
+            "shift_ended cluster=%s role=%s holder=%s ending=%s",
+            cluster_slug, role, holder, outcome.ending,
+        )  # fmt: skip
+    return outcome
+
+
+def _end_claim(claim: Claim, outcome: ShiftOutcome) -> None:
+    try:
+        claim.end(str(outcome))
+    except DatabaseError as error:
+        # Without heartbeats the row goes stale by itself.
+        log.warning("claim_not_ended holder=%s error=%s", claim.holder, type(error).__name__)
+        connection.close()
+
+
+class _Shift:
+    """The threads around a body, and the one event that ends them all."""
+
+    def __init__(self, registration: Registered, role: str, claim: Claim) -> None:
+        facts = registration.facts
+        self._registration, self._role, self._claim = registration, role, claim
+        self._over = threading.Event()
+        self._ending: Ending | None = None
+        self._writes_health = role == ShiftRun.Role.QUOTA
+        self._seen: tuple[bool, str] | None = None
+        self._settings = LeaseSettings(duration_s=settings.LEASE_SECONDS)
+        self._name = lease_name(role, facts.installation)
+        self._context: ShiftContext | None = None
+        self._lease: ShiftLease | None = None
+        self._pulse: Pulse | None = None
+
+    def work(self, stop: threading.Event, seconds: float) -> ShiftOutcome:
+        try:
+            client = HttpKubeClient.from_kubeconfig(unseal(self._registration.sealed))
+        except (ClusterError, SealBroken) as error:
+            return self._refused(error)
+        with ExitStack() as stack:
+            stack.callback(client.close)
+            clients = Clients()
+            stack.callback(clients.close)
+            self._pulse = Pulse(client)
+            self._lease = ShiftLease(
+                client,
+                self._name,
+                holder=self._claim.holder,
+                settings=self._settings,
+                evidence=self._claim.evidence,
+            )
+            self._context = ShiftContext(
+                self._registration,
+                client=client,
+                clients=clients,
+                pulse=self._pulse,
+                stop=self._over,
+                fence=self._lease.check,
+                holder=self._claim.holder,
+            )
+            stack.callback(self._over.set)
+            threads = [
+                self._thread(lambda: self._watch_over(stop, seconds), "heartbeat"),
+                self._thread(lambda: self._feel(self._over), "pulse"),
+            ]
+            try:
+                return self._hold_and_run(threads)
+            finally:
+                self._over.set()
+                for thread in threads:
+                    thread.join(timeout=10)
+
+    def _hold_and_run(self, threads: list[threading.Thread]) -> ShiftOutcome:
+        assert self._lease is not None
+        if not self._acquire():
+            return ShiftOutcome(self._ending or Ending.STOPPED)
+        lost = self._end_because(Ending.LEASE_LOST)
+        threads.append(self._thread(lambda: self._keep(lost), "lease"))
+        log.info(
+            "shift_begins cluster=%s role=%s holder=%s",
+            self._registration.facts.slug, self._role, self._claim.holder,
+        )  # fmt: skip
+        try:
+            self._run_body()
+        except LeaseLost as error:
+            return ShiftOutcome(Ending.LEASE_LOST, error.message)
+        except ClusterError as error:
+            log.warning(
+                "shift_failed cluster=%s role=%s reason=%s message=%s",
+                self._registration.facts.slug, self._role, error.reason, error.message,
+            )  # fmt: skip
+            ending = Ending.UNREACHABLE if isinstance(error, Retryable) else Ending.FAILED
+            return ShiftOutcome(ending, f"{error.reason}: {error.message}")
+        finally:
+            self._over.set()
+            self._give_back()
+        return ShiftOutcome(self._ending or Ending.STOPPED)
+
+    def _run_body(self) -> None:
+        factory = BODIES[self._role]
+        if isinstance(factory, str):
+            factory = import_string(factory)
+        assert self._context is not None
+        factory(self._context).run()
+
+    def _acquire(self) -> bool:
+        """Tries for the Lease until it is ours or the shift is over."""
+        assert self._lease is not None
+        wait = _RETRY_FIRST_S
+        while not self._over.is_set():
+            try:
+                if self._lease.try_acquire():
+                    return True
+                wait = _RETRY_FIRST_S
+            except ClusterError as error:
+                self._tell(error)
+                log.info(
+                    "shift_waits cluster=%s role=%s reason=%s",
+                    self._registration.facts.slug, self._role, error.reason,
+                )  # fmt: skip
+                wait = min(_RETRY_CAP_S, wait * 2)
+            self._over.wait(wait)
+        return False
+
+    def _keep(self, lost: Callable[[], None]) -> None:
+        assert self._lease is not None
+        self._lease.keep(self._over, lost)
+
+    def _feel(self, over: threading.Event) -> None:
+        assert self._pulse is not None
+        self._pulse.run(over)
+
+    def _give_back(self) -> None:
+        assert self._lease is not None
+        try:
+            self._lease.release()
+        except ClusterError as error:
+            # It ends by itself; the successor waits for that.
+            log.info("lease_not_released lease=%s reason=%s", self._name, error.reason)
+
+    def _watch_over(self, stop: threading.Event, seconds: float) -> None:
+        """Heartbeat, health, and the reasons to end that come from outside."""
+        ends = time.monotonic() + seconds
+        beat_at = told_at = 0.0
+        try:
+            while not self._over.wait(TICK_S):
+                now = time.monotonic()
+                if stop.is_set() or now > ends:
+                    self._end(Ending.STOPPED if stop.is_set() else Ending.HANDED_OVER)
+                    continue
+                try:
+                    if now - beat_at >= claims.HEARTBEAT_S:
+                        beat_at = now
+                        self._beat()
+                    told_at = self._tell_health(now, told_at)
+                except DatabaseError as error:
+                    # The Lease still guards the cluster; without a heartbeat the row goes stale.
+                    log.warning(
+                        "heartbeat_failed cluster=%s role=%s error=%s",
+                        self._registration.facts.slug, self._role, type(error).__name__,
+                    )  # fmt: skip
+                    connection.close()
+        finally:
+            connection.close()
+
+    def _beat(self) -> None:
+        assert self._lease is not None
+        assert self._context is not None
+        if not self._claim.beat(
+            lease_version=self._lease.version, watch_age_s=self._context.watch_age_s
+        ):
+            self._end(Ending.ROW_LOST)
+            return
+        found = registered(self._registration.facts.slug)
+        if found is None:
+            self._end(Ending.REMOVED)
+        elif not found.is_same_access(self._context.registration):
+            self._end(Ending.CHANGED)
+        else:
+            self._context.learn(found)
+
+    def _tell_health(self, now: float, told_at: float) -> float:
+        pulse = self._pulse
+        if not self._writes_health or pulse is None:
+            return told_at
+        error = pulse.last_error
+        if error is not None and isinstance(error, Retryable) and not pulse.is_lost:
+            return told_at
+        if error is None and pulse.last_answer is None:
+            return told_at
+        contact = Contact(timezone.now(), error, None if error else pulse.last_probe)
+        if contact.key == self._seen and now - told_at < HEALTH_EVERY_S:
+            return told_at
+        self._seen = contact.key
+        record_contact(self._registration.facts.pk, contact)
+        return now
+
+    def _tell(self, error: ClusterError) -> None:
+        """Health of a cluster that cannot even be asked for its Lease."""
+        contact = Contact(timezone.now(), error)
+        if self._writes_health and contact.key != self._seen:
+            self._seen = contact.key
+            record_contact(self._registration.facts.pk, contact)
+
+    def _refused(self, error: ClusterError | SealBroken) -> ShiftOutcome:
+        reason = error.reason if isinstance(error, ClusterError) else "SealBroken"
+        if self._writes_health and isinstance(error, ClusterError):
+            self._tell(error)
+        return ShiftOutcome(Ending.FAILED, f"{reason}: {error}")
+
+    def _end_because(self, ending: Ending) -> Callable[[], None]:
+        return lambda: self._end(ending)
+
+    def _end(self, ending: Ending) -> None:
+        if self._ending is None:
+            self._ending = ending
+        self._over.set()
+
+    def _thread(self, target: Callable[[], None], what: str) -> threading.Thread:
+        name = f"{self._registration.facts.slug}-{self._role}-{what}"
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread

@@ -1,0 +1,190 @@
+"""From the watch to the body of the shift: what was told, in order, and until when all was told.
+
+The watch's thread only puts things down here; it never waits for the database. Times are by the
+cluster's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from clusters.kube.pulse import Pulse
+from clusters.kube.resources import Document
+from clusters.kube.watch import Reflector
+from clusters.models import WorkloadEvent
+
+Type = WorkloadEvent.Type
+GAP = timedelta(seconds=8)
+REPLAY = timedelta(seconds=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One state of one Workload as it was told.
+
+    Attributes:
+        at: When it was told.
+        after_gap: It may have become true earlier, while nothing was watched.
+        last_seen_at: Of a MISSING: until when the object was known to be there.
+    """
+
+    type: Type
+    document: Document
+    at: datetime
+    after_gap: bool = False
+    last_seen_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The first list of a shift was told; what an earlier shift knew and it lacks is missing.
+
+    Attributes:
+        at: When.
+        uids: All that it had.
+        last_seen_at: Until when an earlier shift was told everything; None if there was none.
+    """
+
+    at: datetime
+    uids: frozenset[str]
+    last_seen_at: datetime | None
+
+
+class ClusterClock:
+    """The cluster's clock as its answers show it; seconds of skew under one are nothing.
+
+    Args:
+        now: This machine's clock, UTC.
+        pulse: Whose answers carry the cluster's time, to the second.
+    """
+
+    def __init__(self, now: Callable[[], datetime], *, pulse: Pulse | None = None) -> None:
+        self._now = now
+        self._pulse = pulse
+        self._probe: object = None
+        self.skew = timedelta()
+
+    def now(self) -> datetime:
+        """UTC, aware, whole seconds, by the cluster's clock."""
+        now = self._now()
+        pulse = self._pulse
+        probe = pulse.last_probe if pulse is not None else None
+        if pulse is not None and probe is not None and probe is not self._probe:
+            self._probe = probe
+            age = pulse.age()
+            if probe.server_time is not None and age is not None:
+                skew = probe.server_time - (now - timedelta(seconds=age))
+                # The header has whole seconds, and the answer was under way.
+                is_noise = abs(skew) <= timedelta(seconds=1.5)
+                self.skew = timedelta() if is_noise else timedelta(seconds=round(_seconds(skew)))
+        return (now + self.skew).replace(microsecond=0)
+
+
+class Contact:
+    """Until when the watch is known to have told everything.
+
+    Args:
+        now: The cluster's clock.
+        until: What an earlier shift was sure of; None at the first.
+    """
+
+    def __init__(self, now: Callable[[], datetime], *, until: datetime | None = None) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._until = until
+        self._replay_ends: datetime | None = None
+        self.began_with = until
+
+    @property
+    def until(self) -> datetime | None:
+        return self._until
+
+    def sample(self, age_s: float | None) -> datetime | None:
+        """Take the age of the watch's image (seconds); returns the newest time that is sure.
+
+        A jump means that nothing was watched meanwhile: what comes right after it is late news.
+        """
+        if age_s is None:
+            return self._until
+        now = self._now()
+        contact = now - timedelta(seconds=age_s)
+        with self._lock:
+            if self._until is None or contact > self._until:
+                if self._until is not None and contact - self._until > GAP:
+                    self._replay_ends = now + REPLAY
+                self._until = contact.replace(microsecond=0)
+            return self._until
+
+    def is_late_news(self, at: datetime) -> bool:
+        """Whether something told at that time may have happened in a gap before."""
+        with self._lock:
+            if self._until is None or at - self._until > GAP:
+                return True
+            return self._replay_ends is not None and at <= self._replay_ends
+
+
+class Inbox:
+    """Handler of the watch on Workloads; `take` empties it. Call `attend` before the watch runs."""
+
+    def __init__(self, clock: ClusterClock, contact: Contact) -> None:
+        self._clock = clock
+        self._contact = contact
+        self._lock = threading.Lock()
+        self._items: deque[Observation | Listed] = deque()
+        self._told: dict[str, tuple[str, datetime]] = {}
+        self._watch: Reflector | None = None
+        self._has_listed = False
+
+    def attend(self, watch: Reflector) -> None:
+        """The watch that this is the handler of."""
+        self._watch = watch
+
+    def take(self) -> list[Observation | Listed]:
+        """Everything that was told since the last call, oldest first."""
+        with self._lock:
+            items, self._items = list(self._items), deque()
+        return items
+
+    def upsert(self, document: Document) -> None:
+        at = self._clock.now()
+        metadata = document["metadata"]
+        self._told[str(metadata["uid"])] = str(metadata["resourceVersion"]), at
+        after_gap = self._is_listing or self._contact.is_late_news(at)
+        self._put(Observation(Type.SEEN, document, at, after_gap))
+
+    def deleted(self, document: Document) -> None:
+        """A deletion has a resourceVersion of its own; without one a list just lacked the object.
+
+        The contact is not sampled before the list is told, so it is still that before the gap.
+        """
+        at = self._clock.now()
+        metadata = document["metadata"]
+        version, told_at = self._told.pop(str(metadata["uid"]), ("", at))
+        if self._is_listing and version == str(metadata["resourceVersion"]):
+            seen_at = max(told_at, self._contact.until or told_at)
+            self._put(Observation(Type.MISSING, document, at, True, min(at, seen_at)))
+            return
+        self._put(Observation(Type.DELETED, document, at, self._contact.is_late_news(at)))
+
+    def synced(self) -> None:
+        if self._has_listed or self._watch is None:
+            return
+        self._has_listed = True
+        uids = frozenset(str(row["metadata"]["uid"]) for row in self._watch.snapshot())
+        self._put(Listed(self._clock.now(), uids, self._contact.began_with))
+
+    @property
+    def _is_listing(self) -> bool:
+        return self._watch is None or not self._watch.is_watching
+
+    def _put(self, item: Observation | Listed) -> None:
+        with self._lock:
+            self._items.append(item)
+
+
+def _seconds(span: timedelta) -> float:
+    return span.total_seconds()

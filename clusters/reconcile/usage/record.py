@@ -1,0 +1,122 @@
+"""Writes what was seen, before anybody thinks about it: insert or ignore, never anything else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+from budgets import intervals as ledger
+from clusters.kube.resources import Document
+from clusters.models import WorkloadEvent
+from clusters.reconcile.usage.inbox import Observation
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+AFTER_GAP = "afterGap"
+COMPLETED_AT = "completedAt"
+_MESSAGE_LENGTH = 2000
+_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
+
+
+def event_of(
+    seen: Observation,
+    *,
+    cluster: str,
+    gpu_resources: Collection[str],
+    completed_at: str | None = None,
+) -> WorkloadEvent:
+    """The row of an observation.
+
+    Args:
+        seen: What the watch told.
+        cluster: Slug.
+        gpu_resources: Device resources that flavors count.
+        completed_at: RFC 3339: when the job behind a missing Workload ended, if still readable.
+    """
+    metadata = seen.document["metadata"]
+    payload = payload_of(seen.document, gpu_resources=gpu_resources)
+    digest = ledger.digest_of(payload)
+    if seen.after_gap:
+        payload[AFTER_GAP] = True
+    if completed_at is not None:
+        payload[COMPLETED_AT] = completed_at
+    return WorkloadEvent(
+        cluster=cluster,
+        uid=str(metadata["uid"]),
+        resource_version=str(metadata["resourceVersion"]),
+        type=seen.type,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        observed_at=seen.at,
+        last_seen_at=seen.last_seen_at,
+        digest=digest,
+        payload=payload,
+    )
+
+
+def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[str, Any]:
+    """What the meter needs of a Workload, and the messages of its conditions for pages.
+
+    One whose device counts cannot be read is stored without them: the event is kept, and the
+    build reports it.
+    """
+    try:
+        payload = ledger.needed_fields(document, gpu_resources=gpu_resources)
+    except ledger.BadDocument as error:
+        metadata = document["metadata"]
+        log.error(
+            "workload_unreadable workload=%s/%s uid=%s error=%s",
+            metadata.get("namespace"), metadata.get("name"), metadata.get("uid"), error,
+        )  # fmt: skip
+        payload = ledger.needed_fields(document, gpu_resources=())
+    conditions = (document.get("status") or {}).get("conditions") or []
+    kept = [_condition(entry) for entry in conditions]
+    return payload | {"status": payload["status"] | {"conditions": kept}}
+
+
+def missing_event(
+    last: WorkloadEvent,
+    *,
+    at: datetime,
+    last_seen_at: datetime | None,
+    completed_at: str | None = None,
+) -> WorkloadEvent:
+    """The row that says that a Workload of an earlier shift is gone.
+
+    Args:
+        last: Its newest event; never before it was the Workload last seen.
+        at: When a list lacked it.
+        last_seen_at: Until when an earlier shift was told everything.
+        completed_at: RFC 3339: when its job ended, if still readable.
+    """
+    known = [last.observed_at] if last_seen_at is None else [last.observed_at, last_seen_at]
+    payload = {**last.payload, AFTER_GAP: True}
+    if completed_at is not None:
+        payload[COMPLETED_AT] = completed_at
+    return WorkloadEvent(
+        cluster=last.cluster,
+        uid=last.uid,
+        resource_version=last.resource_version,
+        type=WorkloadEvent.Type.MISSING,
+        namespace=last.namespace,
+        name=last.name,
+        observed_at=at,
+        last_seen_at=min(at, max(known)),
+        digest=last.digest,
+        payload=payload,
+    )
+
+
+def store_events(events: Iterable[WorkloadEvent]) -> None:
+    """Insert what is new; what is known, by whichever list, retry or second watch, is ignored."""
+    WorkloadEvent.objects.bulk_create(events, ignore_conflicts=True, batch_size=BATCH)
+
+
+def _condition(entry: Document) -> Document:
+    kept = {name: entry[name] for name in _CONDITION_FIELDS if name in entry}
+    if "message" in kept:
+        kept["message"] = kept["message"][:_MESSAGE_LENGTH]
+    return kept

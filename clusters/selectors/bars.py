@@ -1,0 +1,247 @@
+"""What budgets come to at this moment, in whole GPUs, from what was last seen on the clusters.
+
+Never the meter: bars are for the eye, follow within a second, and are not billed.
+Source: spec money, sections 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import Count, F, Q
+
+from budgets.models import BudgetLine, Flavor, Pool, Workspace
+from budgets.units import apportion
+from clusters.models import Cluster, WorkloadState
+
+Phase = WorkloadState.Phase
+HOLDING = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
+DEACTIVATED = "Deactivated"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetBar:
+    """One flavor of one budget now; whole GPUs.
+
+    Attributes:
+        used: Held by jobs, ``committed_used + burst``.
+        lent: Of the floor, what others of the account hold at this moment.
+        pending: Asked for by jobs that wait; under the home flavor.
+        cap: A limit below the ceiling, where one is in force.
+        on_workers: Worker slug → GPUs held there.
+    """
+
+    flavor: str
+    flavor_name: str
+    committed: int
+    ceiling: int
+    used: int = 0
+    committed_used: int = 0
+    burst: int = 0
+    lent: int = 0
+    pending: int = 0
+    cap: int | None = None
+    on_workers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Holdings:
+    """(namespace, flavor) → worker → GPUs held, and namespace → GPUs waited for."""
+
+    held: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    pending: dict[str, int] = field(default_factory=dict)
+
+    def hold(self, namespace: str, worker: str, gpus: Mapping[str, int]) -> None:
+        for flavor, count in gpus.items():
+            if flavor and count:
+                on_workers = self.held.setdefault((namespace, flavor), {})
+                on_workers[worker] = on_workers.get(worker, 0) + count
+
+    def wait(self, namespace: str, gpus: int) -> None:
+        self.pending[namespace] = self.pending.get(namespace, 0) + gpus
+
+    def used(self, namespace: str, flavor: str) -> int:
+        return sum(self.held.get((namespace, flavor), {}).values())
+
+
+_Lines = Mapping[str, Sequence[BudgetLine]]
+
+
+def bars_now(workspaces: Iterable[Workspace]) -> dict[int, list[BudgetBar]]:
+    """Bars of some workspaces, by primary key; six queries however many there are.
+
+    Args:
+        workspaces: Those to show; whether the viewer may see them was decided by who asks.
+
+    Returns:
+        One bar per line in force, in the order of the revision, then flavors that are held, or
+        waited for, without a line.
+    """
+    shown = list(workspaces)
+    if not shown:
+        return {}
+    accounts = sorted({row.account_id for row in shown})
+    siblings = dict(
+        Workspace.objects.filter(account_id__in=accounts).values_list("namespace", "account_id")
+    )
+    lines = _lines(accounts)
+    holdings = _holdings(siblings)
+    lent = _lent(siblings, lines, holdings)
+    names = dict(Flavor.objects.values_list("slug", "name"))
+    homes = dict(Flavor.objects.values_list("pk", "slug"))
+    return {
+        row.pk: _bars(row.namespace, homes[row.home_flavor_id], lines, holdings, lent, names)
+        for row in shown
+    }
+
+
+def workload_counts(workspaces: Iterable[Workspace]) -> dict[str, tuple[int, int]]:
+    """Jobs that wait and jobs that run (or are about to), by namespace. One query.
+
+    A job is counted once: copies that a manager made are left out.
+    """
+    found = (
+        WorkloadState.objects.filter(
+            namespace__in=[row.namespace for row in workspaces], is_remote_copy=False
+        )
+        .order_by()
+        .values_list("namespace")
+        .annotate(
+            waiting=Count("pk", filter=Q(phase=Phase.PENDING) & ~Q(reason=DEACTIVATED)),
+            running=Count("pk", filter=Q(phase__in=HOLDING)),
+        )
+    )
+    return {namespace: (waiting, running) for namespace, waiting, running in found}
+
+
+def _lines(accounts: Collection[int]) -> _Lines:
+    """Namespace → lines in force."""
+    found: dict[str, list[BudgetLine]] = {}
+    rows = (
+        BudgetLine.objects.filter(
+            revision__budget__in_force=F("revision"),
+            revision__budget__workspace__account_id__in=accounts,
+        )
+        .select_related("flavor")
+        .annotate(namespace=F("revision__budget__workspace__namespace"))
+        .order_by("revision", "position")
+    )
+    for row in rows:
+        found.setdefault(row.namespace, []).append(row)
+    return found
+
+
+def _holdings(namespaces: Collection[str]) -> _Holdings:
+    """What jobs hold on workers and what they wait for.
+
+    Of the copies of a dispatched job only that on the worker that the manager names counts; until
+    it names one the job waits, whatever its copies have reserved in the race.
+    """
+    rows = list(
+        WorkloadState.objects.filter(
+            namespace__in=namespaces, phase__in=(Phase.PENDING, *HOLDING)
+        ).values_list(
+            "namespace",
+            "name",
+            "phase",
+            "reason",
+            "gpus",
+            "gpu_total",
+            "worker",
+            "is_remote_copy",
+            "cluster__slug",
+            "cluster__role",
+        )
+    )
+    chosen = {
+        (namespace, name): worker
+        for namespace, name, _, _, _, _, worker, is_copy, _, role in rows
+        if role == Cluster.Role.MANAGER and not is_copy
+    }
+    found = _Holdings()
+    for namespace, name, phase, reason, gpus, total, worker, is_copy, cluster, role in rows:
+        is_held = phase != Phase.PENDING
+        if role == Cluster.Role.MANAGER:
+            if reason != DEACTIVATED and not worker:
+                found.wait(namespace, total)
+        elif is_copy:
+            if is_held and chosen.get((namespace, name), cluster) == cluster:
+                found.hold(namespace, cluster, gpus)
+        elif is_held:
+            found.hold(namespace, cluster, gpus)
+        elif reason != DEACTIVATED:
+            found.wait(namespace, total)
+    return found
+
+
+def _lent(
+    siblings: Mapping[str, int], lines: _Lines, holdings: _Holdings
+) -> dict[tuple[str, str], int]:
+    """(namespace, flavor) → GPUs of the floor that others of the account hold now.
+
+    What an account's own pool covers is nobody's floor. The rest is lent in proportion to what
+    each lender has to lend, made whole by largest remainder in the order of the names.
+    """
+    pools = dict(
+        Pool.objects.filter(
+            account_id__in=set(siblings.values()), archived_at__isnull=True
+        ).values_list("account_id", "in_force")
+    )
+    flavors = {flavor for _, flavor in holdings.held}
+    found: dict[tuple[str, str], int] = {}
+    for account_id in sorted(set(siblings.values())):
+        members = sorted(name for name, account in siblings.items() if account == account_id)
+        for flavor in sorted(flavors):
+            over, room = 0, {}
+            for name in members:
+                line = _line(lines, name, flavor)
+                committed, lendable = (line.committed, line.lendable) if line else (0, 0)
+                used = holdings.used(name, flavor)
+                over += max(0, used - committed)
+                room[name] = min(max(0, committed - used), lendable)
+            left = over - min(over, pools.get(account_id, {}).get(flavor, 0))
+            covered = min(left, sum(room.values()))
+            shares = apportion(covered, weights=list(room.values()))
+            found |= {(name, flavor): gpus for name, gpus in zip(room, shares, strict=True)}
+    return found
+
+
+def _line(lines: _Lines, namespace: str, flavor: str) -> BudgetLine | None:
+    return next((row for row in lines.get(namespace, ()) if row.flavor.slug == flavor), None)
+
+
+def _bars(
+    namespace: str,
+    home: str,
+    lines: _Lines,
+    holdings: _Holdings,
+    lent: Mapping[tuple[str, str], int],
+    names: Mapping[str, str],
+) -> list[BudgetBar]:
+    """The bars of one workspace."""
+    promised = {row.flavor.slug: row for row in lines.get(namespace, ())}
+    pending = holdings.pending.get(namespace, 0)
+    extra = {flavor for owner, flavor in holdings.held if owner == namespace}
+    if pending:
+        extra.add(home)
+    bars = []
+    for flavor in [*promised, *sorted(extra - set(promised))]:
+        line = promised.get(flavor)
+        committed = line.committed if line else 0
+        used = holdings.used(namespace, flavor)
+        bars.append(
+            BudgetBar(
+                flavor=flavor,
+                flavor_name=names.get(flavor, flavor),
+                committed=committed,
+                ceiling=line.ceiling if line else 0,
+                used=used,
+                committed_used=min(used, committed),
+                burst=max(0, used - committed),
+                lent=lent.get((namespace, flavor), 0),
+                pending=pending if flavor == home else 0,
+                on_workers=dict(sorted(holdings.held.get((namespace, flavor), {}).items())),
+            )
+        )
+    return bars

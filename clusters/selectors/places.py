@@ -1,0 +1,68 @@
+"""A registered cluster in the words of plan and manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from django.conf import settings
+
+from budgets.models import Flavor
+from budgets.plan import ClusterPlace
+from clusters.manifests.policies import PolicyWish
+from clusters.manifests.rights import Post
+from clusters.manifests.translate import Site
+from clusters.models import Cluster
+
+
+def active_workers() -> tuple[str, ...]:
+    """Slugs of the workers that the manager dispatches to, in their order. One query."""
+    rows = Cluster.objects.filter(role=Cluster.Role.WORKER, state=Cluster.State.ACTIVE)
+    return tuple(rows.order_by("position", "slug").values_list("slug", flat=True))
+
+
+def place_of(slug: str, *, is_manager: bool, workers: Iterable[str] = ()) -> ClusterPlace:
+    """The plan's view of a cluster; host resources that the admin added are covered, too."""
+    place = ClusterPlace(
+        name=slug, is_manager=is_manager, workers=tuple(workers) if is_manager else ()
+    )
+    extra: tuple[str, ...] = tuple(getattr(settings, "PORTAL_HOST_RESOURCES", ()))
+    covered = tuple(dict.fromkeys(place.host_resources + extra))
+    return replace(place, host_resources=covered)
+
+
+def site_of(*, is_manager: bool, generation: int) -> Site:
+    """How documents of a cluster are marked."""
+    return Site(
+        installation=settings.PORTAL_INSTALLATION,
+        generation=generation,
+        has_multikueue=is_manager,
+    )
+
+
+def post_of(*, role: str, mode: str) -> Post:
+    """A cluster's place in the fleet, for its rights. One query on a manager."""
+    is_manager = role == Cluster.Role.MANAGER
+    workers: tuple[str, ...] = ()
+    if is_manager:
+        rows = Cluster.objects.filter(role=Cluster.Role.WORKER)
+        known = rows.exclude(state=Cluster.State.REMOVED).order_by("position", "slug")
+        workers = tuple(known.values_list("slug", flat=True))
+    return Post(
+        is_manager=is_manager,
+        is_portal_mode=mode == Cluster.Mode.PORTAL,
+        installation=settings.PORTAL_INSTALLATION,
+        workers=workers,
+        lease_namespace=settings.PORTAL_LEASE_NAMESPACE,
+    )
+
+
+def policy_wish(*, role: str, mode: str, allows_local_jobs: bool) -> PolicyWish:
+    """What the admission policies of a cluster have to know. Two queries at most."""
+    found = Flavor.objects.filter(archived_at__isnull=True)
+    resources = tuple(found.order_by("resource_name").values_list("resource_name", flat=True))
+    return PolicyWish(
+        post=post_of(role=role, mode=mode),
+        allows_local_jobs=allows_local_jobs,
+        gpu_resources=tuple(dict.fromkeys(resources)) or ("nvidia.com/gpu",),
+    )

@@ -1,0 +1,125 @@
+"""What a draft would change on each cluster, in words and as the manifests to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from budgets.plan import Promises, plan_quota
+from clusters.manifests.diff import FieldChange, changes
+from clusters.manifests.names import Document, Key, key_of
+from clusters.manifests.translate import render
+from clusters.models import Cluster
+from clusters.selectors.places import place_of, site_of
+
+_NUMBERS = {
+    "nominalQuota": "committed",
+    "borrowingLimit": "may borrow",
+    "lendingLimit": "lendable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestChange:
+    """One object that changes: what, in words, and its document."""
+
+    kind: str
+    name: str
+    words: str
+    yaml: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChanges:
+    """What changes on one cluster."""
+
+    cluster: str
+    changes: tuple[ManifestChange, ...]
+
+
+def preview_manifests(promises_before: Promises, promises_after: Promises) -> list[ClusterChanges]:
+    """Render both sides for every active cluster and name the differences.
+
+    Args:
+        promises_before: What stands.
+        promises_after: With the draft; only what differs is shown, so only its own objects are.
+
+    Returns:
+        Clusters that change, the manager first. One query.
+    """
+    clusters = list(
+        Cluster.objects.filter(state=Cluster.State.ACTIVE)
+        .order_by("role", "position", "slug")
+        .only("slug", "role", "mode", "generation")
+    )
+    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
+    found = []
+    for cluster in clusters:
+        before = _documents(promises_before, cluster, workers)
+        after = _documents(promises_after, cluster, workers)
+        differing = tuple(_differences(before, after))
+        if differing:
+            found.append(ClusterChanges(cluster.slug, differing))
+    return found
+
+
+def _documents(promises: Promises, cluster: Cluster, workers: list[str]) -> dict[Key, Document]:
+    place = place_of(cluster.slug, is_manager=cluster.is_manager, workers=workers)
+    site = site_of(is_manager=cluster.is_manager, generation=cluster.generation)
+    return {
+        key_of(document): document for document in render(plan_quota(promises, place), site=site)
+    }
+
+
+def _differences(
+    before: Mapping[Key, Document], after: Mapping[Key, Document]
+) -> Iterator[ManifestChange]:
+    for key, document in after.items():
+        old = before.get(key)
+        if old == document:
+            continue
+        words = "is made" if old is None else _words(changes(document, old))
+        yield _change(key, words or "changes", document)
+    for key in before.keys() - after.keys():
+        yield ManifestChange(key.kind, _name(key), "is drained and goes", "")
+
+
+def _change(key: Key, words: str, document: Document) -> ManifestChange:
+    return ManifestChange(key.kind, _name(key), words, yaml.safe_dump(document, sort_keys=False))
+
+
+def _name(key: Key) -> str:
+    return f"{key.namespace}/{key.name}" if key.namespace else key.name
+
+
+def _words(found: tuple[FieldChange, ...]) -> str:
+    return "; ".join(_sentence(change) for change in found)
+
+
+def _sentence(change: FieldChange) -> str:
+    leaf = change.steps[-1] if change.steps else ""
+    if leaf in _NUMBERS:
+        flavors = [step.strip("[]") for step in change.steps if step.startswith("[")]
+        flavor = flavors[1] if len(flavors) > 1 else ""
+        return f"{flavor} {_NUMBERS[leaf]} {_short(change.found)} → {_short(change.wanted)}".strip()
+    return f"{change.path}: {_short(change.found)} → {_short(change.wanted)}"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, list):
+        names = [
+            item.get("name") or _covered(item) if isinstance(item, dict) else str(item)
+            for item in value
+        ]
+        return ", ".join(names) or "nothing"
+    return str(value)
+
+
+def _covered(item: Mapping[str, Any]) -> str:
+    """A resource group, named by its flavors."""
+    return ", ".join(str(flavor.get("name")) for flavor in item.get("flavors") or []) or "…"

@@ -1,0 +1,79 @@
+"""Whether the clusters carry what a workspace was promised last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+
+from budgets.models import Budget, Workspace
+from clusters.models import AppliedGeneration, Cluster, ObjectState
+from clusters.selectors.fleet import LOST_AFTER
+
+_BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.DRIFTED)
+SLOW = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlace:
+    """One cluster: ``state`` is synced, pending, failed, lost or stopped."""
+
+    cluster: str
+    is_synced: bool
+    state: str
+    words: str
+    generation: int
+    observed_generation: int
+
+
+def sync_state(workspace: Workspace) -> list[SyncPlace]:
+    """How far the newest budget of a workspace has come, cluster by cluster. Four queries.
+
+    The caller has found the workspace through a selector that checks who may see it.
+    """
+    subject = f"budget:{workspace.namespace}"
+    generation = (
+        Budget.objects.filter(workspace=workspace).values_list("generation", flat=True).first()
+    ) or 0
+    clusters = list(
+        Cluster.objects.filter(state=Cluster.State.ACTIVE)
+        .select_related("health")
+        .defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed", "preflight")
+        .order_by("role", "position", "slug")
+    )
+    observed = dict(
+        AppliedGeneration.objects.filter(subject=subject).values_list(
+            "cluster", "observed_generation"
+        )
+    )
+    troubles: dict[int, str] = {}
+    for cluster_id, message in ObjectState.objects.filter(
+        subject=subject, state__in=_BAD
+    ).values_list("cluster", "message"):
+        troubles.setdefault(cluster_id, message)
+    return [
+        _place(cluster, generation, observed.get(cluster.pk, 0), troubles.get(cluster.pk))
+        for cluster in clusters
+    ]
+
+
+def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None) -> SyncPlace:
+    health = getattr(cluster, "health", None)
+    checked = None if health is None else health.checked_at
+    is_fresh = checked is not None and timezone.now() - checked < LOST_AFTER
+    if trouble is not None:
+        state, words = "failed", trouble or "It could not be applied there."
+    elif not cluster.writes_enabled or cluster.blocked_reason:
+        state, words = "stopped", "Writing to this cluster is stopped by an admin."
+        if cluster.blocked_reason:
+            words = "This cluster waits for an admin's decision."
+        if observed >= generation:
+            state, words = "synced", "In force; writing is stopped since."
+    elif observed >= generation:
+        state, words = "synced", "In force."
+    elif health is None or not health.reachable or not is_fresh:
+        state, words = "lost", "This cluster does not answer; it follows when it is back."
+    else:
+        state, words = "pending", "On its way."
+    return SyncPlace(cluster.slug, state == "synced", state, words, generation, observed)

@@ -1,0 +1,212 @@
+"""One job: its state in one sentence, its time line from the recorded events, its GPU-hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Max, Min, Sum
+from django.utils.dateparse import parse_datetime
+
+from budgets.models import User, WorkloadUsage
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.selectors.workloads import (
+    Phase,
+    WorkloadRow,
+    copies_of,
+    row_of,
+    visible_state,
+)
+
+EVENTS_MOST = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimelineEntry:
+    """Something that happened, in words; ``detail`` is the reason that the cluster gave."""
+
+    at: datetime
+    words: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDetail:
+    """One job.
+
+    Attributes:
+        row: As the list has it.
+        sentence: What it does, or waits for, now.
+        timeline: Oldest first.
+        copies: The same job on other clusters, or the Workload that this is a copy of.
+    """
+
+    row: WorkloadRow
+    sentence: str
+    timeline: tuple[TimelineEntry, ...]
+    copies: tuple[WorkloadRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadHours:
+    """GPU-seconds of a job on one cluster and flavor, by class."""
+
+    cluster: str
+    flavor: str
+    committed_used: int
+    burst: int
+    first: datetime
+    last: datetime
+
+
+def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
+    """Everything about one job; six queries.
+
+    Args:
+        user: The viewer.
+        cluster: Slug of the cluster that ``uid`` was seen on.
+        uid: Of the Workload.
+
+    Raises:
+        WorkloadState.DoesNotExist: It is not there, or not for this user.
+    """
+    state = visible_state(user, cluster, uid)
+    others = _others(state)
+    copies = others if not state.is_remote_copy else []
+    row = row_of(state, copies)
+    return WorkloadDetail(
+        row=row,
+        sentence=_sentence(row),
+        timeline=_timeline(state, others),
+        copies=tuple(row_of(other) for other in others),
+    )
+
+
+def workload_hours(user: User, detail: WorkloadDetail) -> list[WorkloadHours]:
+    """What the meter has of a job, on every cluster that it ran on. Two queries.
+
+    Raises:
+        WorkloadState.DoesNotExist: The job is not for this user.
+    """
+    visible_state(user, detail.row.cluster, detail.row.uid)
+    places = {(row.cluster, row.uid) for row in (detail.row, *detail.copies)}
+    found = (
+        WorkloadUsage.objects.filter(uid__in={uid for _, uid in places})
+        .order_by()
+        .values("cluster", "uid", "flavor")
+        .annotate(used=Sum("committed_used"), over=Sum("burst"), a=Min("hour"), z=Max("hour"))
+        .order_by("flavor", "cluster", "uid")
+    )
+    return [
+        WorkloadHours(
+            cluster=row["cluster"],
+            flavor=row["flavor"],
+            committed_used=row["used"],
+            burst=row["over"],
+            first=row["a"],
+            last=row["z"],
+        )
+        for row in found
+        if (row["cluster"], row["uid"]) in places
+    ]
+
+
+def _others(state: WorkloadState) -> list[WorkloadState]:
+    """The copies of a manager's Workload, or of a copy the manager's own and its other copies."""
+    if not state.is_remote_copy and not state.cluster.is_manager:
+        return []
+    copies = copies_of([state]).get((state.namespace, state.name), [])
+    if not state.is_remote_copy:
+        return copies
+    own = WorkloadState.objects.filter(
+        namespace=state.namespace,
+        name=state.name,
+        is_remote_copy=False,
+        cluster__role=Cluster.Role.MANAGER,
+    ).select_related("cluster")
+    return [*own, *(copy for copy in copies if copy.pk != state.pk)]
+
+
+def _sentence(row: WorkloadRow) -> str:
+    """The state of a job, as one would tell it."""
+    gpus = f"{row.gpu_total} GPU{'' if row.gpu_total == 1 else 's'}"
+    kinds = f" ({row.flavors})" if row.flavors else ""
+    told = f" {row.message.rstrip('.')}." if row.message else ""
+    where = f" on {row.worker}" if row.worker else ""
+    match Phase(row.phase):
+        case Phase.PENDING if row.reason == "Deactivated":
+            return f"Deactivated: it does not ask for its {gpus} until somebody activates it."
+        case Phase.PENDING:
+            return f"Waits for {gpus}.{told}"
+        case Phase.RESERVED if not row.worker:
+            return f"Has quota for {gpus} and waits for a worker.{told}"
+        case Phase.RESERVED:
+            return f"Has {gpus}{kinds} reserved{where} and is about to start.{told}"
+        case Phase.RUNNING:
+            return f"Runs with {gpus}{kinds}{where}."
+        case Phase.EVICTED:
+            return f"Is being stopped{where}.{told}"
+        case Phase.FINISHED:
+            return f"Finished{where}."
+        case Phase.FAILED:
+            return f"Failed{where}.{told}"
+        case _:
+            return "Was deleted before it finished."
+
+
+def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[TimelineEntry, ...]:
+    """What the events of a job and of its copies show, oldest first, nothing twice."""
+    places = {(row.cluster.slug, row.uid): row for row in (state, *others)}
+    events = list(
+        WorkloadEvent.objects.filter(uid__in={uid for _, uid in places})
+        .order_by("-pk")
+        .values("cluster", "uid", "type", "observed_at", "last_seen_at", "payload")[:EVENTS_MOST]
+    )
+    entries: set[TimelineEntry] = set()
+    owner = next((row for row in places.values() if not row.is_remote_copy), state)
+    entries.add(TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.name}"))
+    dispatched: dict[str, datetime] = {}
+    for event in reversed(events):
+        row = places.get((event["cluster"], event["uid"]))
+        if row is None:
+            continue
+        worker = (event["payload"].get("status") or {}).get("clusterName") or ""
+        if worker:
+            dispatched.setdefault(worker, event["observed_at"])
+        entries.update(_entries_of(event, row))
+    entries.update(TimelineEntry(at, f"Dispatched to {name}") for name, at in dispatched.items())
+    return tuple(sorted(entries))
+
+
+def _entries_of(event: Mapping[str, Any], row: WorkloadState) -> Iterable[TimelineEntry]:
+    """What one event tells; the same transition told twice gives equal entries."""
+    place = row.cluster.name
+    for condition in (event["payload"].get("status") or {}).get("conditions") or []:
+        at = parse_datetime(str(condition.get("lastTransitionTime") or ""))
+        if at is None or condition.get("status") != "True":
+            continue
+        match condition.get("type"):
+            case "QuotaReserved":
+                yield TimelineEntry(at, f"Quota reserved on {place}")
+            case "Admitted" if not row.cluster.is_manager:
+                yield TimelineEntry(at, f"Started on {place}")
+            case "Evicted":
+                yield TimelineEntry(at, f"Stopped on {place}", _told(condition))
+            case "Finished" if not row.is_remote_copy:
+                failed = condition.get("reason") == "Failed"
+                words = "Failed" if failed else "Finished"
+                yield TimelineEntry(at, words, str(condition.get("message") or ""))
+    if row.is_remote_copy or row.phase != Phase.GONE:
+        return
+    if event["type"] == WorkloadEvent.Type.DELETED:
+        yield TimelineEntry(event["observed_at"], f"Deleted on {place}")
+    elif event["type"] == WorkloadEvent.Type.MISSING:
+        detail = "while nobody watched; the end is estimated"
+        yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail)
+
+
+def _told(condition: Mapping[str, Any]) -> str:
+    parts = [str(condition.get(name) or "") for name in ("reason", "message")]
+    return ": ".join(part for part in parts if part)

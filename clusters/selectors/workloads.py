@@ -1,0 +1,265 @@
+"""Jobs as pages and API list them: one row per job, whichever clusters it was seen on.
+
+A job that a manager dispatches is one Workload there and a copy on a worker; the row is the
+manager's, with what its copy knows better (flavors, start). Invisible is absent: ``DoesNotExist``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from budgets.errors import Fault, Rejected
+from budgets.models import User
+from budgets.selectors import visible_workspaces
+from clusters.models import Cluster, WorkloadState
+
+Phase = WorkloadState.Phase
+LIVE = (Phase.PENDING, Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
+# Sort → (column, whether descending); the primary key decides between equals.
+SORTS: Mapping[str, tuple[str, bool]] = {
+    "-created": ("created_at", True),
+    "created": ("created_at", False),
+    "-gpus": ("gpu_total", True),
+    "gpus": ("gpu_total", False),
+}
+LIMIT_MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFilter:
+    """Which jobs, in which order; empty means any.
+
+    Attributes:
+        namespaces: Of visible workspaces; others have no jobs.
+        phases: Values of ``WorkloadState.Phase``.
+        cluster: Slug of the worker it is on, or of the cluster that it was submitted to.
+        flavor: Slug of a flavor that it holds GPUs of.
+        text: Part of the name of job or Workload.
+        sort: One of ``SORTS``.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    cluster: str = ""
+    flavor: str = ""
+    text: str = ""
+    sort: str = "-created"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRow:
+    """One job as last seen.
+
+    Attributes:
+        cluster: Slug of the cluster that it was submitted to; with ``uid`` its address.
+        phase: One of ``WorkloadState.Phase``; ``phase_label`` the same for people.
+        message: Why it waits, stops or failed; empty while it runs.
+        gpus: Flavor slug → GPUs; before admission the request stands under "".
+        flavors: The same in words, empty before admission.
+        worker: Slug of the worker that has it; empty while none does.
+    """
+
+    cluster: str
+    uid: str
+    namespace: str
+    name: str
+    job_kind: str
+    job_name: str
+    queue: str
+    priority: int
+    phase: str
+    phase_label: str
+    reason: str
+    message: str
+    gpu_total: int
+    gpus: Mapping[str, int]
+    flavors: str
+    worker: str
+    is_remote_copy: bool
+    created_at: datetime
+    reserved_at: datetime | None
+    admitted_at: datetime | None
+    finished_at: datetime | None
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPage:
+    """Rows and where the next page begins; ``next_cursor`` is empty on the last."""
+
+    rows: tuple[WorkloadRow, ...]
+    next_cursor: str = ""
+
+
+def workloads(
+    user: User, wanted: WorkloadFilter, *, cursor: str | None = None, limit: int = 50
+) -> WorkloadPage:
+    """One page of the jobs that a user may see, by keyset; three queries.
+
+    Args:
+        user: The viewer.
+        wanted: Filter and order.
+        cursor: ``next_cursor`` of the page before, with the same order; None for the first.
+        limit: Rows at most, 1 to 500.
+
+    Raises:
+        Rejected: Order or cursor is not one of ours.
+    """
+    if wanted.sort not in SORTS:
+        raise Rejected([Fault("sort", "unknown_sort", f"Choose one of {', '.join(SORTS)}.")])
+    limit = max(1, min(limit, LIMIT_MOST))
+    column, is_descending = SORTS[wanted.sort]
+    found = _filtered(_visible(user).filter(is_remote_copy=False), wanted)
+    if cursor:
+        found = found.filter(_beyond(cursor, wanted.sort))
+    sign = "-" if is_descending else ""
+    states = list(found.order_by(f"{sign}{column}", f"{sign}pk")[: limit + 1])
+    page = states[:limit]
+    copies = copies_of(page)
+    rows = tuple(row_of(state, copies.get((state.namespace, state.name), ())) for state in page)
+    is_more = len(states) > limit
+    return WorkloadPage(rows, _cursor(page[-1], wanted.sort) if is_more else "")
+
+
+def visible_state(user: User, cluster: str, uid: str) -> WorkloadState:
+    """One Workload on one cluster.
+
+    Raises:
+        WorkloadState.DoesNotExist: It is not there, or not for this user.
+    """
+    return _visible(user).get(cluster__slug=cluster, uid=uid)
+
+
+def copies_of(
+    states: Iterable[WorkloadState],
+) -> dict[tuple[str, str], list[WorkloadState]]:
+    """(namespace, name) → copies that a manager made of these Workloads. One query."""
+    keys = {(state.namespace, state.name) for state in states}
+    found: dict[tuple[str, str], list[WorkloadState]] = {}
+    if not keys:
+        return found
+    rows = WorkloadState.objects.filter(
+        is_remote_copy=True,
+        namespace__in={namespace for namespace, _ in keys},
+        name__in={name for _, name in keys},
+    ).select_related("cluster")
+    for row in rows.order_by("cluster__slug", "pk"):
+        if (row.namespace, row.name) in keys:
+            found.setdefault((row.namespace, row.name), []).append(row)
+    return found
+
+
+def chosen_copy(state: WorkloadState, copies: Collection[WorkloadState]) -> WorkloadState | None:
+    """The copy on the worker that the manager named; the newest if it was made more than once."""
+    named = [copy for copy in copies if copy.cluster.slug == state.worker]
+    return max(named, key=lambda copy: (copy.created_at, copy.pk), default=None)
+
+
+def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> WorkloadRow:
+    """A row for pages; what the chosen copy knows better is taken from it."""
+    copy = chosen_copy(state, copies)
+    best = copy if copy is not None and copy.phase != Phase.PENDING else state
+    is_waiting_for_worker = _waits_for_worker(state)
+    phase, message = Phase(state.phase), state.message
+    if phase is Phase.RESERVED and copy is not None and copy.phase == Phase.RUNNING:
+        phase = Phase.RUNNING
+    label = "Waiting for a worker" if is_waiting_for_worker else str(phase.label)
+    if is_waiting_for_worker:
+        waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
+        message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message
+    is_admitted = "" not in best.gpus
+    return WorkloadRow(
+        cluster=state.cluster.slug,
+        uid=state.uid,
+        namespace=state.namespace,
+        name=state.name,
+        job_kind=state.job_kind,
+        job_name=state.job_name,
+        queue=state.queue,
+        priority=state.priority,
+        phase=phase.value,
+        phase_label=label,
+        reason=state.reason,
+        message="" if phase in (Phase.RUNNING, Phase.FINISHED) else message,
+        gpu_total=best.gpu_total,
+        gpus=dict(best.gpus),
+        flavors=_words(best.gpus) if is_admitted else "",
+        worker=state.worker or ("" if state.cluster.is_manager else state.cluster.slug),
+        is_remote_copy=state.is_remote_copy,
+        created_at=state.created_at,
+        reserved_at=state.reserved_at,
+        admitted_at=(copy.admitted_at if copy is not None else None) or state.admitted_at,
+        finished_at=state.finished_at,
+        evictions=max([state.evictions, *(each.evictions for each in copies)]),
+    )
+
+
+def _waits_for_worker(state: WorkloadState) -> bool:
+    return state.cluster.is_manager and state.phase == Phase.RESERVED and not state.worker
+
+
+def _words(gpus: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {flavor}" for flavor, count in sorted(gpus.items()) if count)
+
+
+def _visible(user: User) -> QuerySet[WorkloadState]:
+    spaces = visible_workspaces(user, include_archived=True).order_by()
+    return WorkloadState.objects.filter(namespace__in=spaces.values("namespace")).select_related(
+        "cluster"
+    )
+
+
+def _filtered(states: QuerySet[WorkloadState], wanted: WorkloadFilter) -> QuerySet[WorkloadState]:
+    if wanted.namespaces:
+        states = states.filter(namespace__in=wanted.namespaces)
+    if wanted.phases:
+        states = states.filter(phase__in=wanted.phases)
+    if wanted.text:
+        states = states.filter(Q(name__icontains=wanted.text) | Q(job_name__icontains=wanted.text))
+    if wanted.cluster:
+        states = states.filter(Q(cluster__slug=wanted.cluster) | Q(worker=wanted.cluster))
+    if wanted.flavor:
+        copies = WorkloadState.objects.filter(
+            is_remote_copy=True,
+            namespace=OuterRef("namespace"),
+            name=OuterRef("name"),
+            cluster__slug=OuterRef("worker"),
+            gpus__has_key=wanted.flavor,
+        )
+        is_direct = ~Q(cluster__role=Cluster.Role.MANAGER) & Q(gpus__has_key=wanted.flavor)
+        states = states.filter(is_direct | Exists(copies))
+    return states
+
+
+def _cursor(last: WorkloadState, sort: str) -> str:
+    value = getattr(last, SORTS[sort][0])
+    text = value.isoformat() if isinstance(value, datetime) else value
+    return base64.urlsafe_b64encode(json.dumps([sort, text, last.pk]).encode()).decode()
+
+
+def _beyond(cursor: str, sort: str) -> Q:
+    """Rows after the one that a cursor stands for."""
+    column, is_descending = SORTS[sort]
+    try:
+        made_for, text, pk = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        if made_for != sort:
+            raise ValueError("made for another order")
+        value = datetime.fromisoformat(text) if column == "created_at" else int(text)
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise ValueError("no time zone")
+            value = value.astimezone(UTC)
+        last = int(pk)
+    except (ValueError, TypeError, OverflowError, UnicodeError, binascii.Error):
+        raise Rejected(
+            [Fault("cursor", "invalid_cursor", "Begin again with the first page.")]
+        ) from None
+    side = "lt" if is_descending else "gt"
+    return Q(**{f"{column}__{side}": value}) | Q(**{column: value, f"pk__{side}": last})

@@ -1,0 +1,110 @@
+"""A cluster that knows more than the database: an admin decides which side is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Model
+from django.db.models.functions import Greatest
+
+from budgets import services as promises
+from budgets.errors import Fault, Rejected
+from budgets.models import Account, Budget, Flavor, Pool, User
+from budgets.services.guards import require_admin, require_reason
+from clusters.errors import ClusterError
+from clusters.kube.client import HttpKubeClient, Selection
+from clusters.manifests.names import INSTALLATION_LABEL
+from clusters.models import Cluster
+from clusters.reconcile.context import registered
+from clusters.reconcile.quota.decide import Newer, newer_than_known
+from clusters.reconcile.quota.image import MULTIKUEUE_RESOURCES, QUOTA_RESOURCES
+from clusters.reconcile.quota.wanted import known_generations
+from clusters.vault import unseal
+
+
+def resolve_block(
+    actor: User | None, *, cluster: Cluster, apply_ours: bool, reason: str
+) -> Cluster:
+    """Decide after a restored backup.
+
+    With `apply_ours` the database is right: its generations are raised above the cluster's, what
+    the cluster knows and the database does not is drained and pruned. Otherwise the cluster is
+    left as it is: writing to it is stopped, and budgets can be entered again in peace.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: it is not blocked, no reason is given, or the cluster cannot be read.
+    """
+    require_admin(actor)
+    require_reason(reason)
+    if not cluster.blocked_reason:
+        raise Rejected([Fault("cluster", "not_blocked", "This cluster is not blocked.")])
+    newer = _newer_on(cluster) if apply_ours else []
+    with transaction.atomic():
+        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        before = row.blocked_reason
+        row.blocked_reason = ""
+        if apply_ours:
+            unknown = {item.subject for item in newer if item.in_database is None}
+            row.forgotten_subjects = sorted({*row.forgotten_subjects, *unknown})
+            _raise_above(newer)
+        else:
+            row.writes_enabled = False
+        row.save()
+        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        promises.audit(
+            actor,
+            action="cluster.resolve_block",
+            subject=f"cluster:{row.slug}",
+            cluster=row.slug,
+            reason=reason,
+            before={"blocked_reason": before},
+            after={"side": "portal" if apply_ours else "cluster", "objects": len(newer)},
+        )
+    cluster.refresh_from_db()
+    return cluster
+
+
+def _newer_on(cluster: Cluster) -> list[Newer]:
+    registration = registered(cluster.slug)
+    assert registration is not None, "a blocked cluster is registered"
+    label = f"{INSTALLATION_LABEL}={settings.PORTAL_INSTALLATION}"
+    kinds = list(QUOTA_RESOURCES)
+    if cluster.is_manager:
+        kinds += MULTIKUEUE_RESOURCES
+    documents: list[dict[str, Any]] = []
+    try:
+        with HttpKubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+            for resource in kinds:
+                documents += client.list(resource, Selection(labels=label)).items
+    except ClusterError as error:
+        message = f"{error.reason}: {error.message}"
+        raise Rejected([Fault("cluster", "unreachable", message)]) from error
+    known = known_generations(registration.facts)
+    return newer_than_known(documents, known, settings.PORTAL_INSTALLATION)
+
+
+_ROWS: dict[str, tuple[type[Model], str]] = {
+    "account": (Account, "slug"),
+    "budget": (Budget, "workspace__namespace"),
+    "cluster": (Cluster, "slug"),
+    "flavor": (Flavor, "slug"),
+    "pool": (Pool, "slug"),
+}
+
+
+def _raise_above(newer: Iterable[Newer]) -> None:
+    """Counters only: what is promised stays as the database has it."""
+    highest: dict[str, int] = {}
+    for item in newer:
+        highest[item.subject] = max(highest.get(item.subject, 0), item.on_cluster)
+    for subject, generation in sorted(highest.items()):
+        kind, _, name = subject.partition(":")
+        if kind in _ROWS:
+            model, column = _ROWS[kind]
+            model._default_manager.filter(**{column: name}).update(
+                generation=Greatest(F("generation"), generation + 1)
+            )

@@ -1,0 +1,53 @@
+"""Health of clusters that no shift is looking at."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from clusters.errors import ClusterError
+from clusters.kube.client import HttpKubeClient
+from clusters.models import Cluster, ShiftRun
+from clusters.reconcile.health import Contact, record_contact
+from clusters.vault import SealBroken, unseal
+
+FRESH = timedelta(seconds=8)
+
+
+def check_health() -> dict[str, bool]:
+    """Probe the clusters whose health nobody has written lately.
+
+    Returns:
+        Slug → whether it answered, of those that were asked.
+    """
+    now = timezone.now()
+    busy = {
+        run.cluster_id
+        for run in ShiftRun.objects.filter(role=ShiftRun.Role.QUOTA, ended_at__isnull=True)
+        if run.is_alive(now=now)
+    }
+    asked: dict[str, bool] = {}
+    rows = Cluster.objects.exclude(state=Cluster.State.REMOVED).select_related("health")
+    for cluster in rows.order_by("slug"):
+        health = getattr(cluster, "health", None)
+        checked = None if health is None else health.checked_at
+        if cluster.pk in busy and checked is not None and now - checked < FRESH:
+            continue
+        asked[cluster.slug] = _probe(cluster)
+    return asked
+
+
+def _probe(cluster: Cluster) -> bool:
+    try:
+        with HttpKubeClient.from_kubeconfig(unseal(cluster.kubeconfig_sealed)) as client:
+            probe = client.probe(timeout_s=3.0)
+    except ClusterError as error:
+        record_contact(cluster.pk, Contact(timezone.now(), error))
+        return False
+    except SealBroken as error:
+        refusal = ClusterError(str(error))
+        record_contact(cluster.pk, Contact(timezone.now(), refusal))
+        return False
+    record_contact(cluster.pk, Contact(timezone.now(), probe=probe))
+    return True

@@ -1,0 +1,208 @@
+"""The rows of a preflight: what was found, how bad it is, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from clusters.errors import ClusterError, Forbidden, NotFound
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient, Probe
+from clusters.kueue.configuration import parse_duration
+from clusters.manifests.policies import policy_names
+from clusters.manifests.rights import Post, portal_rules, questions
+from clusters.models import Cluster
+from clusters.selectors.places import policy_wish
+from clusters.services import probes
+
+OK, WARN, FAULT = "ok", "warn", "fault"
+SKEW_WARN_S = 5
+LATENCY_WARN_S = 0.5
+RETENTION_MIN = timedelta(hours=1)
+CERTIFICATE_WARN = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRow:
+    """One thing that was looked at: what was found, and what to do about it."""
+
+    name: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A cluster as it is, or is to be, registered."""
+
+    slug: str
+    role: str
+    mode: str
+    kubeconfig: str = field(repr=False)
+    certificate_ends: datetime | None = None
+    kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
+    allows_local_jobs: bool = False
+
+    @property
+    def is_manager(self) -> bool:
+        """Manager or worker."""
+        return self.role == Cluster.Role.MANAGER
+
+
+def unreachable(error: ClusterError) -> PreflightRow:
+    """The only row of a cluster that does not answer."""
+    return PreflightRow(
+        "Reachable",
+        FAULT,
+        f"{error.reason}: {error.message}",
+        "Check the address, the network between this server and the cluster, and the credential.",
+    )
+
+
+def first_rows(probe: Probe, candidate: Candidate, now: datetime) -> Iterator[PreflightRow]:
+    """Version, latency, clock and certificate."""
+    milliseconds = round(probe.latency_s * 1000)
+    yield PreflightRow("Reachable", OK, f"Kubernetes {probe.version}")
+    is_slow = probe.latency_s > LATENCY_WARN_S
+    yield PreflightRow(
+        "Latency",
+        WARN if is_slow else OK,
+        f"{milliseconds} ms",
+        "Budgets arrive late over a slow line; run the portal nearer." if is_slow else "",
+    )
+    if probe.server_time is not None:
+        skew = round((probe.server_time - now).total_seconds())
+        is_off = abs(skew) > SKEW_WARN_S
+        yield PreflightRow(
+            "Clock",
+            WARN if is_off else OK,
+            f"{skew:+d} s against this server" if is_off else "agrees with this server",
+            "Usage is metered by the clusters' clocks; set up NTP." if is_off else "",
+        )
+    if candidate.certificate_ends is not None:
+        left = candidate.certificate_ends - now
+        state = FAULT if left <= timedelta(0) else WARN if left < CERTIFICATE_WARN else OK
+        yield PreflightRow(
+            "Client certificate",
+            state,
+            f"ends {candidate.certificate_ends:%Y-%m-%d %H:%M} UTC",
+            "Rotate the kubeconfig before that." if state != OK else "",
+        )
+
+
+def served_row(served: probes.ServedKinds, version: str) -> PreflightRow:
+    """Kueue's kinds at the pinned version."""
+    if not served.missing:
+        words = f"Kueue {version}, serves" if version else "serves"
+        return PreflightRow("Kueue's API", OK, f"{words} {', '.join(served.versions)}")
+    found = f"serves {', '.join(served.versions)}" if served.versions else "not installed"
+    return PreflightRow(
+        "Kueue's API",
+        FAULT,
+        f"{found}; missing at {r.KUEUE_VERSION}: {', '.join(served.missing)}",
+        "Install Kueue 0.19, or its CRDs for portal mode.",
+    )
+
+
+def right_rows(client: KubeClient, post: Post) -> Iterator[PreflightRow]:
+    """One row when all rights are there, else one for each that is not."""
+    asked = questions(portal_rules(post))
+    missing = probes.missing_rights(client, asked)
+    if not missing:
+        yield PreflightRow("Rights", OK, f"all {len(asked)} that the portal needs")
+        return
+    grouped: dict[tuple[str, str, bool], list[str]] = {}
+    for access in missing:
+        resource = f"{access.resource}/{access.subresource}".rstrip("/")
+        place = f" in {access.namespace}" if access.namespace else ""
+        key = (f"{resource}{place}", access.why, access.is_required)
+        verbs = grouped.setdefault(key, [])
+        if access.verb not in verbs:
+            verbs.append(access.verb)
+    for (what, why, is_required), verbs in grouped.items():
+        yield PreflightRow(
+            f"Right: {what}",
+            FAULT if is_required else WARN,
+            f"may not {', '.join(verbs)}",
+            f"Needed for {why}. Apply the generated rights to this cluster.",
+        )
+
+
+def proof_row(proof: probes.KueueProof, signs: Sequence[str], candidate: Candidate) -> PreflightRow:
+    """Whether a controller lives, and whether that fits the mode."""
+    words = f"{proof.words} Signs: {', '.join(signs)}." if signs else proof.words
+    fits = proof.is_alive is (candidate.mode == Cluster.Mode.KUEUE)
+    if fits:
+        return PreflightRow("Kueue controller", OK, words)
+    if proof.is_alive is None:
+        return PreflightRow("Kueue controller", WARN, words, "Look at Kueue's own pods and logs.")
+    advice = (
+        "Two writers on one status would fight: use kueue mode, or stop Kueue."
+        if proof.is_alive
+        else "Without a controller nothing is admitted in kueue mode: start Kueue, or change mode."
+    )
+    return PreflightRow("Kueue controller", FAULT, words, advice)
+
+
+def configuration_row(candidate: Candidate, found: Mapping[str, Any] | None) -> PreflightRow:
+    """Where the Configuration in force comes from."""
+    if candidate.kueue_configuration:
+        differs = found is not None and dict(candidate.kueue_configuration) != dict(found)
+        return PreflightRow(
+            "Kueue configuration",
+            WARN if differs else OK,
+            "pasted by an admin" + ("; the cluster's ConfigMap says otherwise" if differs else ""),
+            "Paste what holds on the cluster, or clear it." if differs else "",
+        )
+    if found is not None:
+        return PreflightRow("Kueue configuration", OK, "read from the cluster's ConfigMap")
+    return PreflightRow("Kueue configuration", OK, "not readable; the defaults of 0.19 are taken")
+
+
+def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
+    """A warning when finished workloads vanish before they can be metered."""
+    policies = (configuration.get("objectRetentionPolicies") or {}).get("workloads") or {}
+    kept = policies.get("afterFinished")
+    if not kept:
+        return
+    try:
+        seconds = parse_duration(str(kept))
+    except ValueError:
+        return
+    if seconds < RETENTION_MIN.total_seconds():
+        yield PreflightRow(
+            "Retention",
+            WARN,
+            f"finished workloads are deleted after {kept}",
+            "What ends and is deleted while the portal is away is metered by estimate; keep them "
+            "for an hour or more.",
+        )
+
+
+def policy_rows(client: KubeClient, candidate: Candidate) -> Iterator[PreflightRow]:
+    """A warning when the generated policies are not seen."""
+    wish = policy_wish(
+        role=candidate.role,
+        mode=candidate.mode,
+        allows_local_jobs=candidate.allows_local_jobs,
+    )
+    kinds = {
+        "ValidatingAdmissionPolicy": r.VALIDATING_POLICY,
+        "MutatingAdmissionPolicy": r.MUTATING_POLICY,
+    }
+    missing = []
+    for kind, name in policy_names(wish):
+        try:
+            client.get(kinds[kind], name)
+        except (NotFound, Forbidden):
+            missing.append(name)
+    if missing:
+        yield PreflightRow(
+            "Admission policies",
+            WARN,
+            f"not seen: {', '.join(missing)}",
+            "Apply the generated policies, so that jobs cannot go round the budget.",
+        )

@@ -1,0 +1,292 @@
+"""Clusters come, get new credentials, and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+from budgets import services as promises
+from budgets.errors import Fault, Rejected
+from budgets.models import User
+from budgets.services.guards import faults_of as model_faults
+from budgets.services.guards import require_admin, require_reason
+from clusters.errors import ClusterError
+from clusters.kube.kubeconfig import Facts
+from clusters.models import Cluster, ClusterHealth, ObjectState
+from clusters.reconcile.quota.record import FIRST_SYNC
+from clusters.services.inspection import chosen_kubeconfig
+from clusters.services.preflight import (
+    PreflightTable,
+    examine,
+    matrix_fault,
+    store_table,
+)
+from clusters.services.preflight_rows import Candidate
+from clusters.services.switches import read_configuration
+from clusters.services.tokens import mint, raise_manager_generation
+from clusters.vault import seal
+
+WORKER_LIMIT = 20
+"""What one MultiKueueConfig can list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What becomes of a cluster that was de-registered, and what stays on it."""
+
+    state: str
+    stays: tuple[str, ...]
+
+
+def register_cluster(
+    actor: User | None,
+    *,
+    slug: str,
+    name: str,
+    role: str,
+    mode: str,
+    kubeconfig: str,
+    context: str = "",
+    kueue_configuration: Mapping[str, Any] | str | None = None,
+    allows_local_jobs: bool = False,
+) -> Cluster:
+    """Examine a cluster, store its credential sealed, and begin to sync it.
+
+    Args:
+        actor: An admin, or None for the portal itself.
+        slug: Immutable name, as Kubernetes names go.
+        name: For people.
+        role: ``manager`` or ``worker``.
+        mode: ``kueue`` or ``portal``; the proof of a live Kueue decides whether it is offered.
+        kubeconfig: Pasted text.
+        context: Which context of it; may be left out when there is one, or a current one.
+        kueue_configuration: What holds on the cluster, as YAML text or a document; None for what
+            it tells itself, or the defaults.
+        allows_local_jobs: Jobs may be submitted on this worker directly.
+
+    Returns:
+        The cluster with its preflight table; an operation ``first_sync`` shows the progress.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: every fault at once; nothing was stored.
+    """
+    require_admin(actor)
+    configuration = read_configuration(kueue_configuration)
+    faults = list(_fleet_faults(slug=slug, role=role, mode=mode))
+    minimal, facts = "", None
+    try:
+        minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
+    except Rejected as error:
+        faults += error.faults
+    row = _row(slug, name, role, mode, facts)
+    row.kueue_configuration = configuration
+    row.allows_local_jobs = allows_local_jobs
+    faults += _row_faults(row)
+    if faults:
+        raise Rejected(faults)
+    table = examine(
+        Candidate(
+            slug=slug,
+            role=role,
+            mode=mode,
+            kubeconfig=minimal,
+            certificate_ends=row.certificate_expires_at,
+            kueue_configuration=row.kueue_configuration,
+            allows_local_jobs=allows_local_jobs,
+        )
+    )
+    _require_offer(table, mode)
+    row.kubeconfig_sealed = seal(minimal)
+    _store(actor, row, table)
+    if row.role == Cluster.Role.WORKER:
+        _first_token(row)
+    return row
+
+
+def rotate_kubeconfig(
+    actor: User | None, *, cluster: Cluster, kubeconfig: str, context: str = ""
+) -> Cluster:
+    """Replace a cluster's credential; running shifts begin anew with it.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: it is not usable, does not reach the cluster, or reaches another one.
+    """
+    require_admin(actor)
+    minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
+    draft = Candidate(slug=cluster.slug, role=cluster.role, mode=cluster.mode, kubeconfig=minimal)
+    table = examine(draft)
+    if not table.is_reachable:
+        raise Rejected([Fault("kubeconfig", "unreachable", table.rows[0].found)])
+    with transaction.atomic():
+        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        before = {"server": row.server, "ends": _iso(row.certificate_expires_at)}
+        _show(row, facts)
+        row.kubeconfig_sealed = seal(minimal)
+        row.save()
+        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        row.refresh_from_db()
+        promises.audit(
+            actor,
+            action="cluster.rotate",
+            subject=f"cluster:{row.slug}",
+            cluster=row.slug,
+            before=before,
+            after={"server": row.server, "ends": _iso(row.certificate_expires_at)},
+        )
+    store_table(row, table)
+    return row
+
+
+def deregister_cluster(
+    actor: User | None, *, cluster: Cluster, reason: str, abandon: bool = False
+) -> Departure:
+    """Let a cluster go: its queues are held and drained, what the portal made is deleted.
+
+    Namespaces and what runs outside of the portal's queues stay. Quota sync does the work and
+    forgets the credentials at the end; with `abandon` that happens at once and nothing is cleaned
+    up, for a cluster that is lost for good.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: no reason, or a manager that still has workers.
+    """
+    require_admin(actor)
+    require_reason(reason)
+    workers = Cluster.objects.filter(role=Cluster.Role.WORKER).exclude(state=Cluster.State.REMOVED)
+    if cluster.is_manager and workers.exists():
+        raise Rejected(
+            [Fault("cluster", "has_workers", "De-register its workers first, then the manager.")]
+        )
+    state = Cluster.State.REMOVED if abandon else Cluster.State.DRAINING
+    with transaction.atomic():
+        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        row.state = state
+        # Whatever the admin had switched off: going is a decision to write once more.
+        row.writes_enabled = True
+        row.multikueue_kubeconfig_sealed, row.multikueue_token_expires_at = None, None
+        if abandon:
+            row.kubeconfig_sealed = b""
+        row.save()
+        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        raise_manager_generation()
+        promises.retire_capacity(actor, cluster=row.slug, reason=reason)
+        promises.audit(
+            actor,
+            action="cluster.deregister",
+            subject=f"cluster:{row.slug}",
+            cluster=row.slug,
+            reason=reason,
+            after={"state": str(state.value), "abandoned": abandon},
+        )
+    cluster.refresh_from_db()
+    return Departure(str(state.value), tuple(_stays(row, abandon=abandon)))
+
+
+def _stays(row: Cluster, *, abandon: bool) -> list[str]:
+    left = ObjectState.objects.filter(cluster=row)
+    if not abandon:
+        left = left.filter(kind="Namespace")
+    return [
+        f"{found.kind} {found.namespace}/{found.name}" if found.namespace
+        else f"{found.kind} {found.name}"
+        for found in left
+    ]  # fmt: skip
+
+
+def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
+    faults = []
+    if role not in Cluster.Role.values:
+        faults.append(Fault("role", "unknown", "The roles are manager and worker."))
+    if mode not in Cluster.Mode.values:
+        faults.append(Fault("mode", "unknown", "The modes are kueue and portal."))
+    registered = Cluster.objects.exclude(state=Cluster.State.REMOVED)
+    if role == Cluster.Role.MANAGER and registered.filter(role=role).exists():
+        faults.append(Fault("role", "one_manager", "There is a manager already; one is the limit."))
+    if role == Cluster.Role.WORKER and registered.filter(role=role).count() >= WORKER_LIMIT:
+        message = f"There are {WORKER_LIMIT} workers, which is the most that one manager can list."
+        faults.append(Fault("role", "worker_limit", message))
+    fault = matrix_fault(slug, role, mode)
+    if fault:
+        faults.append(Fault("mode", "matrix", fault))
+    return faults
+
+
+def _row(slug: str, name: str, role: str, mode: str, facts: Facts | None) -> Cluster:
+    last = Cluster.objects.filter(role=role).aggregate(last=Max("position"))["last"]
+    row = Cluster(
+        slug=slug, name=name, role=role, mode=mode, position=0 if last is None else last + 1
+    )
+    if facts is not None:
+        _show(row, facts)
+    return row
+
+
+def _show(row: Cluster, facts: Facts) -> None:
+    """What a person may see of a credential."""
+    row.server = facts.server
+    row.context = facts.context
+    row.user_kind = facts.user_kind
+    row.ca_fingerprint = facts.ca_fingerprint
+    row.certificate_expires_at = facts.certificate_ends
+
+
+def _row_faults(row: Cluster) -> list[Fault]:
+    try:
+        row.full_clean(exclude=["kubeconfig_sealed", "server", "context", "user_kind"])
+    except ValidationError as error:
+        return model_faults(error)
+    return []
+
+
+def _require_offer(table: PreflightTable, mode: str) -> None:
+    if not table.is_reachable:
+        raise Rejected([Fault("kubeconfig", "unreachable", table.rows[0].found)])
+    if mode in table.modes_on_offer:
+        return
+    found = next((row for row in table.rows if row.name == "Kueue controller"), table.rows[-1])
+    raise Rejected([Fault("mode", "not_offered", f"{found.found} {found.advice}".strip())])
+
+
+@transaction.atomic
+def _store(actor: User | None, row: Cluster, table: PreflightTable) -> None:
+    row.save()
+    ClusterHealth.objects.create(cluster=row)
+    raise_manager_generation()
+    promises.audit(
+        actor,
+        action="cluster.register",
+        subject=f"cluster:{row.slug}",
+        cluster=row.slug,
+        after={
+            "role": row.role,
+            "mode": row.mode,
+            "server": row.server,
+            "user_kind": row.user_kind,
+        },
+    )
+    promises.start_operation(actor, kind=FIRST_SYNC, subject=f"cluster:{row.slug}")
+    store_table(row, table)
+    row.refresh_from_db()
+
+
+def _first_token(row: Cluster) -> None:
+    """A worker that gives no token yet is registered all the same; beat tries again."""
+    try:
+        mint(row, now=timezone.now())
+    except ClusterError as error:
+        ClusterHealth.objects.filter(cluster=row).update(
+            multikueue_active="", multikueue_message=f"{error.reason}: {error.message}"[:500]
+        )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

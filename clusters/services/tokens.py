@@ -1,0 +1,143 @@
+"""Tokens of the *multikueue* identity: minted on workers, rotated long before they end."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+import yaml
+from django.db.models import F, Q
+from django.utils import timezone
+
+from budgets import services as promises
+from budgets.errors import Fault, Rejected
+from budgets.models import User
+from budgets.services.guards import require_admin
+from clusters.errors import ClusterError, NotFound, collected
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient, KubeClient, WriteOptions
+from clusters.kube.kubeconfig import choose
+from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
+from clusters.models import Cluster
+from clusters.vault import seal, unseal
+
+log = logging.getLogger(__name__)
+
+TOKEN_LIFE = timedelta(hours=24)
+ROTATE_BEFORE = timedelta(hours=8)
+
+
+def rotate_multikueue_token(actor: User | None, *, cluster: Cluster, reason: str = "") -> datetime:
+    """Mint a new token on a worker, store it sealed, and have the manager take it.
+
+    Returns:
+        When it ends, UTC.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: the worker does not give one.
+    """
+    require_admin(actor)
+    if cluster.is_manager:
+        raise Rejected([Fault("cluster", "not_a_worker", "Only workers have such a token.")])
+    try:
+        ends = mint(cluster, now=timezone.now())
+    except ClusterError as error:
+        raise Rejected([Fault("cluster", "no_token", advice(error))]) from error
+    promises.audit(
+        actor,
+        action="cluster.rotate_token",
+        subject=f"cluster:{cluster.slug}",
+        cluster=cluster.slug,
+        reason=reason,
+        after={"ends": ends.isoformat()},
+    )
+    return ends
+
+
+def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
+    """Mint for every active worker whose token is missing or ends soon; one never stops the rest.
+
+    Returns:
+        Slugs of the workers that have a new one.
+
+    Raises:
+        ExceptionGroup: some could not be rotated; the others were.
+    """
+    instant = now or timezone.now()
+    due = Cluster.objects.filter(
+        Q(multikueue_token_expires_at__isnull=True)
+        | Q(multikueue_token_expires_at__lt=instant + ROTATE_BEFORE),
+        role=Cluster.Role.WORKER,
+        state=Cluster.State.ACTIVE,
+    )
+    rotated, errors = [], []
+    for worker in due.order_by("slug"):
+        try:
+            mint(worker, now=instant)
+        except ClusterError as error:
+            log.warning("token_not_rotated cluster=%s reason=%s", worker.slug, error.reason)
+            errors.append(error)
+        else:
+            rotated.append(worker.slug)
+    if errors:
+        raise collected(errors)
+    return rotated
+
+
+def mint(worker: Cluster, *, now: datetime) -> datetime:
+    """Mint and store; raises the manager's generation, so that its Secret follows.
+
+    Raises:
+        ClusterError: the worker refused; NotFound when the service account is missing there.
+    """
+    own = unseal(worker.kubeconfig_sealed)
+    with HttpKubeClient.from_kubeconfig(own) as client:
+        status = _request_token(client)["status"]
+    ends = datetime.fromisoformat(str(status["expirationTimestamp"]))
+    worker.multikueue_kubeconfig_sealed = seal(_with_token(own, str(status["token"])))
+    worker.multikueue_token_expires_at = ends
+    worker.save(update_fields=["multikueue_kubeconfig_sealed", "multikueue_token_expires_at"])
+    raise_manager_generation()
+    log.info("token_rotated cluster=%s ends=%s", worker.slug, ends.isoformat())
+    return ends
+
+
+def raise_manager_generation() -> None:
+    """Have the manager look at its workers again."""
+    Cluster.objects.filter(role=Cluster.Role.MANAGER).exclude(state=Cluster.State.REMOVED).update(
+        generation=F("generation") + 1
+    )
+
+
+def advice(error: ClusterError) -> str:
+    """What an admin can do about a token that is not given."""
+    return (
+        f"No token for the service account {MULTIKUEUE_ACCOUNT} in {KUEUE_NAMESPACE}: "
+        f"{error.message}. Apply the generated rights to this worker."
+    )
+
+
+def _request_token(client: KubeClient) -> dict[str, Any]:
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {"name": MULTIKUEUE_ACCOUNT, "namespace": KUEUE_NAMESPACE},
+        "spec": {"expirationSeconds": int(TOKEN_LIFE.total_seconds())},
+    }
+    options = WriteOptions(subresource="token")
+    try:
+        return client.create(r.SERVICE_ACCOUNT, body, options=options)
+    except NotFound:
+        # Where the portal may, it makes the account; its rights stay an admin's to give.
+        account = {"metadata": {"name": MULTIKUEUE_ACCOUNT, "namespace": KUEUE_NAMESPACE}}
+        client.create(r.SERVICE_ACCOUNT, account)
+        return client.create(r.SERVICE_ACCOUNT, body, options=options)
+
+
+def _with_token(kubeconfig: str, token: str) -> str:
+    """The same cluster, reached with a token instead of the portal's own credential."""
+    document: dict[str, Any] = yaml.safe_load(choose(kubeconfig))
+    document["users"][0]["user"] = {"token": token}
+    return yaml.safe_dump(document, sort_keys=False)

@@ -1,0 +1,68 @@
+"""Thin Celery tasks of enforcement; their queues and beat entries are in portal/celery.py."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+
+from celery import current_app, shared_task
+from django.conf import settings
+
+from clusters import services
+from clusters.models import Cluster
+from clusters.reconcile import claims
+from clusters.reconcile.shift import Ending
+from clusters.reconcile.shift import run_shift as work_shift
+
+OFFER_EXPIRES_S = 6
+STOPPING = threading.Event()
+"""Set when this worker is told to end: every shift of it hands over."""
+
+
+@shared_task(name="clusters.tasks.fill_shifts", expires=OFFER_EXPIRES_S, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types
+def fill_shifts() -> dict[str, int]:
+    """Offer every shift that nobody alive works on; an offer that nobody takes expires."""
+    wanted = {(cluster.pk, role): cluster.slug for cluster, role in claims.wanted_shifts()}
+    missing = claims.unfilled(wanted)
+    for pair in missing:
+        run_shift.apply_async(args=(wanted[pair], pair[1]), expires=OFFER_EXPIRES_S, retry=False)
+    return {"wanted": len(wanted), "offered": len(missing)}
+
+
+@shared_task(name="clusters.tasks.run_shift", acks_late=False, reject_on_worker_lost=False)  # type: ignore[untyped-decorator]  # celery has no types
+def run_shift(slug: str, role: str) -> str:
+    """Work one shift: the one long task; a lost one is offered anew by `fill_shifts`."""
+    holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    outcome = work_shift(slug, role, stop=STOPPING, seconds=settings.SHIFT_SECONDS, holder=holder)
+    if outcome.ending in (Ending.HANDED_OVER, Ending.CHANGED):
+        current_app.send_task("clusters.tasks.fill_shifts", retry=False)
+    return str(outcome)
+
+
+@shared_task(name="clusters.tasks.nudge_sync", expires=30, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types
+def nudge_sync() -> dict[str, int]:
+    """After a change: running shifts see it by themselves; make sure that each has one."""
+    return fill_shifts()  # type: ignore[no-any-return]  # celery has no types
+
+
+@shared_task(name="clusters.tasks.check_health", expires=10, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
+def check_health() -> dict[str, bool]:
+    """Health of the clusters that no shift looks at."""
+    return services.check_health()
+
+
+@shared_task(name="clusters.tasks.rotate_tokens", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
+def rotate_tokens() -> list[str]:
+    """Renew the tokens that dispatch uses, long before they end."""
+    return services.rotate_due_tokens()
+
+
+@shared_task(name="clusters.tasks.run_preflight", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
+def run_preflight(slug: str, operation_id: str | None = None) -> int:
+    """Examine one cluster and store the table; returns the number of rows."""
+    cluster = Cluster.objects.filter(slug=slug).exclude(state=Cluster.State.REMOVED).first()
+    if cluster is None:
+        return 0
+    return len(services.run_preflight(None, cluster=cluster, operation_id=operation_id).rows)

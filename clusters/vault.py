@@ -1,0 +1,74 @@
+"""Seals what opens a cluster: kubeconfigs are stored only as MultiFernet tokens.
+
+Nothing here logs, and no error quotes what it was given.
+"""
+
+from __future__ import annotations
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+
+class SealBroken(Exception):
+    """A sealed credential cannot be opened with any of the keys that are set."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A stored credential cannot be opened with the keys in PORTAL_CREDENTIAL_KEYS; add the "
+            "key that sealed it, or register the cluster's kubeconfig again."
+        )
+
+
+def seal(text: str) -> bytes:
+    """Encrypt with the newest key.
+
+    Raises:
+        ImproperlyConfigured: No usable key is set.
+    """
+    return _fernet().encrypt(text.encode())
+
+
+def unseal(sealed: bytes | memoryview, *, max_age_s: int | None = None) -> str:
+    """Decrypt with whichever key fits.
+
+    Args:
+        sealed: What `seal` gave.
+        max_age_s: Seconds since then that are allowed; None for any.
+
+    Raises:
+        SealBroken: No key fits, the bytes were changed, or they are too old.
+        ImproperlyConfigured: No usable key is set.
+    """
+    try:
+        return _fernet().decrypt(bytes(sealed), ttl=max_age_s).decode()
+    except InvalidToken:
+        raise SealBroken from None
+
+
+def reseal(sealed: bytes | memoryview) -> bytes:
+    """Encrypt anew with the newest key, so that older ones can be taken away.
+
+    Raises:
+        SealBroken: No key fits.
+    """
+    try:
+        return _fernet().rotate(bytes(sealed))
+    except InvalidToken:
+        raise SealBroken from None
+
+
+def _fernet() -> MultiFernet:
+    try:
+        keys = [Fernet(key) for key in settings.PORTAL_CREDENTIAL_KEYS]
+    except ValueError:
+        raise ImproperlyConfigured(
+            "PORTAL_CREDENTIAL_KEYS holds something that is not a Fernet key; make one with "
+            "python -c 'from cryptography.fernet import Fernet; "
+            "print(Fernet.generate_key().decode())'"
+        ) from None
+    if not keys:
+        raise ImproperlyConfigured(
+            "PORTAL_CREDENTIAL_KEYS is empty: without a key no kubeconfig can be stored."
+        )
+    return MultiFernet(keys)
