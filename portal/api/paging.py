@@ -1,0 +1,155 @@
+"""Keyset pages with a cursor, and the ETag of a budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from budgets.errors import Fault, Rejected
+from budgets.models import Budget
+from portal.api.problems import PreconditionRequired
+
+LIMIT = 100
+MOST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A unique column that a list is sorted by; a cursor is the last value of a page.
+
+    Attributes:
+        field: The column.
+        cursor: What its values look like.
+        is_descending: Newest first.
+    """
+
+    field: str
+    cursor: re.Pattern[str]
+    is_descending: bool = False
+
+
+CREATED = Order("pk", re.compile(r"[0-9]{1,18}"), is_descending=True)
+NUMBER = Order("number", re.compile(r"[0-9]{1,9}"), is_descending=True)
+OLDEST = Order("pk", re.compile(r"[0-9]{1,18}"))
+SLUG = Order("slug", re.compile(r"[a-z0-9-]{1,63}"))
+NAMESPACE = Order("namespace", re.compile(r"[a-z0-9-]{1,63}"))
+USERNAME = Order("username", re.compile(r"[\w.@+-]{1,150}"))
+
+
+def page(
+    request: Request,
+    rows: QuerySet[Any],
+    serializer: type[serializers.BaseSerializer[Any]],
+    order: Order,
+) -> Response:
+    """One page of a queryset: ``{"next", "results"}``; one row more is read to know the next."""
+
+    def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
+        found = rows.order_by(("-" if order.is_descending else "") + order.field)
+        if cursor is not None:
+            side = "lt" if order.is_descending else "gt"
+            found = found.filter(**{f"{order.field}__{side}": cursor})
+        items = list(found[: limit + 1])
+        following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
+        return serializer(items[:limit], many=True).data, following
+
+    return keyset_page(request, read, order.cursor)
+
+
+def listed(
+    request: Request,
+    rows: Sequence[Any],
+    serializer: type[serializers.BaseSerializer[Any]],
+    order: Order,
+) -> Response:
+    """One page of rows that a selector hands out as a whole, already in ``order``."""
+
+    def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
+        items = rows
+        if cursor is not None:
+            last = int(cursor)
+            sign = -1 if order.is_descending else 1
+            items = [row for row in rows if sign * getattr(row, order.field) > sign * last]
+        following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
+        return serializer(items[:limit], many=True).data, following
+
+    return keyset_page(request, read, order.cursor)
+
+
+def keyset_page(
+    request: Request,
+    read: Callable[[int, str | None], tuple[Sequence[Any], str | None]],
+    pattern: re.Pattern[str],
+    **more: Any,
+) -> Response:
+    """One page of a read model.
+
+    Args:
+        request: With ``limit`` and ``cursor``.
+        read: ``read(limit, cursor) -> rows ready for JSON, next cursor or None``.
+        pattern: What a cursor looks like; ASCII.
+        more: Further keys of the answer.
+
+    Raises:
+        Rejected: The cursor or the limit is nonsense.
+    """
+    cursor = request.query_params.get("cursor") or None
+    if cursor is not None and not (cursor.isprintable() and pattern.fullmatch(cursor)):
+        message = f"{cursor[:80]!r} is no cursor of this list; follow the address in 'next'."
+        raise Rejected([Fault("cursor", "invalid", message)])
+    rows, following = read(limit_of(request), cursor)
+    address = None
+    if following:
+        query = request.query_params.copy()
+        query["cursor"] = following
+        address = f"{request.build_absolute_uri(request.path)}?{query.urlencode()}"
+    return Response({**more, "next": address, "results": list(rows)})
+
+
+def limit_of(request: Request) -> int:
+    """The ``limit`` parameter, 1 to 1000.
+
+    Raises:
+        Rejected: it is something else.
+    """
+    text = request.query_params.get("limit", str(LIMIT))
+    if not (re.fullmatch(r"[0-9]{1,4}", text) and 1 <= int(text) <= MOST):
+        message = f"{text[:80]!r} is not a number from 1 to {MOST}."
+        raise Rejected([Fault("limit", "invalid", message)])
+    return int(text)
+
+
+def etag_of(budget: Budget) -> str:
+    """Version and generation: a scheduled revision that begins changes only the latter."""
+    return f'"{budget.version}.{budget.generation}"'
+
+
+def is_unchanged(request: Request, etag: str) -> bool:
+    """Whether If-None-Match names what would be sent."""
+    header = request.headers.get("If-None-Match", "")
+    known = {part.strip().removeprefix("W/") for part in header.split(",")}
+    return etag in known or "*" in known
+
+
+def expected_version(request: Request) -> int:
+    """The version in If-Match; the generation beside it is for reading alone.
+
+    Raises:
+        PreconditionRequired: the header is missing.
+        Rejected: it is not an ETag of ours.
+    """
+    header = request.headers.get("If-Match")
+    if header is None:
+        raise PreconditionRequired
+    found = re.fullmatch(r'(?:W/)?"([0-9]{1,18})(?:\.[0-9]{1,18})?"', header.strip())
+    if found is None:
+        message = f"{header[:80]!r} is no ETag of a budget; read it again."
+        raise Rejected([Fault("If-Match", "invalid", message)])
+    return int(found[1])

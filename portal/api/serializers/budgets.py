@@ -1,0 +1,291 @@
+"""Budgets, drafts, revisions and what a draft would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail, ValidationError
+
+from budgets import models
+from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
+from portal.api.serializers.base import (
+    FaultSerializer,
+    GpusField,
+    InstantField,
+    Strict,
+    name_of,
+)
+
+
+class LineInput(Strict):
+    """GPUs of one flavor. ``ceiling`` is "burst up to"; ``lendable`` is preset to committed."""
+
+    flavor = serializers.CharField(max_length=40)
+    committed = GpusField()
+    ceiling = GpusField()
+    lendable = GpusField(required=False, allow_null=True)
+
+    @staticmethod
+    def line(given: dict[str, Any]) -> Line:
+        """The line as the services take it."""
+        lendable = given.get("lendable")
+        return Line(
+            flavor=given["flavor"],
+            committed=given["committed"],
+            ceiling=given["ceiling"],
+            lendable=given["committed"] if lendable is None else lendable,
+        )
+
+
+class ShortInput(Strict):
+    """Three fields: "16 committed, burst 32, prefer h100-spot"."""
+
+    committed = GpusField()
+    burst = GpusField(help_text="The ceiling: committed and burst together.")
+    prefer = serializers.CharField(max_length=40, required=False, allow_null=True)
+    home_flavor = serializers.CharField(
+        max_length=40, required=False, help_text="The workspace's own when left out."
+    )
+
+
+class DraftInput(Strict):
+    """A revision: ``lines`` and ``preference``, or ``short`` instead of both."""
+
+    lines = LineInput(many=True, required=False)
+    preference = serializers.ListField(
+        child=serializers.CharField(max_length=40), required=False, max_length=50
+    )
+    short = ShortInput(required=False)
+    spill = serializers.ChoiceField(
+        [spill.value for spill in Spill], default=Spill.NEXT_FLAVOR_FIRST.value
+    )
+    valid_from = InstantField(required=False, allow_null=True, default=None)
+    valid_until = InstantField(required=False, allow_null=True, default=None)
+    reason = serializers.CharField(max_length=500, allow_blank=True, default="")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if "short" in attrs and ("lines" in attrs or "preference" in attrs):
+            message = "Send either short, or lines and preference."
+            raise ValidationError({"short": [ErrorDetail(message, "not_both")]})
+        if "short" not in attrs and "lines" not in attrs:
+            message = "Send lines, or short with committed and burst."
+            raise ValidationError({"lines": [ErrorDetail(message, "required")]})
+        if len(attrs.get("lines", ())) > 50:
+            message = "A revision has at most 50 lines."
+            raise ValidationError({"lines": [ErrorDetail(message, "max_length")]})
+        return attrs
+
+    def draft(self, home_flavor: str) -> RevisionDraft:
+        """The validated input as the services take it.
+
+        Args:
+            home_flavor: Of the workspace, where the short form puts the floor.
+        """
+        given = self.validated_data
+        if short := given.get("short"):
+            home = short.get("home_flavor") or home_flavor
+            preferred = short.get("prefer") or None
+            lines = short_form_lines(
+                home_flavor=home,
+                committed=short["committed"],
+                ceiling=short["burst"],
+                preferred=preferred,
+            )
+            preference = tuple(line.flavor for line in reversed(lines)) if len(lines) > 1 else ()
+        else:
+            lines = tuple(LineInput.line(line) for line in given["lines"])
+            preference = tuple(given.get("preference", ()))
+        return RevisionDraft(
+            lines=lines,
+            preference=preference,
+            spill=Spill(given["spill"]),
+            valid_from=given["valid_from"],
+            valid_until=given["valid_until"],
+            reason=given["reason"],
+        )
+
+
+class LineSerializer(serializers.ModelSerializer[models.BudgetLine]):
+    """GPUs of one flavor."""
+
+    flavor = serializers.CharField(source="flavor.slug", read_only=True)
+
+    class Meta:
+        model = models.BudgetLine
+        fields = ["flavor", "committed", "ceiling", "lendable"]
+
+
+class RevisionSerializer(serializers.ModelSerializer[models.BudgetRevision]):
+    """One immutable state of a budget.
+
+    ``phase`` is "in force", "scheduled", "past" or the state; ``reasons`` say why a request
+    waits, in the list of requests.
+    """
+
+    id = serializers.IntegerField(read_only=True)
+    workspace = serializers.CharField(source="budget.workspace.namespace", read_only=True)
+    author = name_of("author.username")
+    decided_by = name_of("decided_by.username")
+    lines = LineSerializer(many=True, read_only=True)
+    phase = serializers.CharField(read_only=True)
+    reasons = serializers.SerializerMethodField()
+
+    class Meta:
+        model = models.BudgetRevision
+        fields = [
+            "id",
+            "workspace",
+            "number",
+            "state",
+            "phase",
+            "author",
+            "reason",
+            "lines",
+            "preference",
+            "spill",
+            "valid_from",
+            "valid_until",
+            "restored_from",
+            "decided_by",
+            "decided_at",
+            "decision_reason",
+            "reasons",
+            "created_at",
+        ]
+
+    @extend_schema_field(FaultSerializer(many=True))
+    def get_reasons(self, revision: models.BudgetRevision) -> Any:
+        return FaultSerializer(getattr(revision, "reasons", ()), many=True).data
+
+
+class BudgetSerializer(serializers.Serializer[Any]):
+    """The promise to one workspace; ``in_force`` is null before the first revision."""
+
+    workspace = serializers.CharField(source="workspace.namespace")
+    version = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    stop_policy = serializers.ChoiceField(models.Budget.StopPolicy.choices)
+    stop_reason = serializers.CharField(allow_blank=True)
+    in_force = RevisionSerializer(allow_null=True)
+
+
+class DiffRowSerializer(serializers.Serializer[Any]):
+    """One property of two revisions side by side, as texts."""
+
+    field = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # Field has a label of its own
+    before = serializers.CharField()
+    after = serializers.CharField()
+    changed = serializers.BooleanField()
+
+
+class DiffSerializer(serializers.Serializer[Any]):
+    """Two revisions side by side."""
+
+    before = serializers.IntegerField()
+    after = serializers.IntegerField()
+    rows = DiffRowSerializer(many=True)
+
+
+class ReachSerializer(serializers.Serializer[Any]):
+    """What a line can really reach, and the largest job of one flavor."""
+
+    flavor = serializers.CharField()
+    ceiling = serializers.IntegerField()
+    reachable = serializers.IntegerField()
+    from_account_pool = serializers.IntegerField()
+    from_others = serializers.IntegerField()
+    from_platform = serializers.IntegerField()
+    largest_job = serializers.IntegerField()
+
+
+class ImpactSerializer(serializers.Serializer[Any]):
+    """Who could borrow more or less; ``cluster`` is empty for the sum over workers."""
+
+    namespace = serializers.CharField()
+    account = serializers.CharField()
+    flavor = serializers.CharField()
+    cluster = serializers.CharField(allow_blank=True)
+    before = serializers.IntegerField()
+    after = serializers.IntegerField()
+    words = serializers.CharField()
+
+
+class ManifestSerializer(serializers.Serializer[Any]):
+    """One object that would change, in words and as it would be applied."""
+
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    words = serializers.CharField()
+    yaml = serializers.CharField(allow_blank=True)
+
+
+class ClusterChangesSerializer(serializers.Serializer[Any]):
+    """What would change on one cluster."""
+
+    cluster = serializers.CharField()
+    changes = ManifestSerializer(many=True)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """What a draft would do."""
+
+    state = serializers.ChoiceField(["live", "requested", "rejected"])
+    faults = FaultSerializer(many=True)
+    warnings = FaultSerializer(many=True)
+    request_reasons = FaultSerializer(many=True)
+    reach = ReachSerializer(many=True)
+    largest_job = serializers.IntegerField()
+    impact = ImpactSerializer(many=True)
+    manifests = ClusterChangesSerializer(many=True)
+
+
+class DecisionInput(Strict):
+    """Accept or decline, with a reason."""
+
+    accept = serializers.BooleanField()
+    reason = serializers.CharField(max_length=500)
+
+
+class WithdrawInput(Strict):
+    """A reason, for those who want to give one."""
+
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class StopInput(Strict):
+    """Hold (running jobs finish), HoldAndDrain (they are stopped), or None."""
+
+    policy = serializers.ChoiceField(models.Budget.StopPolicy.choices)
+    reason = serializers.CharField(max_length=300)
+
+
+class MoveSerializer(serializers.Serializer[Any]):
+    """GPUs of a floor on one worker, now and after a fresh split."""
+
+    flavor = serializers.CharField()
+    cluster = serializers.CharField()
+    before = serializers.IntegerField()
+    after = serializers.IntegerField()
+
+
+class MovesSerializer(serializers.Serializer[Any]):
+    """A fresh split, before it is made."""
+
+    moves = MoveSerializer(many=True)
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    """GPUs of a floor on one worker."""
+
+    flavor = serializers.CharField()
+    cluster = serializers.CharField()
+    committed = serializers.IntegerField()
+
+
+class PartsSerializer(serializers.Serializer[Any]):
+    """A fresh split, made."""
+
+    parts = PartSerializer(many=True)

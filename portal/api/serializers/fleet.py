@@ -1,0 +1,271 @@
+"""Accounts, flavors, workspaces, capacity, envelopes, pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from budgets import models
+from portal.api.serializers.base import GpusField, InstantField, Strict, name_of
+
+SLUG: Any = {"max_length": 63}
+NAME: Any = {"max_length": 120}
+
+
+class AccountSerializer(serializers.ModelSerializer[models.Account]):
+    """A customer."""
+
+    class Meta:
+        model = models.Account
+        fields = ["slug", "name", "generation", "archived_at", "created_at"]
+
+
+class AccountInput(Strict):
+    """A new customer; the slug is for ever."""
+
+    slug = serializers.CharField(**SLUG)
+    name = serializers.CharField(**NAME)
+
+
+class NameInput(Strict):
+    """The part of an account that can change."""
+
+    name = serializers.CharField(**NAME)
+
+
+class FlavorSerializer(serializers.ModelSerializer[models.Flavor]):
+    """A kind of GPU node."""
+
+    class Meta:
+        model = models.Flavor
+        fields = [
+            "slug",
+            "name",
+            "resource_name",
+            "node_labels",
+            "node_taints",
+            "tolerations",
+            "gpus_per_node",
+            "clock_start",
+            "oversubscription_factor",
+            "position",
+            "generation",
+            "archived_at",
+        ]
+
+
+class FlavorChanges(Strict):
+    """The parts of a flavor that can change; all are optional."""
+
+    name = serializers.CharField(required=False, **NAME)
+    resource_name = serializers.CharField(required=False, max_length=120)
+    node_labels = serializers.DictField(
+        child=serializers.CharField(max_length=63, allow_blank=True), required=False
+    )
+    node_taints = serializers.ListField(
+        child=serializers.DictField(child=serializers.CharField(max_length=317, allow_blank=True)),
+        required=False,
+        max_length=50,
+    )
+    tolerations = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=50
+    )
+    gpus_per_node = serializers.IntegerField(required=False, min_value=1, max_value=1024)
+    clock_start = serializers.ChoiceField(models.Flavor.ClockStart.choices, required=False)
+    oversubscription_factor = serializers.DecimalField(
+        max_digits=5, decimal_places=2, min_value=1, required=False
+    )
+    position = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
+
+
+class FlavorInput(FlavorChanges):
+    """A new flavor; the slug is the ResourceFlavor's name and for ever."""
+
+    slug = serializers.CharField(**SLUG)
+    name = serializers.CharField(**NAME)
+
+
+class WorkspaceSerializer(serializers.ModelSerializer[models.Workspace]):
+    """Who works under one budget."""
+
+    account = serializers.CharField(source="account.slug", read_only=True)
+    home_flavor = serializers.CharField(source="home_flavor.slug", read_only=True)
+
+    class Meta:
+        model = models.Workspace
+        fields = [
+            "namespace",
+            "account",
+            "slug",
+            "name",
+            "home_flavor",
+            "archived_at",
+            "created_at",
+        ]
+
+
+class WorkspaceInput(Strict):
+    """A new workspace with an empty budget; its namespace is ``ACCOUNT-SLUG``."""
+
+    account = serializers.CharField(**SLUG)
+    slug = serializers.CharField(**SLUG)
+    name = serializers.CharField(**NAME)
+    home_flavor = serializers.CharField(**SLUG)
+
+
+class WorkspaceChanges(Strict):
+    """The parts of a workspace that can change; all are optional."""
+
+    name = serializers.CharField(required=False, **NAME)
+    home_flavor = serializers.CharField(required=False, **SLUG)
+
+
+class CapacitySerializer(serializers.ModelSerializer[models.Capacity]):
+    """GPUs of a flavor on a worker as an admin states them."""
+
+    flavor = serializers.CharField(source="flavor.slug", read_only=True)
+
+    class Meta:
+        model = models.Capacity
+        fields = [
+            "id",
+            "cluster",
+            "flavor",
+            "gpus",
+            "valid_from",
+            "valid_until",
+            "reason",
+            "created_at",
+        ]
+
+
+class CapacityInput(Strict):
+    """From now, when ``valid_from`` is left out."""
+
+    cluster = serializers.CharField(max_length=40)
+    flavor = serializers.CharField(**SLUG)
+    gpus = GpusField()
+    valid_from = InstantField(required=False, allow_null=True)
+    valid_until = InstantField(required=False, allow_null=True)
+    reason = serializers.CharField(max_length=200, required=False, allow_blank=True)
+
+
+class EnvelopeSerializer(serializers.ModelSerializer[models.Envelope]):
+    """What an account may promise itself of one flavor without asking."""
+
+    account = serializers.CharField(source="account.slug", read_only=True)
+    flavor = serializers.CharField(source="flavor.slug", read_only=True)
+
+    class Meta:
+        model = models.Envelope
+        fields = ["account", "flavor", "committed", "ceiling", "pool"]
+
+
+class EnvelopeInput(Strict):
+    """All three limits at once."""
+
+    account = serializers.CharField(**SLUG)
+    flavor = serializers.CharField(**SLUG)
+    committed = GpusField()
+    ceiling = GpusField()
+    pool = GpusField()
+
+
+class PoolAmountSerializer(serializers.ModelSerializer[models.PoolAmount]):
+    """GPUs of a flavor in a pool, from and until."""
+
+    flavor = serializers.CharField(source="flavor.slug", read_only=True)
+
+    class Meta:
+        model = models.PoolAmount
+        fields = ["flavor", "gpus", "valid_from", "valid_until"]
+
+
+class PoolShareSerializer(serializers.ModelSerializer[models.PoolShare]):
+    """An account that draws on a platform pool; absent flavors are without limit."""
+
+    account = serializers.CharField(source="account.slug", read_only=True)
+    limits = serializers.DictField(child=serializers.IntegerField())
+
+    class Meta:
+        model = models.PoolShare
+        fields = ["account", "limits"]
+
+
+class PoolSerializer(serializers.ModelSerializer[models.Pool]):
+    """An account's own pool, or with ``account`` null a platform pool."""
+
+    account = name_of("account.slug")
+    amounts = PoolAmountSerializer(many=True)
+    shares = PoolShareSerializer(many=True)
+
+    class Meta:
+        model = models.Pool
+        fields = ["slug", "name", "account", "generation", "archived_at", "amounts", "shares"]
+
+
+class PoolInput(Strict):
+    """A new, empty pool."""
+
+    slug = serializers.CharField(**SLUG)
+    name = serializers.CharField(**NAME)
+    account = serializers.CharField(required=False, allow_null=True, **SLUG)
+
+
+class PoolAmountInput(Strict):
+    """From now, when ``valid_from`` is left out."""
+
+    flavor = serializers.CharField(**SLUG)
+    gpus = GpusField()
+    valid_from = InstantField(required=False, allow_null=True)
+    valid_until = InstantField(required=False, allow_null=True)
+
+
+class PoolShareInput(Strict):
+    """Flavor → most GPUs; an absent flavor means all of it."""
+
+    account = serializers.CharField(**SLUG)
+    limits = serializers.DictField(child=GpusField(), default=dict)
+
+
+class FleetCellSerializer(serializers.Serializer[Any]):
+    """One flavor on one worker, whole GPUs."""
+
+    flavor = serializers.CharField()
+    cluster = serializers.CharField()
+    capacity = serializers.IntegerField()
+    stated = serializers.IntegerField(allow_null=True)
+    measured = serializers.IntegerField(allow_null=True)
+    committed = serializers.IntegerField()
+    pools = serializers.IntegerField()
+    in_use = serializers.IntegerField()
+    free = serializers.IntegerField()
+    broken = serializers.IntegerField()
+    unmet = serializers.IntegerField()
+
+
+class FleetTotalSerializer(serializers.Serializer[Any]):
+    """One flavor over all workers; ``excess`` above 0 is promised beyond the limit."""
+
+    flavor = serializers.CharField()
+    capacity = serializers.IntegerField()
+    limit = serializers.IntegerField()
+    committed = serializers.IntegerField()
+    account_pools = serializers.IntegerField()
+    platform_pools = serializers.IntegerField()
+    promised = serializers.IntegerField()
+    excess = serializers.IntegerField()
+    in_use = serializers.IntegerField()
+    free = serializers.IntegerField()
+    broken = serializers.IntegerField()
+    unmet = serializers.IntegerField()
+
+
+class FleetSerializer(serializers.Serializer[Any]):
+    """Flavor by worker."""
+
+    flavors = serializers.ListField(child=serializers.CharField())
+    clusters = serializers.ListField(child=serializers.CharField())
+    cells = FleetCellSerializer(many=True)
+    totals = FleetTotalSerializer(many=True)

@@ -1,0 +1,1 @@
+"""Views of the API: thin; they read through selectors and write through actions."""

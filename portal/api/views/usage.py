@@ -1,0 +1,148 @@
+"""GPU-seconds by hour or day, the workloads behind them, and the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from budgets import selectors
+from budgets.errors import Fault, Rejected
+from portal.api.paging import NUMBER, keyset_page
+from portal.api.schema import PAGED, paged
+from portal.api.serializers import fleet as fleet_shapes
+from portal.api.serializers import usage as shapes
+from portal.api.views.base import View, actor
+
+STEPS = ("hour", "day")
+SPLITS = ("none", "workspace", "flavor", "cluster")
+# What one answer may cover: some two months by the hour, three years by the day.
+MOST = {"hour": timedelta(days=62), "day": timedelta(days=1100)}
+RANGE = (
+    OpenApiParameter("start", str, description="ISO 8601 with zone; 7 days ago when left out."),
+    OpenApiParameter("end", str, description="Exclusive; now when left out."),
+    OpenApiParameter("workspace", str, many=True, description="Namespace; may be repeated."),
+    OpenApiParameter("flavor", str, many=True, description="Slug; may be repeated."),
+)
+STEPPED = (
+    OpenApiParameter("step", str, enum=STEPS),
+    OpenApiParameter("split_by", str, enum=SPLITS),
+)
+
+
+class FilterReader:
+    """Reads the query string of usage and collects all that is wrong with it."""
+
+    def __init__(self, request: Request) -> None:
+        self.given = request.query_params
+        self.faults: list[Fault] = []
+
+    def instant(self, name: str, preset: datetime) -> datetime:
+        text = self.given.get(name)
+        if not text:
+            return preset
+        try:
+            # A bare plus in a query string arrives as a space.
+            value = parse_datetime(text.replace(" ", "+"))
+            if value is not None and value.tzinfo is not None:
+                return value.astimezone(UTC).replace(microsecond=0)
+        except (ValueError, OverflowError):
+            pass  # the fault below says it
+        message = f"{text[:80]!r} is not a time with a zone, such as 2026-03-01T00:00:00Z."
+        self.faults.append(Fault(name, "invalid", message))
+        return preset
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        text = self.given.get(name, allowed[0])
+        if text in allowed:
+            return text
+        message = f"{text[:80]!r} is none of {', '.join(allowed)}."
+        self.faults.append(Fault(name, "invalid", message))
+        return allowed[0]
+
+    def read(self) -> selectors.UsageFilter:
+        """The filter.
+
+        Raises:
+            Rejected: everything in it that cannot be read, at once.
+        """
+        now = selectors.utc_now()
+        end = self.instant("end", now)
+        start = self.instant("start", now - timedelta(days=7))
+        step = self.choice("step", STEPS)
+        split_by = self.choice("split_by", SPLITS)
+        if not self.faults and start >= end:
+            message = "The end has to be later than the start."
+            self.faults.append(Fault("end", "invalid", message))
+        elif not self.faults and end - start > MOST[step]:
+            message = f"At most {MOST[step].days} days by the {step}; ask for a shorter range."
+            self.faults.append(Fault("start", "range_too_long", message))
+        if self.faults:
+            raise Rejected(self.faults)
+        return selectors.UsageFilter(
+            start=start,
+            end=end,
+            workspaces=tuple(self.given.getlist("workspace")),
+            flavors=tuple(self.given.getlist("flavor")),
+            step=step,
+            split_by=split_by,
+        )
+
+
+class UsageView(View):
+    """Committed used, burst, lent, idle and waiting GPU-seconds, in rows that add up."""
+
+    query = (*RANGE, *STEPPED)
+
+    @extend_schema(responses=shapes.UsageSerializer)
+    def get(self, request: Request) -> Response:
+        table = selectors.usage_table(actor(request), FilterReader(request).read())
+        answer = {
+            "unit": "GPU-seconds",
+            "rows": table.rows,
+            "totals": table.totals,
+            "freshness": table.freshness,
+        }
+        return Response(shapes.UsageSerializer(answer).data)
+
+
+class WorkloadUsageView(View):
+    """The workloads behind a usage table, the largest first."""
+
+    query = (*PAGED, *RANGE)
+
+    @extend_schema(responses=paged(shapes.WorkloadUsageSerializer))
+    def get(self, request: Request) -> Response:
+        chosen = FilterReader(request).read()
+
+        def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
+            after = int(cursor or 0)
+            rows = selectors.workload_usage(actor(request), chosen, limit=limit + 1, after=after)
+            following = str(after + limit) if len(rows) > limit else None
+            return list(shapes.WorkloadUsageSerializer(rows[:limit], many=True).data), following
+
+        return keyset_page(request, read, NUMBER.cursor, unit="GPU-seconds")
+
+
+class FleetView(View):
+    """Capacity, promises and use, flavor by worker; for platform roles."""
+
+    @extend_schema(responses=fleet_shapes.FleetSerializer)
+    def get(self, request: Request) -> Response:
+        grid = selectors.fleet_grid(actor(request))
+        answer = {
+            "flavors": [flavor.slug for flavor in grid.flavors],
+            "clusters": grid.clusters,
+            "cells": [
+                {"flavor": flavor, "cluster": cluster, **asdict(cell)}
+                for (flavor, cluster), cell in grid.cells.items()
+            ],
+            "totals": [{"flavor": flavor, **asdict(row)} for flavor, row in grid.totals.items()],
+        }
+        return Response(fleet_shapes.FleetSerializer(answer).data)

@@ -1,0 +1,108 @@
+"""Lets jobs arrive on the demo's manager, so that every page has life. Runs until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from clusters.devcluster.controllers import RUN_SECONDS
+from clusters.errors import ClusterError
+from clusters.kube import resources as r
+from clusters.kube.client import DeleteOptions, HttpKubeClient, Selection
+from portal.management.commands.seed_demo import WORKSPACES
+
+log = logging.getLogger(__name__)
+SEED = 20260101
+MOST_OPEN = 9
+KEEP_FINISHED = 12
+NAMES = ("train", "finetune", "eval", "embed", "sweep", "render", "dock", "segment")
+
+
+def job(name: str, namespace: str, *, gpus: int, seconds: int) -> dict[str, Any]:
+    """A Job of one pod as a person would write it: CPU, memory and GPUs, and its queue."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"kueue.x-k8s.io/queue-name": "default"},
+            "annotations": {RUN_SECONDS: str(seconds)},
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "template": {
+                "metadata": {"annotations": {RUN_SECONDS: str(seconds)}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example/train:1",
+                            "resources": {
+                                "requests": {
+                                    "cpu": str(4 * gpus),
+                                    "memory": f"{32 * gpus}Gi",
+                                    "nvidia.com/gpu": str(gpus),
+                                },
+                                "limits": {"nvidia.com/gpu": str(gpus)},
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+class Command(BaseCommand):
+    help = __doc__
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--kubeconfigs", type=Path, required=True)
+        parser.add_argument("--every", type=float, default=4.0, help="mean seconds between jobs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stop = threading.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: stop.set())
+        text = (options["kubeconfigs"] / "manager.kubeconfig").read_text()
+        chance = random.Random(SEED)  # noqa: S311  the demo's load, not a secret
+        with HttpKubeClient.from_kubeconfig(text) as client:
+            number = 0
+            while not stop.wait(chance.expovariate(1 / options["every"])):
+                try:
+                    number = self.tick(client, chance, number)
+                except ClusterError as error:
+                    # The manager's namespaces appear with the first sync; try again.
+                    log.info("demo_job_refused reason=%s", error.reason)
+
+    def tick(self, client: HttpKubeClient, chance: random.Random, number: int) -> int:
+        """Submits one job, unless the workspace has enough, and clears old finished ones."""
+        account, slug, _, _, committed, *_ = chance.choice(WORKSPACES)
+        namespace = f"{account}-{slug}"
+        jobs = client.list(r.JOB, Selection(namespace=namespace)).items
+        finished = [j for j in jobs if (j.get("status") or {}).get("completionTime")]
+        finished.sort(key=lambda j: str(j["status"]["completionTime"]))
+        for old in finished[:-KEEP_FINISHED]:
+            client.delete(
+                r.JOB, old["metadata"]["name"], namespace=namespace, options=DeleteOptions()
+            )
+        if len(jobs) - len(finished) >= MOST_OPEN:
+            return number
+        gpus = min(chance.choice((1, 1, 2, 4, 8, 8)), max(1, committed))
+        stem = chance.choice(NAMES)
+        name = f"{stem}-{chance.randrange(16**4):04x}{number % 1000:03d}"
+        seconds = int(chance.lognormvariate(5.0, 0.7)) + 20
+        client.create(r.JOB, job(name, namespace, gpus=gpus, seconds=seconds))
+        return number + 1

@@ -1,0 +1,96 @@
+"""Walks one budget down the whole road and prints each step with its time.
+
+Works on a database of its own that vanishes afterwards, under an installation id of its own, so
+that a running portal is left alone. Without arguments it uses embedded clusters; with kubeconfigs
+it is what an admin runs after an upgrade. It removes what it made, except the namespace, which
+it names. Exit status 1 names the step that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet
+from django.core.management.base import BaseCommand
+
+from clusters.manifests.names import REHEARSAL
+
+
+class Command(BaseCommand):
+    help = __doc__
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--manager", type=Path, help="kubeconfig of the manager")
+        parser.add_argument("--worker", type=Path, action="append", help="kubeconfig of a worker")
+        parser.add_argument("--user", type=Path, help="kubeconfig that submits the Job (manager's)")
+        parser.add_argument("--mode", choices=("kueue", "portal"), help="who decides everywhere")
+        parser.add_argument("--worker-mode", choices=("kueue", "portal"), help="on the workers")
+        parser.add_argument("--gpus", type=int, default=1, help="GPUs of the rehearsed Job")
+        parser.add_argument("--resource", default="nvidia.com/gpu", help="GPU resource name")
+        parser.add_argument(
+            "--node-label",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="label of the GPU nodes to use",
+        )
+        parser.add_argument(
+            "--image", default="registry.k8s.io/pause:3.10", help="image of the Job"
+        )
+        parser.add_argument(
+            "--command", nargs="+", dest="run", help="command of the Job's container"
+        )
+        parser.add_argument("--run-seconds", type=int, default=3, help="how long the Job runs")
+        parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each step")
+        parser.add_argument("--json", action="store_true", help="the report as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        chosen = {
+            key: [str(p) for p in value] if isinstance(value, list) else value
+            for key, value in options.items()
+            if key
+            in {
+                "manager",
+                "worker",
+                "user",
+                "mode",
+                "worker_mode",
+                "gpus",
+                "resource",
+                "node_label",
+                "image",
+                "run",
+                "run_seconds",
+                "timeout",
+                "json",
+            }
+        }
+        with tempfile.TemporaryDirectory(prefix="portal-rehearsal-") as folder:
+            environment = {
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "portal.settings",
+                "DATABASE_URL": f"sqlite:///{folder}/rehearsal.sqlite3",
+                "CELERY_BROKER_URL": "memory://",
+                "PORTAL_SECRET_KEY": secrets.token_urlsafe(48),
+                "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
+                "PORTAL_INSTALLATION": REHEARSAL,
+                "PORTAL_ALLOWED_HOSTS": "testserver",
+                "PORTAL_STATIC_ROOT": folder,
+                "PORTAL_LOG_LEVEL": os.environ.get("PORTAL_LOG_LEVEL", "ERROR"),
+            }
+            done = subprocess.run(
+                [sys.executable, "-m", "portal.rehearsal", json.dumps(chosen, default=str)],
+                env=environment,
+                check=False,
+            )
+        if done.returncode:
+            sys.exit(done.returncode)

@@ -1,0 +1,226 @@
+"""Settings of the portal, from the environment. One file, grouped by concern."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import environ
+from csp.constants import NONE, SELF
+
+env = environ.Env()
+BASE_DIR = Path(__file__).resolve().parent.parent
+if (BASE_DIR / ".env").is_file():
+    env.read_env(BASE_DIR / ".env")
+
+# --- Core -------------------------------------------------------------------------------------
+DEBUG = env.bool("PORTAL_DEBUG", default=False)
+# Commands run without one (a key that signs nothing lasting); the servers insist, in wsgi.py.
+SECRET_KEY = env.str("PORTAL_SECRET_KEY", default="") or secrets.token_urlsafe(48)
+ALLOWED_HOSTS = env.list("PORTAL_ALLOWED_HOSTS", default=["127.0.0.1", "localhost"])
+CSRF_TRUSTED_ORIGINS = env.list("PORTAL_CSRF_TRUSTED_ORIGINS", default=[])
+ROOT_URLCONF = "portal.urls"
+WSGI_APPLICATION = "portal.wsgi.application"
+AUTH_USER_MODEL = "budgets.User"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+# The name of this installation: on every object that it owns on a cluster.
+PORTAL_INSTALLATION = env.str("PORTAL_INSTALLATION", default="portal")
+PORTAL_PUBLIC_URL = env.str("PORTAL_PUBLIC_URL", default="http://127.0.0.1:8000")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "django_htmx",
+    "csp",
+    "budgets",
+    "clusters",
+    "portal",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "portal.web.context.shell",
+            ],
+            "builtins": ["portal.web.tags"],
+        },
+    }
+]
+
+# --- Database ---------------------------------------------------------------------------------
+DATABASES = {
+    "default": env.db("DATABASE_URL", default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}")
+    | {"ATOMIC_REQUESTS": False, "CONN_MAX_AGE": env.int("PORTAL_DB_CONN_MAX_AGE", default=60)}
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # Several processes write in the demo: WAL and an early write lock keep them out of deadlocks.
+    DATABASES["default"]["CONN_MAX_AGE"] = 0
+    DATABASES["default"]["OPTIONS"] = {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+else:
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    # Compiling a page's queries takes longer than running them.
+    DATABASES["default"]["OPTIONS"] = {"options": "-c jit=off"}
+
+# --- Celery -----------------------------------------------------------------------------------
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default="redis://127.0.0.1:6379/0")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+if CELERY_BROKER_URL.startswith("filesystem://"):
+    _folder = env.str("CELERY_FILESYSTEM_FOLDER", default=str(BASE_DIR / ".demo" / "broker"))
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {
+        "data_folder_in": _folder,
+        "data_folder_out": _folder,
+        "control_folder": f"{_folder}/control",
+    }
+else:
+    # Longer than the longest task (a shift), or the broker would hand it out twice.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3600}
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_DEFAULT_QUEUE = "sync"
+CELERY_TIMEZONE = "UTC"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+
+# --- Reconcile --------------------------------------------------------------------------------
+# A shift hands over after this time; it must stay below the broker's visibility timeout.
+SHIFT_SECONDS = env.int("SHIFT_SECONDS", default=600)
+LEASE_SECONDS = env.int("LEASE_SECONDS", default=15)
+# So many shift workers share the shifts; each needs that part of the slots.
+SHIFT_WORKERS = env.int("SHIFT_WORKERS", default=1)
+# How long a throwaway ClusterQueue waits for a live Kueue to answer, where none is expected.
+KUEUE_PROOF_SECONDS = env.float("KUEUE_PROOF_SECONDS", default=5.0)
+# Covered by the unlimited flavor "host" besides cpu, memory and ephemeral-storage.
+PORTAL_HOST_RESOURCES = env.list("PORTAL_HOST_RESOURCES", default=[])
+# Where the leases lie on every cluster; must exist there.
+PORTAL_LEASE_NAMESPACE = env.str("PORTAL_LEASE_NAMESPACE", default="kube-system")
+# Fernet keys, newest first: the first encrypts, all decrypt.
+PORTAL_CREDENTIAL_KEYS = env.list("PORTAL_CREDENTIAL_KEYS", default=[])
+# Lets an admin name a kubeconfig file on the server instead of pasting it; for local use.
+PORTAL_KUBECONFIG_FOLDER = env.str("PORTAL_KUBECONFIG_FOLDER", default="")
+
+# --- Security ---------------------------------------------------------------------------------
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+CSRF_FAILURE_VIEW = "portal.web.errors.csrf_failure"
+_https = env.bool("PORTAL_HTTPS", default=False)
+SESSION_COOKIE_SECURE = _https
+CSRF_COOKIE_SECURE = _https
+SECURE_SSL_REDIRECT = False
+SECURE_HSTS_SECONDS = 31536000 if _https else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 3600
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# --- API --------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "portal.api.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "portal.api.authentication.ScopeAllows",
+    ],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    # How many proxies of our own stand in front; only they are believed about a client's address.
+    "NUM_PROXIES": env.int("PORTAL_PROXIES", default=0),
+    "DEFAULT_THROTTLE_RATES": {"login": env.str("PORTAL_LOGIN_RATE", default="10/min")},
+    "EXCEPTION_HANDLER": "portal.api.problems.handle",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "GPU budget portal",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    # Choices stay where they are used: fields called state or role mean different sets.
+    "POSTPROCESSING_HOOKS": [],
+}
+
+# --- Language, time, files --------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "static/"
+STATIC_ROOT = env.str("PORTAL_STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "portal.web.assets.PlotlyFinder",
+]
+WHITENOISE_USE_FINDERS = DEBUG
+
+# --- Logging ----------------------------------------------------------------------------------
+LOG_LEVEL = env.str("PORTAL_LOG_LEVEL", default="INFO")
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+}

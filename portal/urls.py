@@ -1,0 +1,17 @@
+"""Routes: pages, API, liveness and readiness."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("portal.web.urls")),
+    path("api/v1/", include("portal.api.urls")),
+    path("admin/", admin.site.urls),
+]
+
+handler400 = "portal.web.errors.bad_request"
+handler403 = "portal.web.errors.forbidden"
+handler404 = "portal.web.errors.not_found"
+handler500 = "portal.web.errors.server_error"

@@ -1,0 +1,132 @@
+"""The budget bar: numbers in, drawing out. No template, no database.
+
+One bar is one flavor of one budget, always to the same rules: the committed track is solid up
+to C, the burst track hatched from C to B, use is filled over both, GPUs lent out are striped at
+the far end of the committed track, waiting demand is a thin outline beyond the use, a tick marks
+the ceiling. Positions are percentages of the bar's width, so that hatches keep their angle at
+any width and the page needs no inline style.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class BarNumbers(Protocol):
+    """Whole GPUs now, as ``clusters.selectors.bars_now`` gives them."""
+
+    @property
+    def flavor(self) -> str: ...
+    @property
+    def flavor_name(self) -> str: ...
+    @property
+    def committed(self) -> int: ...
+    @property
+    def ceiling(self) -> int: ...
+    @property
+    def committed_used(self) -> int: ...
+    @property
+    def burst(self) -> int: ...
+    @property
+    def lent(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def cap(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One rectangle: ``meaning`` is its class in the stylesheet, ``x`` and ``width`` percent."""
+
+    meaning: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What the template draws.
+
+    Attributes:
+        tracks: What is promised, drawn first.
+        fills: What happens, drawn over it.
+        tick: Position of the ceiling in percent; empty without one.
+        cap: Position of a limit below the ceiling, such as a hold; empty without one.
+        facts: (meaning, words) in the order of the legend under the bar.
+        text: The same facts as one sentence.
+    """
+
+    flavor: str
+    flavor_name: str
+    tracks: tuple[Segment, ...]
+    fills: tuple[Segment, ...]
+    tick: str
+    cap: str
+    facts: tuple[tuple[str, str], ...]
+    text: str
+
+
+def draw(numbers: BarNumbers) -> Bar:
+    """Draw one bar; its scale ends at the largest of ceiling, use and use plus waiting."""
+    committed, ceiling = numbers.committed, max(numbers.ceiling, numbers.committed)
+    burst_end = committed + numbers.burst
+    used = numbers.committed_used + numbers.burst
+    pending_from = burst_end if numbers.burst else numbers.committed_used
+    scale = max(ceiling, burst_end, pending_from + numbers.pending, 1)
+    over = max(0, burst_end - ceiling)
+    tracks = [
+        _segment("committed", 0, committed, scale),
+        _segment("burst", committed, ceiling, scale),
+    ]
+    fills = [
+        _segment("lent", committed - numbers.lent, committed, scale),
+        _segment("committed-used", 0, numbers.committed_used, scale),
+        _segment("burst-used", committed, burst_end - over, scale),
+        _segment("over", burst_end - over, burst_end, scale),
+        _segment("pending", pending_from, pending_from + numbers.pending, scale),
+    ]
+    facts = _facts(numbers, ceiling, over)
+    words = ", ".join(words for _, words in facts)
+    return Bar(
+        flavor=numbers.flavor,
+        flavor_name=numbers.flavor_name,
+        tracks=tuple(part for part in tracks if part is not None),
+        fills=tuple(part for part in fills if part is not None),
+        tick=_percent(ceiling, scale) if ceiling else "",
+        cap="" if numbers.cap is None else _percent(numbers.cap, scale),
+        facts=facts,
+        text=f"{numbers.flavor_name}: {used} GPUs in use; {words}.",
+    )
+
+
+def _facts(numbers: BarNumbers, ceiling: int, over: int) -> tuple[tuple[str, str], ...]:
+    facts = []
+    room = ceiling - numbers.committed
+    if numbers.committed or not room:
+        facts.append(("committed", f"{numbers.committed_used} of {numbers.committed} committed"))
+    if room or numbers.burst:
+        facts.append(("burst", f"{numbers.burst} of {room} burst"))
+    if numbers.lent:
+        facts.append(("lent", f"{numbers.lent} lent"))
+    if numbers.pending:
+        facts.append(("pending", f"{numbers.pending} waiting"))
+    if numbers.cap is not None:
+        facts.append(("cap", f"capped at {numbers.cap}"))
+    if over:
+        facts.append(("trouble", f"{over} above the ceiling of {ceiling}"))
+    return tuple(facts)
+
+
+def _segment(meaning: str, start: int, end: int, scale: int) -> Segment | None:
+    start = max(0, start)
+    if end <= start:
+        return None
+    return Segment(meaning, _percent(start, scale), _percent(end - start, scale))
+
+
+def _percent(part: int, scale: int) -> str:
+    """Percent with two decimals, computed in whole numbers."""
+    hundredths = part * 10_000 // scale
+    return f"{hundredths // 100}.{hundredths % 100:02d}"

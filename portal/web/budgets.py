@@ -1,0 +1,225 @@
+"""The budget form with its consequences, hold and resume, and the admin's re-split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.template import loader
+
+from budgets import selectors
+from budgets.errors import Rejected, StaleVersion
+from budgets.models import Budget, BudgetRevision, Workspace
+from clusters import selectors as seen
+from portal import actions
+from portal.web.budget_form import BudgetForm, initial_of
+from portal.web.forms import ReasonForm
+from portal.web.htmx import render
+from portal.web.pages import page
+
+TEMPLATE = "budgets/form.html"
+
+
+@page("GET", "POST")
+def budget_form(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """Change a budget: typed, looked at, saved. ``check`` in the POST only looks."""
+    user: Any = request.user
+    workspace = _editable(user, namespace)
+    flavors = list(selectors.visible_flavors(user))
+    if request.method == "POST":
+        form = BudgetForm(request.POST, flavors=flavors)
+        if "check" in request.POST:
+            return _checked(request, workspace, form)
+        return _saved(request, workspace, form)
+    revision = workspace.budget.in_force
+    form = BudgetForm(initial=initial_of(workspace, revision), flavors=flavors)
+    return render(request, TEMPLATE, _context(workspace, form))
+
+
+@page("POST")
+def budget_check(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """The consequence panel and the faults beside the fields, while somebody types."""
+    user: Any = request.user
+    workspace = _editable(user, namespace)
+    form = BudgetForm(request.POST, flavors=list(selectors.visible_flavors(user)))
+    return _checked(request, workspace, form)
+
+
+def _editable(user: Any, namespace: str) -> Workspace:
+    workspace = selectors.workspace_for(user, namespace)
+    if not selectors.roles_of(user).may_edit(workspace):
+        raise PermissionDenied("Only an owner of this workspace or an admin changes its budget.")
+    return workspace
+
+
+def _context(workspace: Workspace, form: BudgetForm, **more: Any) -> dict[str, Any]:
+    return {
+        "workspace": workspace,
+        "budget": workspace.budget,
+        "revision": workspace.budget.in_force,
+        "form": form,
+        **more,
+    }
+
+
+def _checked(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> HttpResponse:
+    """Show what the typed budget would do; nothing is saved."""
+    panel: dict[str, Any] = {}
+    if form.is_valid():
+        panel = _consequences(request.user, workspace, form)
+    context = _context(workspace, form, checked=True, **panel)
+    answer = render(request, TEMPLATE, context, partial="consequences")
+    if request.htmx:  # type: ignore[attr-defined]  # set by HtmxMiddleware
+        # Faults go beside their fields out of band; what is being typed is not touched.
+        answer.write(loader.render_to_string("budgets/faults.html", context, request))
+    return answer
+
+
+def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str, Any]:
+    preview = selectors.preview_revision(user, workspace, form.draft())
+    form.take(preview.faults)
+    manifests = []
+    if not preview.faults:
+        manifests = seen.preview_manifests(preview.promises_before, preview.promises_after)
+    return {
+        "preview": preview,
+        "manifests": manifests,
+        "losers": [row for row in preview.impact if row.after < row.before],
+        "gainers": [row for row in preview.impact if row.after > row.before],
+    }
+
+
+def _saved(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> HttpResponse:
+    user: Any = request.user
+    if not form.is_valid():
+        return render(request, TEMPLATE, _context(workspace, form), status=422)
+    try:
+        revision = actions.revise_budget(
+            user,
+            workspace=workspace,
+            draft=form.draft(),
+            expected_version=form.cleaned_data["version"],
+        )
+    except Rejected as rejected:
+        form.take(rejected.faults)
+        return render(request, TEMPLATE, _context(workspace, form), status=422)
+    except StaleVersion as stale:
+        return _conflict(request, workspace, form, stale)
+    messages.success(request, _saved_words(revision))
+    return redirect("workspace", namespace=workspace.namespace)
+
+
+def _conflict(
+    request: HttpRequest, workspace: Workspace, form: BudgetForm, stale: StaleVersion
+) -> HttpResponse:
+    """Somebody saved in between: say who and what, keep every typed value, let them decide."""
+    typed = request.POST.copy()
+    typed["version"] = str(stale.current_version)
+    kept = BudgetForm(typed, flavors=form.flavors)
+    kept.full_clean()
+    user: Any = request.user
+    workspace = selectors.workspace_for(user, workspace.namespace)
+    return render(request, TEMPLATE, _context(workspace, kept, stale=stale), status=409)
+
+
+def _saved_words(revision: BudgetRevision) -> str:
+    if revision.state == BudgetRevision.State.REQUESTED:
+        return (
+            f"Revision {revision.number} waits as a request: it goes beyond the envelope of the "
+            "account. Nothing changes until an admin accepts it."
+        )
+    return f"Revision {revision.number} is saved; the clusters follow within seconds."
+
+
+class StopForm(ReasonForm):
+    """Hold, drain or go on."""
+
+    policy = forms.ChoiceField(
+        label="New jobs", choices=Budget.StopPolicy.choices, widget=forms.RadioSelect
+    )
+    version = forms.IntegerField(widget=forms.HiddenInput)
+    field_order = ["policy", "reason", "version"]
+
+
+@page("GET", "POST")
+def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """Hold a budget, drain it, or let it go on; says what happens to running jobs."""
+    user: Any = request.user
+    workspace = _editable(user, namespace)
+    budget = workspace.budget
+    initial = {"policy": budget.stop_policy, "version": budget.version}
+    form = StopForm(request.POST or None, initial=initial)
+    stale = None
+    if request.method == "POST" and form.is_valid():
+        wanted = form.cleaned_data
+        try:
+            done = form.carry_out(
+                lambda: actions.set_stop_policy(
+                    user,
+                    budget=budget,
+                    policy=wanted["policy"],
+                    reason=wanted["reason"],
+                    expected_version=wanted["version"],
+                )
+            )
+        except StaleVersion as error:
+            stale, done = error, None
+            form = StopForm(_with_version(request, error))
+        if done is not None:
+            messages.success(request, done.get_stop_policy_display())
+            return redirect("workspace", namespace=namespace)
+    status = 409 if stale else 422 if form.errors else 200
+    context = {"workspace": workspace, "form": form, "stale": stale}
+    return render(request, "budgets/stop.html", context, status=status)
+
+
+class ReallocateForm(ReasonForm):
+    """Why, and the version that was looked at."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+@page("GET", "POST")
+def reallocate(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """Split a budget over the workers anew; an admin's action with a preview."""
+    user: Any = request.user
+    workspace = selectors.workspace_for(user, namespace)
+    if not selectors.roles_of(user).is_admin:
+        raise PermissionDenied("Only a platform admin splits a budget anew.")
+    form = ReallocateForm(request.POST or None, initial={"version": workspace.budget.version})
+    stale = None
+    if request.method == "POST" and form.is_valid():
+        wanted = form.cleaned_data
+        try:
+            done = form.carry_out(
+                lambda: actions.reallocate(
+                    user,
+                    workspace=workspace,
+                    reason=wanted["reason"],
+                    expected_version=wanted["version"],
+                )
+            )
+        except StaleVersion as error:
+            stale, done = error, None
+            form = ReallocateForm(_with_version(request, error))
+        if done is not None:
+            messages.success(request, "The budget is split anew; the clusters follow.")
+            return redirect("workspace", namespace=namespace)
+    context = {
+        "workspace": workspace,
+        "form": form,
+        "stale": stale,
+        "preview": selectors.preview_reallocation(user, workspace),
+    }
+    status = 409 if stale else 422 if form.errors else 200
+    return render(request, "budgets/reallocate.html", context, status=status)
+
+
+def _with_version(request: HttpRequest, stale: StaleVersion) -> Any:
+    typed = request.POST.copy()
+    typed["version"] = str(stale.current_version)
+    return typed

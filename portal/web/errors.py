@@ -1,0 +1,59 @@
+"""Error pages: what failed, what still holds, what to do. A part of a page gets one sentence."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.template import loader
+from django.utils.html import format_html
+
+from portal.web.htmx import is_partial
+
+log = logging.getLogger(__name__)
+
+IN_ONE_SENTENCE = {
+    400: "This could not be read; nothing was changed.",
+    403: "Your role does not allow this; nothing was changed.",
+    404: "This is gone or not yours; reload the page.",
+    500: "The portal failed here; what was saved before stands. Try again.",
+}
+
+
+def bad_request(request: HttpRequest, exception: Any = None) -> HttpResponse:
+    return _answer(request, 400, detail=str(exception) if exception else "")
+
+
+def forbidden(request: HttpRequest, exception: Any = None) -> HttpResponse:
+    return _answer(request, 403, detail=str(exception) if exception else "")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    log.info("csrf_refused path=%s reason=%r", request.path, reason)
+    detail = "The form was open for too long, or cookies are off. Go back, reload, send it again."
+    return _answer(request, 403, detail=detail)
+
+
+def not_found(request: HttpRequest, exception: Any = None) -> HttpResponse:
+    return _answer(request, 404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    reference = uuid.uuid4().hex[:12]
+    log.error("server_error reference=%s path=%s", reference, request.path)
+    return _answer(request, 500, reference=reference)
+
+
+def _answer(request: HttpRequest, status: int, *, detail: str = "", **more: Any) -> HttpResponse:
+    if hasattr(request, "htmx") and is_partial(request):
+        sentence = detail or IN_ONE_SENTENCE[status]
+        text = format_html('<p class="note trouble" role="alert">{}</p>', sentence)
+        return HttpResponse(text, status=status)
+    # A 500 is rendered without the frame's queries: whatever failed may fail again there.
+    with_frame = None if status == 500 else request
+    context = {"status": status, "detail": detail, **more}
+    return HttpResponse(
+        loader.render_to_string(f"errors/{status}.html", context, with_frame), status=status
+    )

@@ -1,0 +1,199 @@
+"""Forms: they read what was typed; what is right is decided by the services.
+
+A form never checks a rule of its own beyond shape: faults of a service come back beside the
+field that they name, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import yaml
+from django import forms
+
+from budgets.errors import Fault, Rejected
+
+Result = TypeVar("Result")
+MOST_GPUS = 1_000_000
+
+
+MANY = 100
+"""More names than this are typed, not picked: the page stays small and quick."""
+
+
+class NameInput(forms.TextInput):
+    """A typed name in the place of a long list; shows a list of one as its word."""
+
+    def format_value(self, value: Any) -> str | None:
+        words = ", ".join(value) if isinstance(value, list) else value
+        return str(words) if words else None
+
+
+def offer_names(field: Any, names: list[str]) -> None:
+    """Let one of these be chosen: from a list, or typed where there are many."""
+    field.choices = [("", "all"), *((name, name) for name in names)]
+    if len(names) > MANY:
+        field.widget = NameInput(attrs={"placeholder": "all", "autocomplete": "off"})
+
+
+class PortalForm(forms.Form):
+    """Base of every form: faults of a service become errors beside their fields."""
+
+    # Fault path → field of this form, where they differ.
+    fault_fields: dict[str, str] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("label_suffix", "")
+        super().__init__(*args, **kwargs)
+
+    def part(self, name: str) -> Any:
+        """One field; its class decides which of queryset, choices and widget it has."""
+        return self.fields[name]
+
+    def take(self, faults: Iterable[Fault]) -> None:
+        """Show faults beside the fields that they name; what names none stands on top."""
+        if not hasattr(self, "cleaned_data"):
+            self.full_clean()
+        for fault in faults:
+            name = self.field_of(fault.field)
+            self.add_error(name if name in self.fields else None, fault.message)
+
+    def field_of(self, path: str) -> str:
+        """Name of the field that a fault's path speaks of."""
+        return self.fault_fields.get(path, path)
+
+    def carry_out(self, action: Callable[[], Result]) -> Result | None:
+        """Do it; None when it was rejected, and then the faults are in the form."""
+        try:
+            return action()
+        except Rejected as rejected:
+            self.take(rejected.faults)
+            return None
+
+
+class GpuField(forms.IntegerField):
+    """Whole GPUs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("min_value", 0)
+        kwargs.setdefault("max_value", MOST_GPUS)
+        attributes = {"inputmode": "numeric", "autocomplete": "off"}
+        kwargs.setdefault("widget", forms.NumberInput(attrs=attributes))
+        messages = {
+            "invalid": "Type a number of whole GPUs.",
+            "required": "Type a number of GPUs; 0 is one too.",
+        }
+        kwargs.setdefault("error_messages", messages)
+        super().__init__(**kwargs)
+
+
+class TimeField(forms.DateTimeField):
+    """A time in the reader's zone; the service gets it aware."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"})
+        kwargs.setdefault("widget", widget)
+        kwargs.setdefault("required", False)
+        super().__init__(**kwargs)
+
+
+class ReasonForm(PortalForm):
+    """Why; asked wherever somebody will want to know later."""
+
+    reason = forms.CharField(
+        label="Reason",
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Kept in the audit log.",
+    )
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines with something on them, without the blanks around."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class YamlField(forms.CharField):
+    """One YAML document → mapping; None when nothing was typed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        widget = forms.Textarea(attrs={"class": "code", "rows": 6, "spellcheck": "false"})
+        kwargs.setdefault("widget", widget)
+        kwargs.setdefault("required", False)
+        kwargs.setdefault("max_length", 200_000)
+        super().__init__(**kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return None
+        try:
+            document = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f" near line {mark.line + 1}" if mark else ""
+            raise forms.ValidationError(f"This is not YAML{where}.") from error
+        if not isinstance(document, dict):
+            raise forms.ValidationError("This is no mapping of names to values.")
+        return document
+
+    def prepare_value(self, value: Any) -> Any:
+        return yaml.safe_dump(value, sort_keys=False) if isinstance(value, dict) else value
+
+
+class PairsField(forms.CharField):
+    """``key=value`` on each line → dict."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("widget", forms.Textarea(attrs={"rows": 3, "class": "mono"}))
+        kwargs.setdefault("required", False)
+        super().__init__(**kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        pairs: dict[str, str] = {}
+        for line in lines_of(super().to_python(value) or ""):
+            key, found, content = line.partition("=")
+            if not found or not key.strip():
+                raise forms.ValidationError(f"{line!r} is not of the form key=value.")
+            pairs[key.strip()] = content.strip()
+        return pairs
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return "\n".join(f"{key}={content}" for key, content in value.items())
+        return value
+
+
+class TaintsField(forms.CharField):
+    """``key=value:Effect`` on each line → Kubernetes taints, or tolerations of them."""
+
+    def __init__(self, *, as_tolerations: bool = False, **kwargs: Any) -> None:
+        self.as_tolerations = as_tolerations
+        kwargs.setdefault("widget", forms.Textarea(attrs={"rows": 2, "class": "mono"}))
+        kwargs.setdefault("required", False)
+        super().__init__(**kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        return [self._read(line) for line in lines_of(super().to_python(value) or "")]
+
+    def _read(self, line: str) -> dict[str, str]:
+        head, found, effect = line.rpartition(":")
+        key, has_value, content = head.partition("=")
+        if not found or not key or effect not in {"NoSchedule", "PreferNoSchedule", "NoExecute"}:
+            raise forms.ValidationError(
+                f"{line!r} is not of the form key=value:Effect with the effect NoSchedule, "
+                "PreferNoSchedule or NoExecute."
+            )
+        taint = {"key": key, "effect": effect} | ({"value": content} if has_value else {})
+        if self.as_tolerations:
+            taint["operator"] = "Equal" if has_value else "Exists"
+        return taint
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return "\n".join(
+                row["key"] + (f"={row['value']}" if "value" in row else "") + f":{row['effect']}"
+                for row in value
+            )
+        return value

@@ -1,0 +1,88 @@
+"""Jobs: the list with its filter in the address, and one job's state in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponseBase
+
+from budgets import selectors
+from clusters import selectors as seen
+from portal.web.forms import PortalForm, offer_names
+from portal.web.htmx import is_partial, render, unchanged
+from portal.web.pages import page
+
+PHASES = [
+    ("", "any"),
+    ("pending", "waiting"),
+    ("reserved", "quota reserved"),
+    ("running", "running"),
+    ("evicted", "stopping"),
+    ("finished", "finished"),
+    ("failed", "failed"),
+    ("gone", "deleted"),
+]
+SORTS = [
+    ("-created", "newest first"),
+    ("created", "oldest first"),
+    ("-gpus", "most GPUs first"),
+]
+PAGE = 50
+
+
+class JobFilter(PortalForm):
+    """Which jobs, in which order; all of it is in the address."""
+
+    workspace = forms.ChoiceField(required=False)
+    phase = forms.ChoiceField(label="State", required=False, choices=PHASES)
+    text = forms.CharField(label="Name contains", required=False, max_length=100)
+    sort = forms.ChoiceField(label="Order", required=False, choices=SORTS)
+    cursor = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer_names(self.part("workspace"), names)
+
+
+@page()
+def jobs(request: HttpRequest) -> HttpResponseBase:
+    """Jobs of the visible workspaces, one page by keyset."""
+    user: Any = request.user
+    workspaces = selectors.visible_workspaces(user, include_archived=True)
+    names = list(workspaces.values_list("namespace", flat=True))
+    form = JobFilter(request.GET, names=names)
+    if not form.is_valid():
+        return render(request, "jobs/jobs.html", {"form": form}, status=422)
+    typed = form.cleaned_data
+    wanted = seen.WorkloadFilter(
+        namespaces=(typed["workspace"],) if typed["workspace"] else (),
+        phases=(typed["phase"],) if typed["phase"] else (),
+        text=typed["text"],
+        sort=typed["sort"] or "-created",
+    )
+    found = seen.workloads(user, wanted, cursor=typed["cursor"] or None, limit=PAGE)
+    context = {
+        "form": form,
+        "rows": found.rows,
+        "next_cursor": found.next_cursor,
+        "is_first": not typed["cursor"],
+        "is_filtered": any(typed[name] for name in ("workspace", "phase", "text")),
+    }
+    answer = render(request, "jobs/jobs.html", context, partial="list")
+    return unchanged(request, answer) if is_partial(request) else answer
+
+
+@page()
+def job(request: HttpRequest, cluster: str, uid: str) -> HttpResponseBase:
+    """One job: its state in one sentence, its time line, its GPU-hours by class."""
+    user: Any = request.user
+    detail = seen.workload_detail(user, cluster, uid)
+    context = {
+        "detail": detail,
+        "row": detail.row,
+        "workspace": selectors.workspace_for(user, detail.row.namespace),
+        "usage": seen.workload_hours(user, detail),
+    }
+    answer = render(request, "jobs/job.html", context, partial="state")
+    return unchanged(request, answer) if is_partial(request) else answer

@@ -1,0 +1,173 @@
+"""Register a cluster in three steps: kubeconfig, context and mode, preflight table.
+
+Between the steps the kubeconfig travels only as a sealed token in the form: it is never sent
+back as text and never stored before somebody says which cluster it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from budgets import selectors
+from budgets.errors import Rejected
+from portal import actions
+from portal.web.forms import PortalForm, YamlField
+from portal.web.htmx import render
+from portal.web.pages import page
+
+TEMPLATE = "clusters/register.html"
+MOST_BYTES = 200_000
+
+
+class SourceForm(PortalForm):
+    """Step 1: paste, upload, or name a file on the server."""
+
+    kubeconfig = forms.CharField(
+        label="Paste a kubeconfig",
+        required=False,
+        strip=False,
+        max_length=MOST_BYTES,
+        widget=forms.Textarea(
+            attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}
+        ),
+    )
+    upload = forms.FileField(label="or upload one", required=False)
+    file_name = forms.CharField(
+        label="or name a file on the server",
+        required=False,
+        max_length=200,
+        help_text="For local use; only files in the folder that PORTAL_KUBECONFIG_FOLDER names.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        given = [name for name in self.fields if typed.get(name)]
+        if len(given) != 1:
+            words = "Give one kubeconfig: paste it, upload it, or name a file."
+            raise forms.ValidationError(words)
+        upload = typed.get("upload")
+        if upload is not None and upload.size > MOST_BYTES:
+            self.add_error("upload", "This is too large for a kubeconfig (200 kB at most).")
+        return typed
+
+    def text(self, actor: Any) -> str:
+        """The kubeconfig.
+
+        Raises:
+            Rejected: The file is no text, or is not in the folder.
+        """
+        typed = self.cleaned_data
+        if typed.get("upload"):
+            return str(typed["upload"].read(), "utf-8", errors="replace")
+        if typed.get("file_name"):
+            return actions.kubeconfig_from_file(actor, name=typed["file_name"])
+        return str(typed["kubeconfig"])
+
+
+class PlaceForm(PortalForm):
+    """Step 2: which context, what it is, who decides there."""
+
+    held = forms.CharField(widget=forms.HiddenInput)
+    context = forms.ChoiceField(label="Context", widget=forms.RadioSelect)
+    slug = forms.CharField(
+        label="Slug", max_length=40, help_text="Never changes; capacity and use are kept under it."
+    )
+    name = forms.CharField(label="Name", max_length=120)
+    role = forms.ChoiceField(
+        label="It is",
+        choices=[("worker", "a worker: jobs run there"), ("manager", "the manager: jobs arrive")],
+        widget=forms.RadioSelect,
+    )
+    mode = forms.ChoiceField(
+        label="Who decides there",
+        choices=[
+            ("kueue", "Kueue: its controller runs there, the portal writes quota"),
+            ("portal", "The portal: only Kueue's CRDs are there"),
+        ],
+        widget=forms.RadioSelect,
+        help_text="The preflight proves which of them is possible.",
+    )
+    kueue_configuration = YamlField(
+        label="Kueue Configuration",
+        help_text="YAML. Empty: it is read from the cluster, else Kueue's defaults hold.",
+    )
+
+    def __init__(self, *args: Any, contexts: list[Any], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("context").choices = [
+            (row.name, f"{row.name}: {row.server}, {row.user_kind}") for row in contexts
+        ]
+
+
+@never_cache
+@sensitive_post_parameters("kubeconfig", "held", "upload")
+@page("GET", "POST")
+def register(request: HttpRequest) -> HttpResponseBase:
+    """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
+    user: Any = request.user
+    if not selectors.roles_of(user).is_admin:
+        raise PermissionDenied("Only a platform admin registers a cluster.")
+    if "held" in request.POST:
+        return _second(request, user)
+    form = SourceForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        answer = form.carry_out(lambda: _first(request, user, form))
+        if answer is not None:
+            return answer
+    # What was pasted is not sent back: a refused kubeconfig is pasted again, corrected.
+    shown = form if not form.is_bound else _emptied(form)
+    context = {"form": shown, "step": 1, "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER)}
+    return render(request, TEMPLATE, context, status=422 if form.errors else 200)
+
+
+def _emptied(form: SourceForm) -> SourceForm:
+    form.data = {**form.data.dict(), "kubeconfig": ""}  # type: ignore[attr-defined]  # a QueryDict
+    return form
+
+
+def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:
+    text = form.text(user)
+    report = actions.inspect_kubeconfig(text)
+    usable = [row for row in report.contexts if not row.faults]
+    if report.faults or not usable:
+        faults = [*report.faults, *(fault for row in report.contexts for fault in row.faults)]
+        raise Rejected(faults)
+    chosen = next((row for row in usable if row.is_current), usable[0])
+    initial = {
+        "held": actions.hold_kubeconfig(text),
+        "context": chosen.name,
+        "role": "worker",
+        "mode": "kueue",
+    }
+    place = PlaceForm(initial=initial, contexts=usable)
+    refused = [row for row in report.contexts if row.faults]
+    return render(request, TEMPLATE, {"form": place, "step": 2, "refused": refused})
+
+
+def _second(request: HttpRequest, user: Any) -> HttpResponseBase:
+    try:
+        text = actions.held_kubeconfig(request.POST["held"])
+    except Rejected as rejected:
+        form = SourceForm(data={})
+        form.errors.clear()
+        form.take(rejected.faults)
+        return render(request, TEMPLATE, {"form": form, "step": 1}, status=422)
+    report = actions.inspect_kubeconfig(text)
+    place = PlaceForm(request.POST, contexts=[row for row in report.contexts if not row.faults])
+    if place.is_valid():
+        typed = {name: place.cleaned_data[name] for name in place.fields if name != "held"}
+        made = place.carry_out(lambda: actions.register_cluster(user, kubeconfig=text, **typed))
+        if made is not None:
+            messages.success(request, f"{made.name} is registered. Its preflight is below.")
+            return redirect(f"{reverse('cluster', args=[made.slug])}#preflight")
+    return render(request, TEMPLATE, {"form": place, "step": 2}, status=422)

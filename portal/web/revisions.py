@@ -1,0 +1,184 @@
+"""History of a budget: revisions, two side by side, restore; and requests that wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+
+from budgets import selectors
+from budgets.errors import StaleVersion
+from budgets.models import BudgetRevision, Workspace
+from budgets.plan import RevisionDraft, Spill
+from portal import actions
+from portal.web.forms import PortalForm, ReasonForm
+from portal.web.htmx import render
+from portal.web.pages import page
+
+
+@page()
+def history(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """Every revision, newest first."""
+    user: Any = request.user
+    workspace = selectors.workspace_for(user, namespace)
+    context = {
+        "workspace": workspace,
+        "history": selectors.budget_history(user, workspace),
+        "may_edit": selectors.roles_of(user).may_edit(workspace),
+    }
+    return render(request, "budgets/history.html", context)
+
+
+class RestoreForm(ReasonForm):
+    """Why an old revision comes back."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+@page("GET", "POST")
+def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseBase:
+    """One revision beside another, and its way back into force."""
+    user: Any = request.user
+    workspace = selectors.workspace_for(user, namespace)
+    shown = selectors.revision_for(user, namespace, number)
+    other = _other(request, user, namespace, number)
+    may_edit = selectors.roles_of(user).may_edit(workspace)
+    form = RestoreForm(request.POST or None, initial={"version": workspace.budget.version})
+    stale = None
+    if request.method == "POST":
+        if not may_edit:
+            raise PermissionDenied("Only an owner of this workspace or an admin restores it.")
+        if form.is_valid():
+            try:
+                done = form.carry_out(
+                    lambda: actions.restore_revision(
+                        user,
+                        revision=shown,
+                        reason=form.cleaned_data["reason"],
+                        expected_version=form.cleaned_data["version"],
+                    )
+                )
+            except StaleVersion as error:
+                stale, done = error, None
+            if done is not None:
+                messages.success(request, f"Revision {number} is back as revision {done.number}.")
+                return redirect("workspace", namespace=namespace)
+    context = {
+        "workspace": workspace,
+        "revision": shown,
+        "other": other,
+        "rows": selectors.revision_diff(other, shown) if other else (),
+        "history": selectors.budget_history(user, workspace),
+        "form": form,
+        "stale": stale,
+        "may_restore": may_edit and shown.phase not in {"in force", "requested"},
+    }
+    status = 409 if stale else 422 if form.errors else 200
+    return render(request, "budgets/revision.html", context, status=status)
+
+
+def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> BudgetRevision | None:
+    """The revision to compare with: the one asked for, else the one before."""
+    asked = request.GET.get("with", "")
+    if asked:
+        if not asked.isdigit():
+            raise Http404
+        return selectors.revision_for(user, namespace, int(asked))
+    return selectors.revision_for(user, namespace, number - 1) if number > 1 else None
+
+
+@page()
+def requests(request: HttpRequest) -> HttpResponseBase:
+    """Requests that wait: all for an admin, one's own for an owner."""
+    user: Any = request.user
+    context = {
+        "requests": selectors.requests_waiting(user),
+        "may_decide": selectors.roles_of(user).is_admin,
+    }
+    return render(request, "budgets/requests.html", context)
+
+
+class DecisionForm(PortalForm):
+    """Accept or decline, with a reason."""
+
+    reason = forms.CharField(
+        label="Reason",
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="The owner reads it; it stays in the history.",
+    )
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+@page("GET", "POST")
+def decide(request: HttpRequest, namespace: str, number: int) -> HttpResponseBase:
+    """One request with its impact; an admin accepts or declines, its owner may withdraw it."""
+    user: Any = request.user
+    workspace = selectors.workspace_for(user, namespace)
+    wanted = selectors.revision_for(user, namespace, number)
+    if wanted.state != BudgetRevision.State.REQUESTED:
+        return redirect("revision", namespace=namespace, number=number)
+    roles = selectors.roles_of(user)
+    form = DecisionForm(request.POST or None, initial={"version": workspace.budget.version})
+    stale = None
+    if request.method == "POST" and form.is_valid():
+        try:
+            done = form.carry_out(lambda: _decision(request, wanted, form))
+        except StaleVersion as error:
+            stale, done = error, None
+            typed = request.POST.copy()
+            typed["version"] = str(error.current_version)
+            form = DecisionForm(typed)
+        if done is not None:
+            messages.success(request, f"Request {number} is {done.get_state_display().lower()}.")
+            if roles.is_admin:
+                return redirect("requests")
+            return redirect("history", namespace=namespace)
+    in_force = workspace.budget.in_force
+    before = selectors.revision_for(user, namespace, in_force.number) if in_force else None
+    reasons = [row for row in selectors.requests_waiting(user) if row.pk == wanted.pk]
+    context = {
+        "workspace": workspace,
+        "revision": wanted,
+        "before": before,
+        "rows": selectors.revision_diff(before, wanted) if before else (),
+        "reasons": reasons[0].reasons if reasons else (),
+        "preview": _preview(user, workspace, wanted),
+        "form": form,
+        "stale": stale,
+        "may_decide": roles.is_admin,
+        "may_withdraw": roles.may_edit(workspace) and not roles.is_admin,
+    }
+    status = 409 if stale else 422 if form.errors else 200
+    return render(request, "budgets/decide.html", context, status=status)
+
+
+def _decision(request: HttpRequest, wanted: BudgetRevision, form: DecisionForm) -> BudgetRevision:
+    user: Any = request.user
+    typed = form.cleaned_data
+    arguments = {
+        "revision": wanted,
+        "reason": typed["reason"],
+        "expected_version": typed["version"],
+    }
+    if request.POST.get("decision") == "withdraw":
+        return actions.withdraw_request(user, **arguments)
+    accept = request.POST.get("decision") == "accept"
+    return actions.decide_request(user, accept=accept, **arguments)
+
+
+def _preview(user: Any, workspace: Workspace, wanted: BudgetRevision) -> selectors.RevisionPreview:
+    now = selectors.utc_now()
+    draft = RevisionDraft(
+        lines=tuple(line.as_plan() for line in wanted.lines.all()),
+        preference=tuple(wanted.preference),
+        spill=Spill(wanted.spill),
+        valid_from=wanted.valid_from if wanted.valid_from > now else None,
+        valid_until=wanted.valid_until,
+        reason=wanted.reason or "as requested",
+    )
+    return selectors.preview_revision(user, workspace, draft)

@@ -1,0 +1,159 @@
+"""Login, logout, password, profile and API tokens of the reader."""
+
+from __future__ import annotations
+
+import zoneinfo
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+
+from budgets.models import ApiToken
+from portal import actions
+from portal.web.forms import PortalForm
+from portal.web.htmx import render
+from portal.web.pages import page
+
+
+@method_decorator(login_not_required, name="dispatch")
+class Login(LoginView):
+    """The one page for strangers."""
+
+    template_name = "session/login.html"
+    redirect_authenticated_user = True
+
+
+class Logout(LogoutView):
+    """POST only, as Django asks."""
+
+
+class PasswordForm(PortalForm):
+    """Old and new password."""
+
+    old_password = forms.CharField(
+        label="Password now",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        strip=False,
+    )
+    password = forms.CharField(
+        label="New password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        strip=False,
+        help_text="At least 12 characters, not one of the common ones.",
+    )
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        self.user = user
+        super().__init__(*args, **kwargs)
+
+    def clean_old_password(self) -> str:
+        typed: str = self.cleaned_data["old_password"]
+        if not self.user.check_password(typed):
+            raise forms.ValidationError("This is not the password of this login.")
+        return typed
+
+
+@never_cache
+@page("GET", "POST")
+def password_change(request: HttpRequest) -> HttpResponseBase:
+    """Change one's own password; other sessions end, this one stays."""
+    user: Any = request.user
+    form = PasswordForm(request.POST or None, user=user)
+    if request.method == "POST" and form.is_valid():
+        password = form.cleaned_data["password"]
+        form.carry_out(lambda: actions.set_password(user, user=user, password=password))
+        if not form.errors:
+            update_session_auth_hash(request, user)
+            messages.success(request, "The password is changed; other sessions have ended.")
+            return redirect("home")
+    status = 422 if form.errors else 200
+    return render(request, "session/password.html", {"form": form}, status=status)
+
+
+class ProfileForm(PortalForm):
+    """How the reader sees times."""
+
+    time_zone = forms.ChoiceField(label="Time zone", choices=[])
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = sorted(name for name in zoneinfo.available_timezones() if "/" in name)
+        self.part("time_zone").choices = [(n, n) for n in ("UTC", *names)]
+
+
+@page("GET", "POST")
+def profile(request: HttpRequest) -> HttpResponseBase:
+    """Who one is here, one's roles, one's time zone."""
+    user: Any = request.user
+    form = ProfileForm(request.POST or None, initial={"time_zone": user.time_zone})
+    if request.method == "POST" and form.is_valid():
+        # Only how this reader sees times; no promise depends on it, so no service and no audit.
+        user.time_zone = form.cleaned_data["time_zone"]
+        user.save(update_fields=["time_zone"])
+        messages.success(request, f"Times are shown in {user.time_zone}.")
+        return redirect("profile")
+    memberships = user.memberships.select_related("account", "workspace").order_by("pk")
+    context = {"form": form, "memberships": memberships}
+    return render(request, "session/profile.html", context, status=422 if form.errors else 200)
+
+
+class TokenForm(PortalForm):
+    """A new API token."""
+
+    name = forms.CharField(label="What it is for", max_length=80)
+    scope = forms.ChoiceField(label="It may", choices=ApiToken.Scope.choices)
+    days = forms.TypedChoiceField(
+        label="Ends after",
+        coerce=int,
+        choices=[(7, "7 days"), (30, "30 days"), (90, "90 days"), (365, "a year")],
+        initial=30,
+    )
+    fault_fields = {"expires_at": "days"}
+
+
+@never_cache
+@page("GET", "POST")
+def tokens(request: HttpRequest) -> HttpResponseBase:
+    """One's API tokens; the plain text of a new one is on this one answer and nowhere else."""
+    user: Any = request.user
+    form = TokenForm(request.POST or None)
+    made: tuple[ApiToken, str] | None = None
+    if request.method == "POST" and form.is_valid():
+        wanted = form.cleaned_data
+        made = form.carry_out(
+            lambda: actions.create_api_token(
+                user,
+                user=user,
+                name=wanted["name"],
+                scope=wanted["scope"],
+                expires_at=timezone.now().replace(microsecond=0) + timedelta(days=wanted["days"]),
+            )
+        )
+        if made:
+            form = TokenForm()
+    context = {
+        "form": form,
+        "plaintext": made[1] if made else "",
+        "tokens": user.api_tokens.all(),
+        "now": timezone.now(),
+    }
+    return render(request, "session/tokens.html", context, status=422 if form.errors else 200)
+
+
+@page("POST")
+def token_revoke(request: HttpRequest, token_id: int) -> HttpResponseBase:
+    """End one of one's own tokens."""
+    user: Any = request.user
+    token = get_object_or_404(ApiToken, pk=token_id, user=user)
+    actions.revoke_api_token(user, token=token)
+    messages.success(request, f"The token {token.name} has ended; it opens nothing any more.")
+    return redirect("tokens")

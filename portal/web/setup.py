@@ -1,0 +1,283 @@
+"""Set-up for real: the steps of an empty portal, accounts, workspaces, flavors, capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+
+from budgets import selectors
+from budgets.models import Envelope, Flavor, Workspace
+from portal import actions
+from portal.web import setup_forms
+from portal.web.htmx import render
+from portal.web.pages import page
+from portal.web.setup_pages import (
+    Row,
+    Section,
+    archive_section,
+    crumbs,
+    require_admin,
+    sections_page,
+)
+from portal.web.tags import gpus
+
+# Step of the set-up → page where it is done.
+STEP_PAGES = {
+    "flavors": "setup_flavors",
+    "capacity": "setup_capacity",
+    "accounts": "setup_accounts",
+    "envelopes": "setup_accounts",
+    "workspaces": "setup_workspaces",
+    "members": "setup_people",
+    "budgets": "home",
+}
+PARTS = (
+    ("setup_flavors", "GPU flavors", "Kinds of GPU nodes: labels, taints, resource name."),
+    ("clusters", "Clusters", "The manager and its workers, registered with a kubeconfig."),
+    ("setup_capacity", "Capacity", "GPUs of each flavor on each cluster, stated or measured."),
+    ("setup_accounts", "Accounts and envelopes", "Customers, and what they may promise."),
+    ("setup_workspaces", "Workspaces", "A namespace, a queue and a budget each."),
+    ("setup_pools", "Pools", "Extra quota of an account or of the platform."),
+    ("setup_people", "People and roles", "Who sees and who changes what."),
+)
+
+
+@page()
+def setup(request: HttpRequest) -> HttpResponseBase:
+    """Where an empty portal leads its admin, and the way to every part later."""
+    user = require_admin(request)
+    steps: list[dict[str, Any]] = [
+        {"step": step, "url": reverse(STEP_PAGES[step.key])} for step in selectors.setup_steps(user)
+    ]
+    context = {
+        "steps": steps,
+        "now": next((row["step"].key for row in steps if not row["step"].done), ""),
+        "done": sum(row["step"].done for row in steps),
+        "parts": [{"url": reverse(name), "title": t, "text": x} for name, t, x in PARTS],
+    }
+    return render(request, "setup/setup.html", context)
+
+
+@page("GET", "POST")
+def accounts(request: HttpRequest) -> HttpResponseBase:
+    """Customers: list, and a new one."""
+    user = require_admin(request)
+    rows = [
+        Row(
+            (row.slug, row.name),
+            reverse("setup_account", args=[row.slug]),
+            "",
+            bool(row.archived_at),
+        )
+        for row in selectors.visible_accounts(user, include_archived=True)
+    ]
+    table = Section(
+        key="list",
+        title="Accounts",
+        columns=("Slug", "Name"),
+        rows=rows,
+        empty="No account yet. An account is a customer: accounts never lend to each other.",
+    )
+    new = Section(
+        key="new",
+        title="New account",
+        form=setup_forms.AccountForm,
+        do=lambda typed: actions.create_account(user, **typed),
+        button="Add account",
+        said="Account {slug} is there; give it an envelope next.",
+    )
+    headline = "A customer and trust boundary; its envelope says what it may promise unasked."
+    return sections_page(
+        request, title="Accounts", headline=headline, sections=[table, new], crumbs=crumbs()
+    )
+
+
+@page("GET", "POST")
+def account(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """One customer: name, envelopes, the way out."""
+    user = require_admin(request)
+    found = selectors.account_for(user, slug)
+    envelopes = Envelope.objects.filter(account=found).select_related("flavor")
+    sections = [
+        Section(
+            key="name",
+            title="Name",
+            form=setup_forms.NameForm,
+            arguments={"initial": {"name": found.name}},
+            do=lambda typed: actions.edit_account(user, account=found, **typed),
+        ),
+        Section(
+            key="envelope",
+            title="Envelope",
+            text="Inside it an owner's budget is live at once; beyond it, it waits for you.",
+            columns=("Flavor", "Committed", "Ceiling of each workspace", "Account pool"),
+            rows=[
+                Row((row.flavor.name, gpus(row.committed), gpus(row.ceiling), gpus(row.pool)))
+                for row in envelopes
+            ],
+            empty="No envelope yet: every budget of this account will wait for an admin.",
+            form=setup_forms.EnvelopeForm,
+            arguments={"flavors": selectors.visible_flavors(user)},
+            do=lambda typed: actions.set_envelope(user, account=found, **typed),
+            button="Set envelope",
+        ),
+    ]
+    if found.archived_at is None:
+        sections.append(
+            archive_section(
+                lambda reason: actions.archive_account(user, account=found, reason=reason),
+                what="account",
+                text="Cannot be undone. Its workspaces have to be archived first; use stays.",
+                to=reverse("setup_accounts"),
+            )
+        )
+    return sections_page(
+        request,
+        title=found.name,
+        headline=f"Account {found.slug}" + (", archived" if found.archived_at else ""),
+        sections=sections,
+        crumbs=crumbs(("Accounts", "setup_accounts")),
+    )
+
+
+@page("GET", "POST")
+def workspaces(request: HttpRequest) -> HttpResponseBase:
+    """Workspaces: list, and a new one."""
+    user = require_admin(request)
+    rows = [
+        Row(
+            (row.namespace, row.name, row.account.name, row.home_flavor.name),
+            reverse("setup_workspace", args=[row.namespace]),
+            "",
+            bool(row.archived_at),
+        )
+        for row in selectors.visible_workspaces(user, include_archived=True)
+    ]
+    table = Section(
+        key="list",
+        title="Workspaces",
+        columns=("Namespace", "Name", "Account", "Home flavor"),
+        rows=rows,
+        empty="No workspace yet. It needs an account and a flavor first.",
+    )
+    new = Section(
+        key="new",
+        title="New workspace",
+        form=setup_forms.WorkspaceForm,
+        arguments={
+            "accounts": selectors.visible_accounts(user),
+            "flavors": selectors.visible_flavors(user),
+        },
+        do=lambda typed: actions.create_workspace(user, **typed),
+        button="Add workspace",
+        said="Workspace {slug} is there; its budget is empty until somebody promises GPUs.",
+    )
+    headline = "One namespace, one queue and one budget each."
+    return sections_page(
+        request, title="Workspaces", headline=headline, sections=[table, new], crumbs=crumbs()
+    )
+
+
+@page("GET", "POST")
+def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """One workspace: name, home flavor, the way out."""
+    user = require_admin(request)
+    found: Workspace = selectors.workspace_for(user, namespace)
+    initial = {"name": found.name, "home_flavor": found.home_flavor}
+    sections = [
+        Section(
+            key="edit",
+            title="Name and home flavor",
+            text="The home flavor is where the three-field form puts committed GPUs.",
+            form=setup_forms.WorkspaceEditForm,
+            arguments={"initial": initial, "flavors": selectors.visible_flavors(user)},
+            do=lambda typed: actions.edit_workspace(user, workspace=found, **typed),
+        )
+    ]
+    if found.archived_at is None:
+        sections.append(
+            archive_section(
+                lambda reason: actions.archive_workspace(user, workspace=found, reason=reason),
+                what="workspace",
+                text="Cannot be undone. Its queue is held and its promise ends; the namespace, "
+                "its jobs and its use stay.",
+                to=reverse("setup_workspaces"),
+            )
+        )
+    return sections_page(
+        request,
+        title=found.name,
+        headline=f"Workspace {namespace}" + (", archived" if found.archived_at else ""),
+        sections=sections,
+        crumbs=crumbs(("Workspaces", "setup_workspaces")),
+    )
+
+
+@page("GET", "POST")
+def flavors(request: HttpRequest) -> HttpResponseBase:
+    """GPU flavors: list, and a new one."""
+    user = require_admin(request)
+    rows = [
+        Row(
+            (row.slug, row.name, row.resource_name, row.gpus_per_node, row.oversubscription_factor),
+            reverse("setup_flavor", args=[row.slug]),
+            "",
+            bool(row.archived_at),
+        )
+        for row in selectors.visible_flavors(user, include_archived=True)
+    ]
+    table = Section(
+        key="list",
+        title="Flavors",
+        columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
+        rows=rows,
+        empty="No flavor yet. Describe the first kind of GPU node below.",
+    )
+    new = Section(
+        key="new",
+        title="New flavor",
+        form=setup_forms.FlavorForm,
+        do=lambda typed: actions.create_flavor(user, **typed),
+        button="Add flavor",
+        said="Flavor {slug} is there.",
+    )
+    headline = "A kind of GPU node: a ResourceFlavor on the clusters, a line in budgets."
+    return sections_page(
+        request, title="GPU flavors", headline=headline, sections=[table, new], crumbs=crumbs()
+    )
+
+
+@page("GET", "POST")
+def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """One flavor: its nodes, its factor, the way out."""
+    user = require_admin(request)
+    found: Flavor = selectors.visible_flavors(user, include_archived=True).get(slug=slug)
+    names = setup_forms.FlavorEditForm.base_fields
+    initial = {name: getattr(found, name) for name in names}
+    sections = [
+        Section(
+            key="edit",
+            title="Nodes and rules",
+            form=setup_forms.FlavorEditForm,
+            arguments={"initial": initial},
+            do=lambda typed: actions.edit_flavor(user, flavor=found, **typed),
+        )
+    ]
+    if found.archived_at is None:
+        sections.append(
+            archive_section(
+                lambda reason: actions.archive_flavor(user, flavor=found, reason=reason),
+                what="flavor",
+                text="Cannot be undone. It takes no new promise; nothing in force may use it.",
+                to=reverse("setup_flavors"),
+            )
+        )
+    return sections_page(
+        request,
+        title=found.name,
+        headline=f"Flavor {slug}" + (", archived" if found.archived_at else ""),
+        sections=sections,
+        crumbs=crumbs(("GPU flavors", "setup_flavors")),
+    )

@@ -1,0 +1,243 @@
+"""Forms of the set-up pages."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+
+from budgets.models import Account, Flavor, Membership, Role, Workspace
+from portal.web.forms import GpuField, PairsField, PortalForm, TaintsField, TimeField
+
+SLUG_HINT = "Never changes; part of names on the clusters."
+
+
+class AccountForm(PortalForm):
+    """A new customer."""
+
+    slug = forms.CharField(label="Slug", max_length=30, help_text=f"{SLUG_HINT} No hyphen.")
+    name = forms.CharField(label="Name", max_length=120)
+
+
+class NameForm(PortalForm):
+    """A new name."""
+
+    name = forms.CharField(label="Name", max_length=120)
+
+
+class EnvelopeForm(PortalForm):
+    """What an account may promise itself of one flavor."""
+
+    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    committed = GpuField(
+        label="Committed, all workspaces together", help_text="Sum of floors, in GPUs."
+    )
+    ceiling = GpuField(label="Ceiling of each workspace", help_text="In GPUs.")
+    pool = GpuField(label="Account pool", help_text="In GPUs.", initial=0)
+
+    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("flavor").queryset = flavors
+
+
+class WorkspaceForm(PortalForm):
+    """A new workspace."""
+
+    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    slug = forms.CharField(
+        label="Slug", max_length=40, help_text=f"{SLUG_HINT} Namespace is ACCOUNT-SLUG."
+    )
+    name = forms.CharField(label="Name", max_length=120)
+    home_flavor = forms.ModelChoiceField(
+        Flavor.objects.none(), to_field_name="slug", label="Home flavor"
+    )
+    fault_fields = {"namespace": "slug"}
+
+    def __init__(self, *args: Any, accounts: Any, flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+        self.part("home_flavor").queryset = flavors
+
+
+class WorkspaceEditForm(PortalForm):
+    """Name and home flavor of a workspace."""
+
+    name = forms.CharField(label="Name", max_length=120)
+    home_flavor = forms.ModelChoiceField(
+        Flavor.objects.none(), to_field_name="slug", label="Home flavor"
+    )
+
+    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("home_flavor").queryset = flavors
+
+
+class FlavorEditForm(PortalForm):
+    """What may change of a kind of GPU node."""
+
+    name = forms.CharField(label="Name", max_length=120)
+    resource_name = forms.CharField(label="Resource name", max_length=120, initial="nvidia.com/gpu")
+    gpus_per_node = forms.IntegerField(label="GPUs on one node", min_value=1, initial=8)
+    node_labels = PairsField(
+        label="Node labels", help_text="key=value, one on each line; they choose the nodes."
+    )
+    node_taints = TaintsField(label="Node taints", help_text="key=value:Effect on each line.")
+    tolerations = TaintsField(
+        as_tolerations=True, label="Tolerations", help_text="key=value:Effect on each line."
+    )
+    clock_start = forms.ChoiceField(
+        label="Use counts from", choices=Flavor.ClockStart.choices, initial="Admitted"
+    )
+    oversubscription_factor = forms.DecimalField(
+        label="Promises up to capacity times",
+        min_value=Decimal(1),
+        max_digits=5,
+        decimal_places=2,
+        initial=Decimal("1.00"),
+        help_text="Above 1 floors are no longer physical.",
+    )
+    position = forms.IntegerField(label="Place in lists", min_value=0, initial=0)
+
+
+class FlavorForm(FlavorEditForm):
+    """A new kind of GPU node."""
+
+    slug = forms.CharField(
+        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The ResourceFlavor's name."
+    )
+    field_order = ["slug", "name"]
+
+
+class CapacityForm(PortalForm):
+    """GPUs of a flavor on a cluster, as an admin states them."""
+
+    cluster = forms.ChoiceField(label="Cluster")
+    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    gpus = GpuField(label="GPUs")
+    valid_from = TimeField(label="From", help_text="Empty: now.")
+    valid_until = TimeField(label="Until", help_text="Empty: for good.")
+    reason = forms.CharField(label="Reason", max_length=200, required=False)
+
+    def __init__(self, *args: Any, clusters: list[str], flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("cluster").choices = [(slug, slug) for slug in clusters]
+        self.part("flavor").queryset = flavors
+
+
+class PoolForm(PortalForm):
+    """A new pool: an account's own, or a platform pool."""
+
+    slug = forms.CharField(label="Slug", max_length=40, help_text=SLUG_HINT)
+    name = forms.CharField(label="Name", max_length=120)
+    account = forms.ModelChoiceField(
+        Account.objects.none(),
+        to_field_name="slug",
+        label="Belongs to",
+        required=False,
+        empty_label="the platform: several accounts draw on it",
+    )
+
+    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+
+
+class PoolAmountForm(PortalForm):
+    """GPUs of a flavor in a pool."""
+
+    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    gpus = GpuField(label="GPUs")
+    valid_from = TimeField(label="From", help_text="Empty: now.")
+    valid_until = TimeField(label="Until", help_text="Empty: for good.")
+
+    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("flavor").queryset = flavors
+
+
+class PoolShareForm(PortalForm):
+    """An account that may draw on a platform pool."""
+
+    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    limits = PairsField(
+        label="At most", help_text="flavor=GPUs on each line; a flavor left out has no limit."
+    )
+
+    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+
+    def clean_limits(self) -> dict[str, int]:
+        limits: dict[str, int] = {}
+        for flavor, text in self.cleaned_data["limits"].items():
+            if not (text.isascii() and text.isdigit()):
+                raise forms.ValidationError(f"{text!r} is not a number of whole GPUs.")
+            limits[flavor] = int(text)
+        return limits
+
+
+class PersonForm(PortalForm):
+    """A new person."""
+
+    username = forms.CharField(label="User name", max_length=150)
+    email = forms.EmailField(label="E-mail")
+    first_name = forms.CharField(label="First name", max_length=150, required=False)
+    last_name = forms.CharField(label="Last name", max_length=150, required=False)
+    password = forms.CharField(
+        label="First password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        strip=False,
+        help_text="At least 12 characters; they change it under their name.",
+    )
+
+
+class NewPasswordForm(PortalForm):
+    """A password that an admin sets."""
+
+    password = forms.CharField(
+        label="New password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        strip=False,
+    )
+
+
+class RoleForm(PortalForm):
+    """A role and where it holds."""
+
+    role = forms.ChoiceField(label="Role", choices=Role.choices)
+    account = forms.ModelChoiceField(
+        Account.objects.none(),
+        to_field_name="slug",
+        label="Of the whole account",
+        required=False,
+        help_text="For owner and viewer.",
+    )
+    workspace = forms.ModelChoiceField(
+        Workspace.objects.none(),
+        to_field_name="namespace",
+        label="Or of one workspace",
+        required=False,
+        help_text="For owner and viewer.",
+    )
+
+    def __init__(self, *args: Any, accounts: Any, workspaces: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+        self.part("workspace").queryset = workspaces
+
+    def clean(self) -> dict[str, Any]:
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        scopes = [name for name in ("account", "workspace") if typed.get(name)]
+        if typed.get("role") in (Role.OWNER, Role.VIEWER) and len(scopes) != 1:
+            self.add_error("account", "Choose one account or one workspace for this role.")
+        if typed.get("role") not in (Role.OWNER, Role.VIEWER) and scopes:
+            self.add_error(scopes[0], "This role holds for the whole platform; leave it empty.")
+        return typed
+
+
+def scope_of(membership: Membership) -> str:
+    """Where a role holds, in words."""
+    if membership.workspace is not None:
+        return f"workspace {membership.workspace.namespace}"
+    return f"account {membership.account.slug}" if membership.account else "the platform"

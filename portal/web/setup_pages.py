@@ -1,0 +1,157 @@
+"""One shape for every page of the set-up: tables and forms in sections, each posting to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from budgets import selectors
+from budgets.errors import Rejected
+from portal.web.forms import PortalForm, ReasonForm
+from portal.web.htmx import render
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a section's table.
+
+    Attributes:
+        cells: What it shows; the first is its heading.
+        url: Where the first cell leads; empty for nowhere.
+        remove: Key that is posted when the row's button is pressed; empty for no button.
+        is_closed: Archived; shown faintly.
+    """
+
+    cells: Sequence[Any]
+    url: str = ""
+    remove: str = ""
+    is_closed: bool = False
+
+
+@dataclass(slots=True)
+class Section:
+    """A table, a form, or both.
+
+    Attributes:
+        key: What a POST names.
+        form: Form class; None for a table alone.
+        do: What the form does with what was typed; raises Rejected.
+        said: Sentence after it is done; ``{name}`` of typed values.
+        to: Where to go then; empty stays.
+        remove: What a row's button does with the row's key.
+    """
+
+    key: str
+    title: str
+    text: str = ""
+    form: type[PortalForm] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    do: Callable[[dict[str, Any]], Any] | None = None
+    button: str = "Save"
+    said: str = "Saved."
+    to: str = ""
+    is_danger: bool = False
+    columns: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+    empty: str = ""
+    remove: Callable[[str], Any] | None = None
+    remove_label: str = "Remove"
+    bound: PortalForm | None = None
+
+
+def require_admin(request: HttpRequest) -> Any:
+    """The admin who asks.
+
+    Raises:
+        PermissionDenied: For every other role.
+    """
+    user: Any = request.user
+    if not selectors.roles_of(user).is_admin:
+        raise PermissionDenied("Only a platform admin sets the portal up.")
+    return user
+
+
+def sections_page(
+    request: HttpRequest, *, title: str, headline: str, sections: list[Section], crumbs: Any = ()
+) -> HttpResponseBase:
+    """Answer a GET with all sections, a POST by doing what its section does.
+
+    Args:
+        request: Its POST names a section, and a row where one is removed.
+        title: Heading.
+        headline: What this page is for, in a sentence.
+        sections: In order.
+        crumbs: (title, address) pairs of the pages above.
+    """
+    status = 200
+    if request.method == "POST":
+        section = _named(sections, request.POST.get("section", ""))
+        answer = _posted(request, section)
+        if answer is not None:
+            return answer
+        status = 422
+    for section in sections:
+        if section.form is not None and section.bound is None:
+            section.bound = section.form(auto_id=f"id_{section.key}_%s", **section.arguments)
+    context = {"title": title, "headline": headline, "sections": sections, "crumbs": crumbs}
+    return render(request, "setup/sections.html", context, status=status)
+
+
+def _named(sections: list[Section], key: str) -> Section:
+    for section in sections:
+        if section.key == key:
+            return section
+    raise Http404
+
+
+def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
+    """The redirect after it is done; None when it was rejected."""
+    removed = request.POST.get("remove")
+    if removed is not None and section.remove is not None:
+        try:
+            section.remove(removed)
+        except Rejected as rejected:
+            for fault in rejected.faults:
+                messages.error(request, fault.message, extra_tags="trouble")
+        else:
+            messages.success(request, "Removed.")
+        return redirect(request.path)
+    if section.form is None or section.do is None:
+        raise Http404
+    form = section.form(request.POST, auto_id=f"id_{section.key}_%s", **section.arguments)
+    section.bound = form
+    if not form.is_valid():
+        return None
+    do, typed = section.do, form.cleaned_data
+    form.carry_out(lambda: do(typed))
+    if form.errors:
+        return None
+    messages.success(request, section.said.format(**typed))
+    return redirect(section.to or request.path)
+
+
+def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """The way down from the set-up's first page."""
+    return (("Set-up", reverse("setup")), *((title, reverse(name)) for title, name in more))
+
+
+def archive_section(do: Any, *, what: str, text: str, to: str) -> Section:
+    """The last section of an item: close it, with a reason."""
+    return Section(
+        key="archive",
+        title=f"Archive this {what}",
+        text=text,
+        form=ReasonForm,
+        do=lambda typed: do(typed["reason"]),
+        button=f"Archive {what}",
+        said=f"The {what} is archived.",
+        to=to,
+        is_danger=True,
+    )

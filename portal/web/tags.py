@@ -1,0 +1,141 @@
+"""Template tags and filters of the pages: partials, bars, and numbers and times in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.forms import BoundField
+from django.template.base import NodeList, Parser, Token
+from django.template.context import Context
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.web.bars import Bar, BarNumbers, draw
+from portal.web.numbers import hours_text
+
+register = template.Library()
+
+
+class PartialNode(template.Node):
+    """A named part of a page: rendered in place, and alone by ``htmx.render_partial``."""
+
+    def __init__(self, name: str, nodelist: NodeList) -> None:
+        self.name = name
+        self.nodelist = nodelist
+
+    def render(self, context: Context) -> SafeString:
+        return self.nodelist.render(context)
+
+
+@register.tag("partial")
+def partial(parser: Parser, token: Token) -> PartialNode:
+    """``{% partial name %} … {% endpartial %}``."""
+    words = token.split_contents()
+    if len(words) != 2:
+        raise template.TemplateSyntaxError("partial takes one name: {% partial name %}")
+    nodelist = parser.parse(("endpartial",))
+    parser.delete_first_token()
+    return PartialNode(words[1], nodelist)
+
+
+@register.inclusion_tag("partials/bars.html")
+def budget_bars(
+    bars: Iterable[BarNumbers] | None, compact: bool = False, empty: str = ""
+) -> dict[str, Any]:
+    """Draw the bars of one budget, one per flavor."""
+    drawn: list[Bar] = [draw(numbers) for numbers in bars or ()]
+    return {"bars": drawn, "compact": compact, "empty": empty}
+
+
+@register.inclusion_tag("partials/field.html")
+def field(bound: BoundField, unit: str = "") -> dict[str, Any]:
+    """One field: label, input, hint and the place for its fault."""
+    return {"field": bound, "unit": unit}
+
+
+@register.filter
+def gpus(count: int | None) -> str:
+    """16 → ``16 GPUs``; nothing known → a dash."""
+    if count is None:
+        return "–"
+    return f"{count:,} GPU{'' if count == 1 else 's'}"
+
+
+@register.filter
+def gpu_hours(seconds: int | None) -> SafeString | str:
+    """GPU-seconds → GPU-hours with one decimal, the exact GPU-seconds on hover.
+
+    Rounded half up in whole numbers, so that no float stands between ledger and reader.
+    """
+    if seconds is None:
+        return "–"
+    return format_html(
+        '<span title="{} GPU-seconds">{}</span>', f"{seconds:,}", hours_text(seconds)
+    )
+
+
+@register.filter
+def when(instant: datetime | None) -> SafeString | str:
+    """A time in the reader's zone, its UTC on hover."""
+    if instant is None:
+        return "–"
+    local = timezone.localtime(instant)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        instant.isoformat(),
+        _utc(instant),
+        local.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.filter
+def age(instant: datetime | None) -> SafeString | str:
+    """A time in the reader's zone with its age beside it."""
+    if instant is None:
+        return "never"
+    return format_html('{} <span class="muted">({})</span>', when(instant), ago(instant))
+
+
+@register.filter
+def ago(instant: datetime | None) -> str:
+    """How long since, or until: ``3 min ago``, ``in 2 h``."""
+    if instant is None:
+        return "never"
+    seconds = int((timezone.now() - instant).total_seconds())
+    words = duration(abs(seconds))
+    if abs(seconds) < 5:
+        return "now"
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+@register.filter
+def duration(seconds: int | None) -> str:
+    """Seconds in the two largest useful units: ``2 d 3 h``, ``3 h 10 min``, ``42 s``."""
+    if seconds is None:
+        return "–"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if days:
+        return f"{days} d {hours % 24} h" if days < 14 and hours % 24 else f"{days} d"
+    if hours:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
+    return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+@register.simple_tag(takes_context=True)
+def querystring_of(context: Context, **changes: Any) -> str:
+    """The query of this address with some keys changed; an empty value takes the key away."""
+    query = context["request"].GET.copy()
+    for key, value in changes.items():
+        if value in (None, ""):
+            query.pop(key, None)
+        else:
+            query[key] = value
+    return str(query.urlencode())
+
+
+def _utc(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

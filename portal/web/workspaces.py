@@ -1,0 +1,158 @@
+"""Home and the workspace page: the bars now, what waits and why, what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+
+from budgets import selectors
+from budgets.models import BudgetRevision, Workspace
+from clusters import selectors as seen
+from portal.web import charts
+from portal.web.context import waiting_requests
+from portal.web.htmx import is_partial, render, target, unchanged
+from portal.web.pages import page
+
+PER_PAGE = 50
+WAITING_SHOWN = 10
+RUNNING_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRow:
+    """One workspace as the home page lists it."""
+
+    workspace: Workspace
+    bars: list[Any]
+    waiting: int
+    running: int
+
+
+@page()
+def home(request: HttpRequest) -> HttpResponseBase:
+    """My workspaces, one row each, and what needs me."""
+    user: Any = request.user
+    shown = Paginator(selectors.visible_workspaces(user), PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    workspaces = list(shown.object_list)
+    bars = seen.bars_now(workspaces)
+    counts = seen.workload_counts(workspaces)
+    rows = [
+        HomeRow(
+            workspace=workspace,
+            bars=bars.get(workspace.pk, []),
+            waiting=counts.get(workspace.namespace, (0, 0))[0],
+            running=counts.get(workspace.namespace, (0, 0))[1],
+        )
+        for workspace in workspaces
+    ]
+    roles = selectors.roles_of(user)
+    context = {
+        "rows": rows,
+        "shown": shown,
+        "waiting": sum(row.waiting for row in rows),
+        "running": sum(row.running for row in rows),
+        "requests": waiting_requests(user).count(),
+        "roles": roles,
+        "steps": _open_steps(user, roles),
+    }
+    if is_partial(request):
+        return unchanged(request, render(request, "workspaces/home.html", context, partial="rows"))
+    return render(request, "workspaces/home.html", context)
+
+
+def _open_steps(user: Any, roles: selectors.RoleSet) -> list[Any]:
+    if not roles.is_admin:
+        return []
+    return [step for step in selectors.setup_steps(user) if not step.done]
+
+
+@page()
+def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """One workspace: its bars now, jobs that wait and run, a week of use, how to submit."""
+    user: Any = request.user
+    found = selectors.workspace_for(user, namespace)
+    context = {"workspace": found, **_now(user, found)}
+    if is_partial(request) and target(request) == "now":
+        answer = render(request, "workspaces/workspace.html", context, partial="now")
+        return unchanged(request, answer)
+    week = _week(user, found)
+    history = selectors.budget_history(user, found)
+    context |= {
+        "may_edit": selectors.roles_of(user).may_edit(found),
+        "history": history[:5],
+        "scheduled": [row for row in history if row.phase == "scheduled"],
+        "requested": [row for row in history if row.state == BudgetRevision.State.REQUESTED],
+        "revision": found.budget.in_force,
+        "figure": charts.usage_figure(week, step="hour", ceiling=_ceiling(found)),
+        "week": week,
+        "usage_url": f"{reverse('usage')}?workspace={namespace}&days=7",
+        "job_yaml": _job_to_copy(found),
+    }
+    return render(request, "workspaces/workspace.html", context)
+
+
+def _now(user: Any, found: Workspace) -> dict[str, Any]:
+    """What is polled: bars, jobs, and whether the clusters carry the newest budget."""
+    waiting = seen.workloads(
+        user, seen.WorkloadFilter(namespaces=(found.namespace,), phases=("pending",))
+    )
+    running = seen.workloads(
+        user, seen.WorkloadFilter(namespaces=(found.namespace,), phases=("reserved", "running"))
+    )
+    return {
+        "bars": seen.bars_now([found]).get(found.pk, []),
+        "waiting": waiting.rows[:WAITING_SHOWN],
+        "waiting_more": len(waiting.rows) > WAITING_SHOWN or bool(waiting.next_cursor),
+        "running": running.rows[:RUNNING_SHOWN],
+        "running_more": len(running.rows) > RUNNING_SHOWN or bool(running.next_cursor),
+        "sync": seen.sync_state(found),
+    }
+
+
+def _week(user: Any, found: Workspace) -> selectors.UsageTable:
+    end = timezone.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    wanted = selectors.UsageFilter(
+        start=end - timedelta(days=7), end=end, workspaces=(found.namespace,), step="hour"
+    )
+    return selectors.usage_table(user, wanted)
+
+
+def _ceiling(found: Workspace) -> int:
+    """GPUs of all ceilings in force."""
+    revision = found.budget.in_force
+    return 0 if revision is None else sum(line.ceiling for line in revision.lines.all())
+
+
+def _job_to_copy(found: Workspace) -> str:
+    """A Job that runs under this budget; queue ``default`` needs no label, it is named to teach."""
+    return f"""apiVersion: batch/v1
+kind: Job
+metadata:
+  generateName: try-
+  namespace: {found.namespace}
+  labels:
+    kueue.x-k8s.io/queue-name: default
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: main
+          image: YOUR-IMAGE
+          command: ["nvidia-smi"]
+          resources:
+            requests:
+              cpu: "4"
+              memory: 16Gi
+            limits:
+              {found.home_flavor.resource_name}: "1"
+"""

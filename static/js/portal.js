@@ -1,0 +1,81 @@
+// What HTMX does not do by itself. Every page works without this file.
+"use strict";
+(() => {
+  const shown = new Set([403, 404, 409, 412, 422, 428]);
+  const live = () => document.getElementById("live");
+  const clock = () => new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+
+  // A boosted page or an answer to a form is shown whatever its status; a failed poll leaves what stands.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr, boosted, requestConfig } = event.detail;
+    const isPoll = requestConfig.triggeringEvent === undefined && requestConfig.verb === "get" && !boosted;
+    if (xhr.status >= 400 && (boosted || (shown.has(xhr.status) && !isPoll))) {
+      event.detail.shouldSwap = true;
+      event.detail.isError = false;
+    }
+    if (xhr.status < 400) event.detail.target.classList.remove("is-stale");
+  });
+
+  // Stale: say since when and why, keep what is there.
+  const stale = (why) => (event) => {
+    const target = event.detail.target || event.detail.elt;
+    if (!target || !target.id || target === document.body) {
+      live().textContent = `${why} at ${clock()}; the page shows what stood before. Try again.`;
+      live().hidden = false;
+      return;
+    }
+    let line = target.querySelector(":scope > .stale-line");
+    if (!line) {
+      line = document.createElement("p");
+      line.className = "stale-line";
+      target.prepend(line);
+    }
+    if (!target.classList.contains("is-stale")) line.textContent = `Not refreshed since ${clock()}: ${why}. It tries again by itself.`;
+    target.classList.add("is-stale");
+  };
+  document.addEventListener("htmx:sendError", stale("the portal did not answer"));
+  document.addEventListener("htmx:timeout", stale("the portal did not answer in time"));
+  document.addEventListener("htmx:responseError", (event) => stale(`the portal answered with an error (${event.detail.xhr.status})`)(event));
+
+  // A poll that found nothing new is 304; no swap, no flicker, no lost selection.
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    if (event.detail.xhr.status === 304) event.preventDefault();
+  });
+
+  // After a boosted navigation the reader stands at the beginning of the new page.
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (!event.detail.requestConfig?.boosted) return;
+    const main = document.getElementById("main");
+    const fault = document.querySelector("[data-focus-first]");
+    (fault || main)?.focus({ preventScroll: !fault });
+  });
+
+  const enhance = (root) => {
+    root.querySelectorAll("[data-copy]").forEach((box) => {
+      if (box.querySelector(":scope > button") || !navigator.clipboard) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Copy";
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(box.querySelector("pre, code").textContent);
+        button.textContent = "Copied";
+        setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      });
+      box.append(button);
+    });
+    root.querySelectorAll("[data-script-only]").forEach((part) => { part.hidden = false; });
+    root.querySelectorAll("[data-no-script-only]").forEach((part) => { part.hidden = true; });
+    root.querySelectorAll("[data-focus-first]").forEach((part) => part.focus());
+  };
+  document.addEventListener("DOMContentLoaded", () => enhance(document));
+  document.addEventListener("htmx:load", (event) => enhance(event.detail.elt.parentElement || document));
+
+  // One open menu at a time, Escape closes it.
+  document.addEventListener("click", (event) => {
+    document.querySelectorAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; });
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+  });
+})();
