@@ -1,0 +1,97 @@
+"""People with tokens of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from rest_framework.response import Response
+from rest_framework.test import APIClient
+
+from budgets import services
+from budgets.models import Role, User
+from tests.builders import PASSWORD, SmallFleet
+
+API = "/api/v1/"
+ROLES = (
+    "admin",
+    "finance",
+    "auditor",
+    "owner",
+    "account_owner",
+    "viewer",
+    "stranger",
+    "nobody",
+    "anonymous",
+)
+
+
+def client_of(user: User | None, *, scope: str = "write") -> APIClient:
+    """A client with a fresh token, or none."""
+    client = APIClient()
+    if user is not None:
+        _, text = services.create_api_token(
+            None,
+            user=user,
+            name="test",
+            scope=scope,
+            expires_at=services.utc_now() + timedelta(days=1),
+        )
+        client.credentials(HTTP_AUTHORIZATION=f"Token {text}")
+    return client
+
+
+@dataclass
+class People:
+    """One user and client per role; ``stranger`` owns the other account."""
+
+    fleet: SmallFleet
+    users: Mapping[str, User | None]
+    clients: dict[str, APIClient] = field(default_factory=dict)
+
+    def __getitem__(self, role: str) -> APIClient:
+        if role not in self.clients:
+            self.clients[role] = client_of(self.users[role])
+        return self.clients[role]
+
+    def send(self, role: str, method: str, path: str, body: Any = None, **headers: str) -> Response:
+        """A request with a JSON body; ``path`` is relative to the API, or a whole address."""
+        address = path if path.startswith(("/", "http")) else API + path
+        sent = getattr(self[role], method.lower())
+        if method == "GET":
+            return sent(address, **headers)
+        return sent(address, body, format="json", **headers)
+
+    def etag(self, namespace: str = "acme-vision") -> str:
+        """The ETag of a budget, as the admin reads it."""
+        return self.send("admin", "GET", f"workspaces/{namespace}/budget").headers["ETag"]
+
+
+@pytest.fixture
+def people(fleet: SmallFleet) -> People:
+    cache.clear()
+    users: dict[str, User | None] = {
+        "admin": fleet.admin,
+        "finance": fleet.finance,
+        "auditor": fleet.auditor,
+        "owner": fleet.owner,
+        "anonymous": None,
+    }
+    for name in ("account_owner", "viewer", "stranger", "nobody"):
+        users[name] = services.create_user(
+            None, username=name, email=f"{name}@example.org", password=PASSWORD
+        )
+    services.grant_role(None, user=users["account_owner"], role=Role.OWNER, account=fleet.acme)
+    services.grant_role(None, user=users["viewer"], role=Role.VIEWER, workspace=fleet.vision)
+    services.grant_role(None, user=users["stranger"], role=Role.OWNER, account=fleet.globex)
+    return People(fleet, users)
+
+
+@pytest.fixture(autouse=True)
+def quiet_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here reaches for a broker, even where a transaction commits."""
+    monkeypatch.setattr("portal.actions._send_nudge", lambda: None)

@@ -1,0 +1,187 @@
+"""Headless Chromium on a live server; every page is watched for errors and foreign requests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.accessibility import findings
+from tests.builders import PASSWORD, SmallFleet
+from tests.servers import free_port
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCREENSHOTS = ROOT / "artifacts" / "screenshots"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A file instead of memory, so that the server, a process of its own, opens the same one."""
+    if connection.vendor == "sqlite":
+        folder = tmp_path_factory.mktemp("browser")
+        connection.settings_dict["TEST"]["NAME"] = str(folder / "portal.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def server(django_db_setup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The portal as it is served for real, on the database of the tests; yields its address."""
+    port, folder = free_port(), tmp_path_factory.mktemp("static")
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "DATABASE_URL": _database_url(),
+        "PORTAL_STATIC_ROOT": str(folder),
+    }
+    collect = [sys.executable, "manage.py", "collectstatic", "--no-input", "--verbosity=0"]
+    subprocess.run(collect, cwd=ROOT, env=environment, check=True)
+    gunicorn = [sys.executable, "-m", "gunicorn", "portal.wsgi:application", "--threads", "8"]
+    command = [*gunicorn, "--bind", f"127.0.0.1:{port}", "--no-control-socket"]
+    with open(folder / "server.log", "wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            _wait_for(port, process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _database_url() -> str:
+    values = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{values['NAME']}"
+    login = values["USER"] + (f":{values['PASSWORD']}" if values["PASSWORD"] else "")
+    return f"postgres://{login}@{values['HOST']}:{values['PORT']}/{values['NAME']}"
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.1)
+    raise RuntimeError("the portal did not start for the browser tests")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail("no chromium: install Debian's chromium, or set CHROMIUM to its path")
+        pytest.skip("no chromium: install Debian's chromium, or set CHROMIUM to its path")
+    # Playwright's loop runs in this thread, and Django would take it for an async caller.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+class Watched:
+    """A page with what went wrong on it.
+
+    Attributes:
+        problems: Console errors and warnings, exceptions, requests beyond the server.
+        expected: Parts of problems that this test provokes.
+    """
+
+    def __init__(self, context: BrowserContext, base: str) -> None:
+        self.base = base
+        self.problems: list[str] = []
+        # A poll that is cut off because the reader leaves the page.
+        self.expected = ["htmx:afterRequest", "htmx:sendAbort", "htmx:sendError"]
+        self.page: Page = context.new_page()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
+        self.page.on("request", self._request)
+
+    def _console(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"{message.type}: {message.text}")
+
+    def _request(self, request) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.problems.append(f"left the server: {request.url}")
+
+    def open(self, address: str) -> Page:
+        self.page.goto(self.base + address)
+        return self.page
+
+    def sign_in(self, username: str) -> Page:
+        self.open("/login/")
+        self.page.get_by_label("Username").fill(username)
+        self.page.get_by_label("Password").fill(PASSWORD)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(f"{self.base}/")
+        return self.page
+
+    def keep(self, name: str) -> None:
+        """Screenshot of the whole page, an artifact of the run."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+    def check(self) -> None:
+        """What a reader with a keyboard, a screen reader or a phone would trip over."""
+        assert findings(self.page) == []
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert self.page.evaluate(overflow) <= 0, f"{self.page.url} is wider than the window"
+
+    def unexpected(self) -> list[str]:
+        return [
+            problem
+            for problem in self.problems
+            if not any(part in problem for part in self.expected)
+        ]
+
+
+@pytest.fixture
+def visit(
+    chromium: Browser, server: str, transactional_db, fleet: SmallFleet
+) -> Iterator[Callable[..., Watched]]:
+    """``visit(phone=True, dark=True, scripts=False)`` opens a watched page."""
+    opened: list[tuple[BrowserContext, Watched]] = []
+
+    def open_one(*, phone: bool = False, dark: bool = False, scripts: bool = True) -> Watched:
+        context = chromium.new_context(
+            viewport={"width": 390, "height": 844} if phone else {"width": 1360, "height": 900},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=scripts,
+            reduced_motion="reduce",
+            accept_downloads=True,
+        )
+        watched = Watched(context, server)
+        opened.append((context, watched))
+        return watched
+
+    yield open_one
+    problems = [problem for _, watched in opened for problem in watched.unexpected()]
+    for context, _ in opened:
+        context.close()
+    assert problems == []

@@ -1,0 +1,316 @@
+"""What the three users come for, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from budgets import services
+from budgets.models import BudgetRevision
+from clusters.models import Cluster, ClusterHealth, WorkloadState
+from tests.builders import SmallFleet, line
+from tests.factories import MeterStateFactory, UsageRecordFactory, WorkloadUsageFactory
+
+
+@pytest.fixture
+def busy(fleet: SmallFleet) -> SmallFleet:
+    """A week of use, jobs that run and wait, one manager and one worker."""
+    fleet.revise(
+        fleet.vision, line("h100", 16), line("h100-spot", 0, 16), preference=("h100-spot",)
+    )
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for slug, role in (("manager", "manager"), ("gpu-east", "worker")):
+        row = Cluster.objects.create(
+            slug=slug,
+            name=slug.title(),
+            role=role,
+            mode="kueue",
+            server="https://cluster.invalid",
+            context="x",
+            user_kind="bearer token",
+            kubeconfig_sealed=b"x",
+        )
+        ClusterHealth.objects.create(cluster=row, reachable=True, last_contact_at=now)
+    manager = Cluster.objects.get(slug="manager")
+    for number in range(6):
+        is_running = number % 2 == 0
+        WorkloadState.objects.create(
+            cluster=manager,
+            uid=f"uid-{number}",
+            namespace="acme-vision",
+            name=f"job-train-{number}",
+            job_name=f"train-{number}",
+            job_kind="Job",
+            phase="running" if is_running else "pending",
+            message="" if is_running else "8 GPUs of H100 are asked for and 0 are free.",
+            gpus={"h100": 4} if is_running else {"": 8},
+            gpu_total=4 if is_running else 8,
+            worker="gpu-east" if is_running else "",
+            created_at=now,
+            resource_version="1",
+        )
+        if is_running:
+            copy_on_worker(number, now)
+    for hour in range(7 * 24):
+        at = now - timedelta(hours=hour)
+        UsageRecordFactory(
+            workspace=fleet.vision, flavor=fleet.flavors["h100"], hour=at, burst=hour % 5 * 3600
+        )
+        WorkloadUsageFactory(
+            workspace=fleet.vision,
+            cluster="manager",
+            uid=f"uid-{hour % 6}",
+            hour=at,
+            committed_used=3600,
+        )
+    MeterStateFactory(cluster="gpu-east", complete_until=datetime.now(UTC))
+    return fleet
+
+
+def copy_on_worker(number: int, now: datetime) -> None:
+    """The worker's copy of a running job: it says which GPUs are held."""
+    WorkloadState.objects.create(
+        cluster=Cluster.objects.get(slug="gpu-east"),
+        uid=f"copy-{number}",
+        namespace="acme-vision",
+        name=f"job-train-{number}",
+        is_remote_copy=True,
+        phase="running",
+        gpus={"h100": 4},
+        gpu_total=4,
+        worker="gpu-east",
+        created_at=now,
+        admitted_at=now,
+        resource_version="1",
+    )
+
+
+def test_owner_sees_the_bars_and_changes_the_budget(visit, busy: SmallFleet):
+    watched = visit()
+    page = watched.sign_in("olga")
+    expect(page.get_by_role("img", name=re.compile("H100: 12 GPUs in use"))).to_be_visible()
+    watched.check()
+    watched.keep("owner-home")
+
+    page.get_by_role("link", name="Vision").click()
+    expect(page.get_by_role("heading", name="Vision", exact=True)).to_be_visible()
+    expect(page.get_by_text("8 GPUs of H100 are asked for").first).to_be_visible()
+    expect(page.locator("[data-drawn]")).to_be_visible(timeout=20_000)
+    watched.check()
+    watched.keep("owner-workspace")
+
+    page.get_by_role("link", name="Change budget").first.click()
+    page.get_by_label("Committed", exact=True).fill("24")
+    page.get_by_label("Burst up to", exact=True).fill("12")
+    panel = page.locator("#consequences")
+    expect(panel.get_by_text("cannot be saved")).to_be_visible()
+    expect(page.locator("#id_ceiling_error")).to_contain_text("below the 24 committed")
+    page.get_by_label("Burst up to", exact=True).fill("40")
+    expect(panel.get_by_text("live at once")).to_be_visible()
+    expect(page.locator("#id_ceiling_error")).to_be_hidden()
+    expect(panel.get_by_text("Largest single job")).to_be_visible()
+    watched.check()
+    watched.keep("owner-budget-form")
+
+    page.get_by_label("Reason", exact=True).fill("bigger model")
+    page.get_by_role("button", name="Save budget").click()
+    expect(page.get_by_text("Revision 2 is saved")).to_be_visible()
+    page.get_by_role("link", name="All revisions").click()
+    page.get_by_role("link", name="2", exact=True).click()
+    expect(page.locator("del", has_text="16").first).to_be_visible()
+    watched.check()
+    watched.keep("owner-revision")
+
+
+def test_owner_who_saves_second_loses_nothing(visit, busy: SmallFleet):
+    watched = visit()
+    watched.expected.append("409")
+    watched.sign_in("olga")
+    page = watched.open("/workspaces/acme-vision/budget/")
+    page.get_by_label("Committed", exact=True).fill("20")
+    busy.revise(busy.vision, line("h100", 8))
+
+    page.get_by_role("button", name="Save budget").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("ada saved in the meantime")
+    expect(page.get_by_label("Committed", exact=True)).to_have_value("20")
+    watched.keep("owner-conflict")
+    watched.check()
+
+
+def test_owner_changes_a_budget_without_scripts(visit, busy: SmallFleet):
+    watched = visit(scripts=False)
+    page = watched.sign_in("olga")
+    page.get_by_role("link", name="Vision").click()
+    page.get_by_role("link", name="Change budget").first.click()
+    page.get_by_label("Committed", exact=True).fill("8")
+    page.get_by_label("Burst up to", exact=True).fill("16")
+    page.get_by_role("button", name="Look at the consequences").click()
+    expect(page.locator("#consequences").get_by_text("live at once")).to_be_visible()
+    assert BudgetRevision.objects.count() == 1
+
+    page.get_by_role("button", name="Save budget").click()
+
+    expect(page.get_by_text("Revision 2 is saved")).to_be_visible()
+
+
+def test_page_follows_a_change_by_itself(visit, busy: SmallFleet):
+    watched = visit()
+    watched.sign_in("olga")
+    page = watched.open("/workspaces/acme-vision/")
+    expect(page.get_by_text("12 of 16 committed")).to_be_visible()
+
+    WorkloadState.objects.filter(name="job-train-0").update(phase="finished")
+
+    expect(page.get_by_text("8 of 16 committed")).to_be_visible(timeout=10_000)
+
+
+def test_a_server_that_is_gone_leaves_the_page_and_says_since_when(visit, busy: SmallFleet):
+    watched = visit()
+    watched.expected += ["ERR_FAILED", "Failed to load", "htmx:"]
+    watched.sign_in("olga")
+    page = watched.open("/workspaces/acme-vision/")
+    page.route("**/workspaces/acme-vision/", lambda route: route.abort())
+
+    expect(page.locator(".stale-line")).to_contain_text("Not refreshed since", timeout=10_000)
+    expect(page.get_by_text("12 of 16 committed")).to_be_visible()
+
+
+def test_admin_sets_up_decides_and_looks_after_clusters(visit, busy: SmallFleet):
+    busy.revise(busy.vision, line("h100", 40), actor=busy.owner, reason="the big run")
+    watched = visit()
+    page = watched.sign_in("ada")
+    page.get_by_role("link", name=re.compile("^Requests")).click()
+    page.get_by_role("link", name="Decide").click()
+    expect(page.get_by_text("the big run")).to_be_visible()
+    watched.check()
+    watched.keep("admin-decide")
+    page.get_by_label("Reason", exact=True).fill("there is room until summer")
+    page.get_by_role("button", name="Decline").click()
+    expect(page.get_by_text("Request 2 is declined")).to_be_visible()
+
+    page.get_by_role("link", name="Fleet").click()
+    expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
+    watched.check()
+    watched.keep("admin-fleet")
+
+    page.get_by_role("link", name="Clusters").click()
+    watched.check()
+    watched.keep("admin-clusters")
+    page.get_by_role("link", name="Gpu-East").click()
+    page.get_by_role("link", name="Stop writing").click()
+    page.get_by_label("Reason").fill("upgrade")
+    page.get_by_role("button", name="Stop writing").click()
+    expect(page.get_by_role("heading", name="What would be written")).to_be_visible()
+    watched.check()
+    watched.keep("admin-cluster")
+
+    page.get_by_role("link", name="Set-up").click()
+    watched.check()
+    page.get_by_role("link", name="Accounts and envelopes").click()
+    page.get_by_label("Slug").fill("initech")
+    page.get_by_label("Name").fill("Initech")
+    page.get_by_role("button", name="Add account").click()
+    expect(page.get_by_text("Account initech is there")).to_be_visible()
+    watched.check()
+    watched.keep("admin-accounts")
+
+
+def test_admin_registers_a_cluster_up_to_the_refusal(visit, fleet: SmallFleet):
+    watched = visit()
+    watched.expected.append("422")
+    watched.sign_in("ada")
+    page = watched.open("/clusters/")
+    page.get_by_role("link", name="Register the first cluster").click()
+    watched.check()
+    watched.keep("admin-register")
+    page.get_by_label("Paste a kubeconfig").fill("no: kubeconfig")
+    page.get_by_role("button", name="Read it").click()
+
+    expect(page.get_by_role("alert")).to_be_visible()
+    watched.check()
+
+
+def test_finance_reads_usage_and_takes_the_csv(visit, busy: SmallFleet):
+    watched = visit()
+    page = watched.sign_in("fin")
+    page.get_by_role("link", name="Usage").click()
+    expect(page.locator("[data-drawn]")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("complete to")).to_be_visible()
+    watched.check()
+    watched.keep("finance-usage")
+
+    page.get_by_role("link", name="30 days").click()
+    expect(page.get_by_role("heading", name="GPUs by day")).to_be_visible()
+    expect(page.locator("[data-drawn]")).to_be_visible(timeout=20_000)
+    page.get_by_label("Split by").select_option("workspace")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="By workspace")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of this").click()
+    assert download.value.path().read_text().startswith("start,key,name")
+
+    page.get_by_role("link", name="job-train-0").or_(
+        page.get_by_role("link", name="uid-0")
+    ).first.click()
+    expect(page.get_by_role("heading", name="train-0")).to_be_visible()
+    watched.check()
+    watched.keep("finance-job")
+    page.get_by_role("link", name="Audit log").click()
+    watched.check()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, dark: bool):
+    busy.revise(busy.vision, line("h100", 40), actor=busy.owner, reason="the big run")
+    services.set_capacity(None, cluster="gpu-east", flavor=busy.flavors["h100"], gpus=8)
+    watched = visit(phone=phone, dark=dark)
+    watched.expected.append("404")
+    watched.open("/login/")
+    watched.check()
+    watched.sign_in("ada")
+    mode = f"{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}"
+    for address in (
+        "/",
+        "/workspaces/acme-vision/",
+        "/workspaces/acme-vision/budget/",
+        "/workspaces/acme-vision/history/2/decide/",
+        "/jobs/",
+        "/jobs/manager/uid-1/",
+        "/usage/?days=7",
+        "/fleet/",
+        "/clusters/",
+        "/clusters/gpu-east/",
+        "/clusters/gpu-east/deregister/",
+        "/audit/",
+        "/setup/",
+        "/setup/flavors/h100/",
+        "/setup/people/",
+        "/tokens/",
+        "/nothing/",
+    ):
+        page = watched.open(address)
+        if page.locator("[data-chart]").count():
+            expect(page.locator("[data-drawn]")).to_be_visible(timeout=20_000)
+        watched.check()
+        watched.keep(f"{mode}{address.split('?')[0].rstrip('/').replace('/', '-') or '-home'}")
+
+
+def test_keyboard_reaches_the_content_and_the_menu(visit, busy: SmallFleet):
+    watched = visit()
+    page = watched.sign_in("olga")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
+
+    page.locator("details.menu > summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="API tokens")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("link", name="API tokens")).to_be_hidden()

@@ -1,0 +1,190 @@
+"""People, roles, tokens, the first admin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+
+from budgets import selectors, services
+from budgets.errors import NotAllowed, Rejected
+from budgets.models import ApiToken, AuditEntry, Membership, Role, User
+from budgets.models.base import ImmutableError
+from tests.builders import PASSWORD, SmallFleet
+
+pytestmark = pytest.mark.django_db
+
+
+def test_first_admin_is_made_once(monkeypatch, capsys):
+    for name, text in (("USERNAME", "ada"), ("EMAIL", "a@b.org"), ("PASSWORD", PASSWORD)):
+        monkeypatch.setenv(f"PORTAL_ADMIN_{name}", text)
+    call_command("create_admin")
+    user = User.objects.get()
+    assert selectors.roles_of(user).is_admin and user.check_password(PASSWORD)
+    assert "ada is the platform admin" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="has an admin already"):
+        call_command("create_admin", username="bob")
+    assert User.objects.count() == 1
+
+
+def test_first_admin_with_a_weak_password_is_refused(monkeypatch):
+    monkeypatch.setenv("PORTAL_ADMIN_PASSWORD", "short")
+    with pytest.raises(CommandError, match="password: "):
+        call_command("create_admin", username="ada", email="a@b.org")
+    assert not User.objects.exists()
+
+
+def test_first_admin_without_terminal_names_the_settings(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(CommandError, match="PORTAL_ADMIN_PASSWORD"):
+        call_command("create_admin", username="ada", email="a@b.org")
+
+
+def test_role_given_twice_is_one_row(fleet: SmallFleet):
+    first = services.grant_role(fleet.admin, user=fleet.owner, role=Role.VIEWER, account=fleet.acme)
+    second = services.grant_role(
+        fleet.admin, user=fleet.owner, role=Role.VIEWER, account=fleet.acme
+    )
+    assert first == second
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Membership.objects.create(user=fleet.owner, role=Role.VIEWER, account=fleet.acme)
+
+
+def test_role_scope_must_fit_the_role(fleet: SmallFleet):
+    with pytest.raises(Rejected):
+        services.grant_role(fleet.admin, user=fleet.owner, role=Role.ADMIN, account=fleet.acme)
+    with pytest.raises(Rejected):
+        services.grant_role(fleet.admin, user=fleet.owner, role=Role.OWNER)
+
+
+def test_last_admin_cannot_be_revoked(fleet: SmallFleet):
+    membership = Membership.objects.get(user=fleet.admin)
+    with pytest.raises(Rejected, match="Nobody would be left"):
+        services.revoke_role(fleet.admin, membership=membership)
+    services.grant_role(fleet.admin, user=fleet.finance, role=Role.ADMIN)
+    services.revoke_role(fleet.admin, membership=membership)
+    assert not selectors.roles_of(fleet.admin).is_admin
+
+
+def test_deactivated_admin_has_no_roles(fleet: SmallFleet):
+    fleet.admin.is_active = False
+    assert selectors.roles_of(fleet.admin) == selectors.RoleSet(user_id=None)
+
+
+def test_token_is_shown_once_and_kept_as_digest(fleet: SmallFleet):
+    until = selectors.utc_now() + timedelta(days=1)
+    token, plaintext = services.create_api_token(
+        fleet.owner, user=fleet.owner, name="ci", scope="read", expires_at=until
+    )
+    assert plaintext not in str(ApiToken.objects.values().get())
+    assert plaintext not in str(list(AuditEntry.objects.values()))
+    assert services.authenticate_api_token(plaintext) == token
+    assert services.authenticate_api_token(plaintext + "x") is None
+    ApiToken.objects.update(expires_at=selectors.utc_now())
+    assert services.authenticate_api_token(plaintext) is None
+    ApiToken.objects.update(expires_at=until)
+    User.objects.filter(pk=fleet.owner.pk).update(is_active=False)
+    assert services.authenticate_api_token(plaintext) is None
+    User.objects.filter(pk=fleet.owner.pk).update(is_active=True)
+    with pytest.raises(NotAllowed):
+        services.revoke_api_token(fleet.finance, token=token)
+    services.revoke_api_token(fleet.owner, token=token)
+    assert services.authenticate_api_token(plaintext) is None
+
+
+def test_token_for_somebody_else_is_an_admins(fleet: SmallFleet):
+    terms = {"name": "x", "scope": "read", "expires_at": selectors.utc_now() + timedelta(days=1)}
+    with pytest.raises(NotAllowed):
+        services.create_api_token(fleet.owner, user=fleet.admin, **terms)
+    token, _ = services.create_api_token(fleet.admin, user=fleet.owner, **terms)
+    assert token.user == fleet.owner
+
+
+ADMIN_ONLY = {
+    "create_user": lambda f: {"username": "x", "email": "x@y.org"},
+    "grant_role": lambda f: {"user": f.owner, "role": Role.ADMIN},
+    "create_account": lambda f: {"slug": "x", "name": "X"},
+    "edit_account": lambda f: {"account": f.acme, "name": "X"},
+    "archive_account": lambda f: {"account": f.acme, "reason": "x"},
+    "create_flavor": lambda f: {"slug": "x", "name": "X"},
+    "edit_flavor": lambda f: {"flavor": f.flavors["l4"], "name": "X"},
+    "archive_flavor": lambda f: {"flavor": f.flavors["l4"], "reason": "x"},
+    "create_workspace": lambda f: {
+        "account": f.acme,
+        "slug": "x",
+        "name": "X",
+        "home_flavor": f.flavors["l4"],
+    },
+    "edit_workspace": lambda f: {"workspace": f.vision, "name": "X"},
+    "archive_workspace": lambda f: {"workspace": f.vision, "reason": "x"},
+    "set_capacity": lambda f: {"cluster": "gpu-east", "flavor": f.flavors["l4"], "gpus": 99},
+    "retire_capacity": lambda f: {"cluster": "gpu-east", "reason": "x"},
+    "create_pool": lambda f: {"slug": "x", "name": "X"},
+    "set_envelope": lambda f: {
+        "account": f.acme,
+        "flavor": f.flavors["l4"],
+        "committed": 99,
+        "ceiling": 99,
+        "pool": 99,
+    },
+}
+
+
+@pytest.mark.parametrize("service", ADMIN_ONLY)
+@pytest.mark.parametrize("who", ["owner", "finance", "auditor"])
+def test_setting_up_is_for_admins(fleet: SmallFleet, service: str, who: str):
+    before = AuditEntry.objects.count()
+    with pytest.raises(NotAllowed):
+        getattr(services, service)(getattr(fleet, who), **ADMIN_ONLY[service](fleet))
+    assert AuditEntry.objects.count() == before
+
+
+@pytest.mark.parametrize("service", ADMIN_ONLY)
+def test_setting_up_works_for_an_admin_and_is_in_the_log(fleet: SmallFleet, service: str):
+    before = AuditEntry.objects.count()
+    try:
+        getattr(services, service)(fleet.admin, **ADMIN_ONLY[service](fleet))
+    except Rejected as error:
+        assert {fault.code for fault in error.faults} <= {"open_workspace"}
+    else:
+        newest = AuditEntry.objects.first()
+        assert AuditEntry.objects.count() > before
+        assert newest.actor == fleet.admin
+
+
+def test_audit_entries_are_never_changed(fleet: SmallFleet):
+    entry = AuditEntry.objects.first()
+    for change in (
+        entry.save,
+        entry.delete,
+        lambda: AuditEntry.objects.update(reason="x"),
+        lambda: AuditEntry.objects.all().delete(),
+    ):
+        with pytest.raises(ImmutableError):
+            change()
+
+
+@pytest.mark.postgres
+def test_database_itself_refuses_to_change_the_audit_log(fleet: SmallFleet):
+    with (
+        pytest.raises(IntegrityError, match="never changed"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("UPDATE budgets_auditentry SET reason = 'x'")
+
+
+def test_admin_site_shows_tables_and_changes_none(client, fleet: SmallFleet, settings):
+    services.grant_role(None, user=fleet.admin, role=Role.ADMIN)
+    User.objects.filter(pk=fleet.admin.pk).update(is_staff=True, is_superuser=True)
+    from django.contrib import admin
+
+    from budgets.admin import ReadOnlyAdmin
+
+    request = type("Request", (), {"user": fleet.admin})()
+    for model, site in admin.site._registry.items():
+        if model._meta.app_label == "budgets" and model is not User:
+            assert isinstance(site, ReadOnlyAdmin), model
+            assert not site.has_change_permission(request)

@@ -1,0 +1,86 @@
+"""Two people at the same instant, on a database with real concurrency."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+
+from budgets.errors import PortalError
+from budgets.models import Budget, BudgetRevision
+from budgets.plan import RevisionDraft
+from budgets.selectors import fleet_grid
+from budgets.services import revise_budget, revisions
+from tests.builders import SmallFleet, line, small_fleet
+
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def fleet() -> SmallFleet:
+    return small_fleet()
+
+
+@pytest.fixture(autouse=True)
+def slow_check(monkeypatch):
+    """Widen the gap between check and write, so that a missing lock is always seen."""
+    check = revisions.judge_draft
+
+    def slowly(*args, **kwargs):
+        judged = check(*args, **kwargs)
+        time.sleep(0.4)
+        return judged
+
+    monkeypatch.setattr(revisions, "judge_draft", slowly)
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """Run the calls in threads that start together; results or the portal's errors."""
+    together = threading.Barrier(len(calls))
+    outcomes: list[object] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            together.wait(timeout=10)
+            outcomes[index] = calls[index]()
+        except PortalError as error:
+            outcomes[index] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    return outcomes
+
+
+def save(fleet: SmallFleet, workspace, gpus: int) -> Callable[[], BudgetRevision]:
+    draft = RevisionDraft(lines=(line("h100", gpus),), reason="race")
+    return lambda: revise_budget(fleet.admin, workspace=workspace, draft=draft, expected_version=1)
+
+
+def test_two_accounts_never_promise_the_same_gpus(fleet: SmallFleet):
+    outcomes = at_once(save(fleet, fleet.vision, 32), save(fleet, fleet.search, 32))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["BudgetRevision", "Rejected"]
+    assert fleet_grid(fleet.admin).totals["h100"].excess == 0
+
+
+def test_two_owners_of_one_budget_save_once(fleet: SmallFleet):
+    outcomes = at_once(save(fleet, fleet.vision, 8), save(fleet, fleet.vision, 16))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == [
+        "BudgetRevision",
+        "StaleVersion",
+    ]
+    assert Budget.objects.get(workspace=fleet.vision).version == 2
+    assert BudgetRevision.objects.count() == 1
+
+
+def test_the_race_is_real_without_the_lock(fleet: SmallFleet, monkeypatch):
+    monkeypatch.setattr("budgets.services.in_force.lock_flavors", lambda slugs: None)
+    at_once(save(fleet, fleet.vision, 32), save(fleet, fleet.search, 32))
+    assert fleet_grid(fleet.admin).totals["h100"].excess == 16

@@ -1,0 +1,108 @@
+"""Session-wide control planes for tests; a conftest loads this module with ``pytest_plugins``.
+
+* ``kueue_fleet``: manager, ``worker-1`` and ``worker-2`` under a real Kueue; workers have nodes,
+  kube-scheduler and kwok, so Jobs run and end.
+* ``bare_fleet``: the same three with Kueue's CRDs and no Kueue: what ``portal`` mode finds.
+* ``bare_cluster``: one API server with the CRDs and kube-controller-manager.
+
+Each starts with the first test that asks for it and is shared by all others, so a test makes
+namespaces, queues and flavors of its own (``unique_name``). What it breaks (a killed or paused API
+server, a dead Kueue) runs again before the next test begins. A missing part skips with one line
+that says how to get it; with ``CI=true`` it fails. Tests that use one get the marker
+``controlplane`` by themselves. Under xdist each process would start fleets of its own: do not.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from . import build
+from .control_plane import ControlPlane
+from .fleet import Fleet, parts_for, start_fleet
+from .kwok_nodes import NodeShape
+
+_FIXTURES = frozenset({"kueue_fleet", "bare_fleet", "bare_cluster"})
+_NODES_PER_WORKER = 4
+_shared: list[ControlPlane] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that uses a control plane."""
+    for item in items:
+        if _FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.controlplane)
+
+
+def require_parts(names: tuple[str, ...]) -> None:
+    """Skip, or with CI=true fail, the test when a part is not built, saying how to get it."""
+    missing = build.missing_parts(names)
+    if not missing:
+        return
+    reason = f"real control plane: {', '.join(missing)} not built; {build.BUILD_HINT}"
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def _mended_after_each_test(clusters: list[ControlPlane]) -> Iterator[None]:
+    _shared.extend(clusters)
+    try:
+        yield
+    finally:
+        for cluster in clusters:
+            _shared.remove(cluster)
+
+
+@pytest.fixture(autouse=True)
+def _mended() -> Iterator[None]:
+    """Repair the shared clusters after a test that broke one."""
+    yield
+    for cluster in _shared:
+        cluster.mend()
+
+
+@pytest.fixture(scope="session")
+def kueue_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A manager and two workers under a real Kueue; pods of the workers run under kwok."""
+    require_parts(tuple(parts_for(kueue=True, kwok=True)))
+    folder = tmp_path_factory.mktemp("kueue-fleet")
+    with start_fleet(workers=2, kueue=True, kwok=True, folder=folder) as fleet:
+        for worker in fleet.workers:
+            worker.create_nodes(_NODES_PER_WORKER, shape=NodeShape(), prefix=worker.name)
+        with _mended_after_each_test(fleet.clusters):
+            yield fleet
+
+
+@pytest.fixture(scope="session")
+def bare_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A manager and two workers with Kueue's CRDs and no Kueue."""
+    require_parts(tuple(parts_for(kueue=False, kwok=False)))
+    folder = tmp_path_factory.mktemp("bare-fleet")
+    with (
+        start_fleet(workers=2, kueue=False, folder=folder) as fleet,
+        _mended_after_each_test(fleet.clusters),
+    ):
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One API server with Kueue's CRDs, kube-controller-manager, and no Kueue."""
+    require_parts(tuple(parts_for(kueue=False, kwok=False)))
+    folder: Path = tmp_path_factory.mktemp("bare-cluster")
+    with ControlPlane("bare", folder) as cluster, _mended_after_each_test([cluster]):
+        yield cluster
+
+
+@pytest.fixture
+def unique_name() -> Callable[[str], str]:
+    """Return a function from a prefix to a name that no other test uses."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:8]}"

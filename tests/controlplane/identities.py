@@ -1,0 +1,45 @@
+"""Service accounts of test clusters: their tokens and the rights that a test gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .rest import Rest
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def grant(
+    rest: Rest, service_account: str, *, namespace: str, rules: Sequence[Mapping[str, Any]]
+) -> None:
+    """Give a service account rules on the whole cluster, in a ClusterRole of its own."""
+    name = f"{namespace}:{service_account}"
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
+    role = {"rules": [dict(rule) for rule in rules]}
+    binding = {"roleRef": reference, "subjects": [subject]}
+    for kind, plural, body in (
+        ("ClusterRole", "clusterroles", role),
+        ("ClusterRoleBinding", "clusterrolebindings", binding),
+    ):
+        document = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": {"name": name}, **body}
+        rest.apply(f"/apis/{_RBAC}/v1/{plural}/{name}", document)
+
+
+def mint_token(rest: Rest, service_account: str, *, namespace: str, lifetime_s: int) -> str:
+    """Return a fresh token of a service account, which is made if need be.
+
+    Args:
+        rest: with the right to create service accounts and tokens.
+        service_account: its name.
+        namespace: where it lives; it has to exist.
+        lifetime_s: seconds until the token ends, at least 600.
+    """
+    collection = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    rest.ensure(collection, {"metadata": {"name": service_account}})
+    answer = rest.create(
+        f"{collection}/{service_account}/token", {"spec": {"expirationSeconds": lifetime_s}}
+    )
+    token: str = answer["status"]["token"]
+    return token

@@ -1,0 +1,184 @@
+"""Shares, the order of entries, and preemption under fair sharing."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.kueue.amounts import UNLIMITED
+from clusters.kueue.fair_sharing import share_of
+from clusters.kueue.reports import cluster_queue_report, cohort_share
+from tests.kueue.builders import (
+    World,
+    cluster_queue,
+    cohort,
+    flavor,
+    group,
+    preemption,
+    quota,
+    reserved,
+    workload,
+)
+
+FAIR = {
+    "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}
+}
+RULES = preemption("LowerPriority", "Any")
+
+
+def fair_queue(name: str, nominal: int, *, weight: object = None, **spec: object):
+    extra = {} if weight is None else {"fairSharing": {"weight": str(weight)}}
+    return cluster_queue(
+        name, group(f0=quota(nominal)), in_cohort="pool", preemption=RULES, **extra, **spec
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "want_share"),
+    [
+        pytest.param(None, 167, id="one by default, rounded up"),
+        pytest.param(2, 84, id="weight divides"),
+        pytest.param("500m", 334, id="fractional weight"),
+        pytest.param(0, UNLIMITED, id="weight 0 is infinite when borrowing"),
+    ],
+)
+def test_weighted_share_of_a_borrower(weight, want_share):
+    world = World(FAIR).feed(
+        cluster_queue("a", group(f0=quota(10, 5, 4)), in_cohort="pool"),
+        fair_queue("b", 8, weight=weight),
+        reserved(workload("w", "b", gpus=10), "b"),
+    )
+    assert cluster_queue_report(world.engine, "b", now=world.now).weighted_share == want_share
+    assert cluster_queue_report(world.engine, "a", now=world.now).weighted_share == 0
+
+
+def test_share_counts_what_nobody_can_lend_as_borrowed():
+    world = World(FAIR).feed(
+        fair_queue("a", 0), reserved(workload("w", "a", gpus=3), "a"), fair_queue("b", 0)
+    )
+    world.engine.state.settle(world.now)
+    share = share_of(world.engine.state.snapshot.queues["a"].node)
+    assert (share.ratio, share.is_borrowing) == (0.0, True)
+
+
+def test_share_of_a_cohort_counts_its_whole_subtree():
+    world = World(FAIR).feed(
+        cohort("left", "pool"),
+        cluster_queue("a", group(f0=quota(2)), in_cohort="left"),
+        cluster_queue("b", group(f0=quota(2)), in_cohort="left"),
+        cluster_queue("c", group(f0=quota(4)), in_cohort="pool"),
+        reserved(workload("w", "a", gpus=6), "a"),
+    )
+    assert cohort_share(world.engine, "left", now=world.now) == 250
+    assert cohort_share(world.engine, "pool", now=world.now) == 0
+
+
+def test_lowest_share_goes_first():
+    world = World(FAIR).feed(
+        cohort("pool", f0=quota(6)),
+        fair_queue("a", 0),
+        fair_queue("b", 0),
+        reserved(workload("held", "a", gpus=2), "a"),
+        workload("from-a", "a", gpus=3, priority=9),
+        workload("from-b", "b", gpus=3),
+    )
+    result = world.cycle()
+    assert [item.key for item in result.admitted] == ["ns/from-b"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "want_admitted"),
+    [
+        pytest.param(True, ["ns/within"], id="whoever does not borrow what it asks for"),
+        pytest.param(False, ["ns/borrowing"], id="gate off: the lower share"),
+    ],
+)
+def test_who_does_not_borrow_goes_before_a_lower_share(gate, want_admitted):
+    """a borrows much of f1, and asks for f0 within its nominal quota."""
+    configuration = {**FAIR, "featureGates": {"FairSharingPrioritizeNonBorrowing": gate}}
+    world = World(configuration, flavor("f1")).feed(
+        cohort("pool", f0=quota(2), f1=quota(8)),
+        cluster_queue("a", group(f0=quota(2), f1=quota(0)), in_cohort="pool"),
+        cluster_queue("b", group(f0=quota(0)), in_cohort="pool"),
+        reserved(workload("held", "a", gpus=8), "a", flavor="f1"),
+        workload("within", "a", gpus=2),
+        workload("borrowing", "b", gpus=3),
+    )
+    assert [item.key for item in world.cycle().admitted] == want_admitted
+
+
+@pytest.mark.parametrize(
+    ("held", "want_victims"),
+    [
+        pytest.param([3, 3], {"b1": "InCohortFairSharing"}, id="from the larger share"),
+        pytest.param([6], {}, id="not when the victim's queue would fall below"),
+    ],
+)
+def test_preemption_brings_shares_closer(held, want_victims):
+    strategies = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}}
+    world = World(strategies).feed(
+        cohort("pool", f0=quota(6)),
+        fair_queue("a", 0),
+        fair_queue("b", 0),
+        *[
+            reserved(workload(f"b{index}", "b", gpus=gpus), "b", at=f"2026-01-01T00:00:0{index}Z")
+            for index, gpus in enumerate(held)
+        ],
+        workload("w", "a", gpus=3, priority=1),
+    )
+    result = world.cycle()
+    got = {item.key.removeprefix("ns/"): item.reason for item in result.preempted}
+    assert got == want_victims
+
+
+def test_second_strategy_compares_with_the_share_before():
+    world = World(FAIR).feed(
+        cohort("pool", f0=quota(6)),
+        fair_queue("a", 0),
+        fair_queue("b", 0),
+        reserved(workload("big", "b", gpus=6), "b"),
+        workload("w", "a", gpus=3),
+    )
+    result = world.cycle()
+    assert [(item.key, item.reason) for item in result.preempted] == [
+        ("ns/big", "InCohortFairSharing")
+    ]
+
+
+def test_own_nominal_quota_comes_back_unconditionally():
+    world = World(FAIR).feed(
+        fair_queue("a", 4),
+        fair_queue("b", 0),
+        reserved(workload("big", "b", gpus=4), "b"),
+        workload("w", "a", gpus=1),
+    )
+    assert [(item.key, item.reason) for item in world.cycle().preempted] == [
+        ("ns/big", "InCohortReclamation")
+    ]
+
+
+def test_weight_zero_takes_from_nobody_with_a_finite_share():
+    world = World(FAIR).feed(
+        cohort("pool", f0=quota(4)),
+        fair_queue("a", 0, weight=0),
+        fair_queue("b", 0),
+        reserved(workload("held", "b", gpus=4), "b"),
+        workload("w", "a", gpus=1, priority=9),
+    )
+    assert world.cycle().preempted == ()
+
+
+def test_tree_is_as_before_after_tries():
+    world = World(FAIR).feed(
+        cohort("left", "pool"),
+        fair_queue("a", 1),
+        cluster_queue("b", group(f0=quota(3)), in_cohort="left", preemption=RULES),
+        cluster_queue("c", group(f0=quota(2, None, 1)), in_cohort="left", preemption=RULES),
+        reserved(workload("held", "b", gpus=5), "b"),
+        reserved(workload("other", "c", gpus=1, priority=3), "c"),
+        workload("w", "a", gpus=7),
+        workload("v", "c", gpus=4),
+    )
+    before = world.usage()
+    result = world.cycle()
+    assert not result.admitted
+    assert world.usage() == before

@@ -1,0 +1,177 @@
+"""What must never be billed twice (spec money 1.3), each with its guard."""
+
+from __future__ import annotations
+
+from budgets.intervals import intervals
+from budgets.metering import held_by
+from tests.ledger.story import Job, at, shown
+
+ORIGIN = "portal-1"
+
+
+def history(*jobs: Job):
+    return intervals([event for job in jobs for event in job.events], manager="hub")
+
+
+def rows(*jobs: Job, cluster: str | None = None):
+    return [
+        (row.cluster, *shown(row)[1:])
+        for row in history(*jobs).intervals
+        if cluster is None or row.cluster == cluster
+    ]
+
+
+def race() -> tuple[Job, Job, Job]:
+    """The manager reserves at 1, both workers admit, west is named at 5 and east withdrawn at 7."""
+    hub = Job("hub", "m1").see(0).reserve(1).see(1)
+    east = Job("east", "e1", created=2, origin=ORIGIN).admit(3).see(3)
+    west = Job("west", "w1", created=2, origin=ORIGIN).admit(4).see(4)
+    return hub, east, west
+
+
+def test_race_is_undecided_until_the_manager_names_a_cluster():
+    hub, east, west = race()
+    assert {row[1] for row in rows(east, west, hub) if row[0] != "hub"} == {"undecided"}
+    assert held_by(history(hub, east, west).intervals, workspaces={"acme-vision": "v"}).held == ()
+
+
+def test_race_loser_is_not_billed():
+    hub, east, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    east.delete(7)
+    west.finish(100).see(100)
+    assert rows(hub, east, west) == [
+        ("east", "race", 8, 3, 7, "closed"),
+        ("hub", "manager_wait", 8, 1, 5, "closed"),
+        ("west", "billable", 8, 4, 100, "closed"),
+    ]
+
+
+def test_short_job_is_billed_although_it_was_named_after_its_end():
+    hub, _, west = race()
+    west.finish(5).see(5)
+    hub.admit(6).set(cluster_name="west").see(6).finish(7).see(7)
+    west.delete(9)
+    assert rows(hub, west, cluster="west") == [("west", "billable", 8, 4, 5, "closed")]
+
+
+def test_copy_that_was_gone_before_its_cluster_was_named_is_a_race():
+    hub, _, west = race()
+    west.evict(10).release(11).see(11).delete(12)
+    again = Job("west", "w2", created=20, origin=ORIGIN).admit(21).see(21)
+    hub.admit(22).set(cluster_name="west").see(22)
+    assert [row[1] for row in rows(hub, west, again, cluster="west")] == ["race", "billable"]
+
+
+def test_admission_before_the_one_that_was_named_is_a_race():
+    hub, _, west = race()
+    west.evict(10).release(11).see(11).admit(20).see(20)
+    hub.admit(21).set(cluster_name="west").see(21)
+    assert [row[1:4] for row in rows(hub, west, cluster="west")] == [
+        ("race", 8, 4),
+        ("billable", 8, 20),
+    ]
+
+
+def test_requeue_on_the_same_worker_stays_billable():
+    hub, _, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    west.evict(50).release(52).see(52).admit(90).see(90)
+    assert [row[1:5] for row in rows(hub, west, cluster="west")] == [
+        ("billable", 8, 4, 52),
+        ("billable", 8, 90, None),
+    ]
+
+
+def test_lost_worker_is_billed_only_until_another_is_named():
+    hub, east, west = race()
+    east.delete(6)
+    hub.admit(5).set(cluster_name="west").see(5)
+    hub.evict(100).release(100).set(cluster_name="").see(100)
+    second = Job("east", "e2", created=110, origin=ORIGIN).admit(111).see(111)
+    hub.reserve(105).see(105).admit(112).set(cluster_name="east").see(112)
+    west.see(400)
+    found = rows(hub, east, west, second)
+    assert [row for row in found if row[0] == "west"] == [
+        ("west", "billable", 8, 4, 112, "closed"),
+        ("west", "race", 8, 112, None, "open"),
+    ]
+    assert ("east", "billable", 8, 111, None, "open") in found
+
+
+def test_manager_waiting_time_is_never_billed():
+    hub, east, west = race()
+    hub.admit(5).set(cluster_name="west").see(5).finish(80).see(80)
+    west.finish(79).see(79)
+    found = history(hub, east, west).intervals
+    placed = held_by(found, workspaces={"acme-vision": "vision"})
+    assert [(row.cluster, row.uid) for row in placed.held] == [("west", "w1")]
+    assert rows(hub, cluster="hub") == [("hub", "manager_wait", 8, 1, 5, "closed")]
+
+
+def test_copy_is_joined_to_the_manager_by_the_uid_it_names():
+    one = Job("hub", "m1").reserve(1).admit(25).set(cluster_name="west").see(25)
+    two = Job("hub", "m2", created=20).reserve(21).admit(25).set(cluster_name="east").see(25)
+    # By name alone it would be the younger one's.
+    copy = Job("west", "w2", created=22, origin=ORIGIN, manager_uid="m1").admit(23).see(23)
+    assert [row[1] for row in rows(one, two, copy, cluster="west")] == ["billable"]
+
+
+def test_copy_of_a_recreated_job_is_joined_to_the_newer_manager_object():
+    old = Job("hub", "m1").reserve(1).admit(5).set(cluster_name="west").see(5).finish(9).see(9)
+    old.delete(10)
+    new = Job("hub", "m2", created=20).reserve(21).admit(25).set(cluster_name="east").see(25)
+    copy = Job("west", "w2", created=22, origin=ORIGIN).admit(23).see(23)
+    assert [row[1] for row in rows(old, new, copy, cluster="west")] == ["race"]
+
+
+def test_job_local_to_a_worker_is_billed():
+    local = Job("west", "w1").admit(4).see(4)
+    assert [row[1] for row in rows(local)] == ["billable"]
+
+
+def test_elastic_slices_do_not_overlap():
+    old = Job("west", "s1", name="slice-1").reserve(1, main=4).admit(1).see(1)
+    new = Job("west", "s2", name="slice-2", created=40, replaces="acme-vision/slice-1")
+    new.reserve(50, main=8).admit(50).see(50)
+    old.finish(53, reason="WorkloadSliceReplaced").see(53)
+    assert [row[2:5] for row in rows(old, new)] == [(4, 1, 50), (8, 50, None)]
+
+
+def test_variants_of_one_job_are_billed_once():
+    spot = Job("west", "v1", name="a", variant_of="parent").admit(1).see(1)
+    home = Job("west", "v2", name="b", variant_of="parent").admit(50).see(50)
+    spot.evict(50).release(60).see(60)
+    assert [row[1:5] for row in rows(spot, home)] == [
+        ("billable", 8, 1, 50),
+        ("race", 8, 50, 60),
+        ("billable", 8, 50, None),
+    ]
+
+
+# Pending
+
+
+def waits(*jobs: Job):
+    return [(row.uid, row.gpus, row.start, row.end, row.requeued) for row in history(*jobs).pending]
+
+
+def test_pending_of_a_local_job_is_from_creation_and_from_requeue():
+    job = Job("west", "w1").see(0).admit(30).see(30).evict(60).release(64).see(64).admit(90).see(90)
+    assert waits(job) == [("w1", 8, at(0), at(30), False), ("w1", 8, at(64), at(90), True)]
+
+
+def test_pending_of_a_dispatched_job_ends_with_the_admission_on_the_named_worker():
+    hub, east, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    assert waits(hub, east, west) == [("m1", 8, at(0), at(4), False)]
+
+
+def test_pending_ends_when_the_job_is_deleted_or_deactivated():
+    deleted = Job("west", "w1").see(0).delete(30)
+    stopped = Job("west", "w2").see(0).set(is_active=False).see(40)
+    assert [row[3] for row in waits(deleted, stopped)] == [at(30), at(40)]
+
+
+def test_pending_goes_on_while_nothing_is_admitted():
+    assert waits(Job("west", "w1").see(0)) == [("w1", 8, at(0), None, False)]

@@ -1,0 +1,147 @@
+"""``make bench``: measures on real API servers and a real PostgreSQL, and writes the figures down.
+
+``python -m tests.perf.bench [--only NAME …]``. Figures, limits, machine and versions go to
+``tests/perf/figures.json``; exit status 1 when a limit is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet
+
+from tests.servers import postgres_server
+
+FIGURES = Path(__file__).with_name("figures.json")
+PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
+
+
+@dataclass
+class Figure:
+    """One measured thing: seconds unless the unit says otherwise."""
+
+    name: str
+    values: Sequence[float]
+    limit: float | None = None
+    unit: str = "s"
+    notes: dict[str, Any] = field(default_factory=dict)
+    of: str = "p95"
+
+    @property
+    def decisive(self) -> float:
+        """The number that the limit is about."""
+        return percentile(self.values, 95) if self.of == "p95" else max(self.values)
+
+    @property
+    def is_fine(self) -> bool:
+        return self.limit is None or self.decisive <= self.limit
+
+    def document(self) -> dict[str, Any]:
+        values = sorted(self.values)
+        return {
+            "unit": self.unit,
+            "n": len(values),
+            "p50": round(statistics.median(values), 4),
+            "p95": round(percentile(values, 95), 4),
+            "max": round(values[-1], 4),
+            "limit": self.limit,
+            "limit_is_on": self.of,
+            "within_limit": self.is_fine,
+            **({"notes": self.notes} if self.notes else {}),
+        }
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Nearest-rank percentile."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu_count": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        **{name.lower(): importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def sections() -> dict[str, Callable[[], list[Figure]]]:
+    """Name → what it measures; imported late, when Django is set up."""
+    from tests.perf import bench_engine, bench_pages, bench_sync
+
+    return {
+        "engine": bench_engine.measure,
+        "pages": bench_pages.measure,
+        "sync": bench_sync.measure,
+    }
+
+
+def store(name: str, figures: Sequence[Figure]) -> None:
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    known["machine"] = machine()
+    known.setdefault("sections", {})[name] = {f.name: f.document() for f in figures}
+    FIGURES.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def run_section(name: str) -> int:
+    """In a process whose settings name a fresh database."""
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+    figures = sections()[name]()
+    store(name, figures)
+    for figure in figures:
+        verdict = "ok  " if figure.is_fine else "OVER"
+        limit = "" if figure.limit is None else f"  limit {figure.limit:g} ({figure.of})"
+        shown = figure.document()
+        print(
+            f"{verdict} {name}.{figure.name}: p50 {shown['p50']:g} p95 {shown['p95']:g} "
+            f"max {shown['max']:g} {figure.unit}{limit}",
+            flush=True,
+        )
+    return 0 if all(figure.is_fine for figure in figures) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=["engine", "pages", "sync"])
+    parser.add_argument("--section", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.section:
+        return run_section(given.section)
+    worst = 0
+    for name in given.only or ["engine", "pages", "sync"]:
+        with postgres_server() as url:
+            environment = {
+                **os.environ,
+                "DATABASE_URL": url,
+                "DJANGO_SETTINGS_MODULE": "portal.settings",
+                "PORTAL_SECRET_KEY": "bench",
+                "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
+                "PORTAL_INSTALLATION": "bench",
+                "PORTAL_ALLOWED_HOSTS": "testserver",
+                "PORTAL_LOG_LEVEL": "WARNING",
+                "CELERY_BROKER_URL": "memory://",
+            }
+            command = [sys.executable, "-m", "tests.perf.bench", "--section", name]
+            worst = max(worst, subprocess.run(command, env=environment, check=False).returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Rows of a large fleet, made by the database itself: 1,000 workspaces, a million intervals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+
+from budgets.models import (
+    Account,
+    Allocation,
+    Budget,
+    BudgetLine,
+    BudgetRevision,
+    Capacity,
+    Flavor,
+    Membership,
+    Role,
+    User,
+    Workspace,
+)
+
+WORKERS = ("worker-1", "worker-2")
+
+
+def people() -> dict[str, User]:
+    """An admin, finance, and an owner of one workspace (granted later)."""
+    made = {}
+    for name in ("admin", "finance", "owner"):
+        made[name] = User.objects.create_user(name, f"{name}@example.com", "bench-password-1")
+    Membership.objects.create(user=made["admin"], role=Role.ADMIN)
+    Membership.objects.create(user=made["finance"], role=Role.FINANCE)
+    return made
+
+
+@transaction.atomic
+def promises(*, accounts: int, workspaces: int, committed: int = 8) -> list[Workspace]:
+    """Accounts with equal shares of the workspaces, each with one live line on one worker."""
+    flavors = [
+        Flavor.objects.create(slug=slug, name=slug.upper(), position=i)
+        for i, slug in enumerate(("h100", "a100"))
+    ]
+    for flavor in flavors:
+        for worker in WORKERS:
+            Capacity.objects.create(
+                cluster=worker, flavor=flavor, gpus=10 * workspaces * committed, valid_from=begin()
+            )
+    Account.objects.bulk_create(
+        Account(slug=f"acc{n}", name=f"Account {n}") for n in range(accounts)
+    )
+    return add_workspaces(workspaces, committed=committed)
+
+
+def begin() -> datetime:
+    month_ago = datetime.now(UTC) - timedelta(days=30)
+    return month_ago.replace(microsecond=0, second=0, minute=0)
+
+
+@transaction.atomic
+def add_workspaces(count: int, *, committed: int = 8) -> list[Workspace]:
+    """So many more workspaces with a budget in force, over the accounts that there are."""
+    owners = list(Account.objects.order_by("pk"))
+    flavors = list(Flavor.objects.order_by("pk"))
+    author = User.objects.get(username="admin")
+    first = Workspace.objects.count()
+    made = Workspace.objects.bulk_create(
+        Workspace(
+            account=owners[n % len(owners)],
+            slug=f"ws{n}",
+            namespace=f"{owners[n % len(owners)].slug}-ws{n}",
+            name=f"Workspace {n}",
+            home_flavor=flavors[n % 2],
+        )
+        for n in range(first, first + count)
+    )
+    budgets = Budget.objects.bulk_create(Budget(workspace=workspace) for workspace in made)
+    revisions = BudgetRevision.objects.bulk_create(
+        BudgetRevision(
+            budget=budget,
+            number=1,
+            author=author,
+            reason="bench",
+            valid_from=begin(),
+            state=BudgetRevision.State.LIVE,
+        )
+        for budget in budgets
+    )
+    lines = BudgetLine.objects.bulk_create(
+        BudgetLine(
+            revision=revision,
+            flavor=made[n].home_flavor,
+            committed=committed,
+            ceiling=2 * committed,
+            lendable=committed,
+        )
+        for n, revision in enumerate(revisions)
+    )
+    Allocation.objects.bulk_create(
+        Allocation(
+            line=line, cluster=WORKERS[n % 2], committed=line.committed, lendable=line.lendable
+        )
+        for n, line in enumerate(lines)
+    )
+    for budget, revision in zip(budgets, revisions, strict=True):
+        budget.in_force = revision
+    Budget.objects.bulk_update(budgets, ["in_force"], batch_size=500)
+    return made
+
+
+def intervals(count: int, *, days: int = 30) -> None:
+    """Closed intervals of one to eight GPUs, spread over workspaces and days."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO budgets_interval
+              (cluster, uid, epoch, pod_set, flavor, seq, workspace_id, namespace, workload,
+               cluster_queue, job_kind, job_name, gpus, admitted_at, start, "end", state, kind,
+               note, updated_at)
+            SELECT 'worker-' || (1 + n %% 2), 'uid-' || n, 1, 'main', f.slug, 1, w.id, w.namespace,
+                   'job-' || n, w.namespace, 'Job', 'job-' || n, 1 + n %% 8, t.at, t.at,
+                   t.at + make_interval(secs => 600 + n %% 5000), 'closed', 'billable', '', now()
+              FROM generate_series(1, %s) AS n
+              JOIN (SELECT id, namespace, home_flavor_id,
+                           row_number() OVER (ORDER BY id) - 1 AS nth,
+                           count(*) OVER () AS total FROM budgets_workspace) AS w
+                ON w.nth = n %% w.total
+              JOIN budgets_flavor AS f ON f.id = w.home_flavor_id
+              CROSS JOIN LATERAL (
+                SELECT date_trunc('second', now() - make_interval(
+                  secs => (n::bigint * 7919) %% (%s * 86400)::bigint)) AS at) AS t
+            """,
+            [count, days],
+        )
+
+
+def hour_facts(*, days: int = 30) -> None:
+    """What the meter would have made of them: an hour fact per workspace, hour and flavor."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO budgets_usagerecord
+              (workspace_id, flavor_id, hour, start, committed, committed_used, burst, borrowed,
+               lent, idle, pending)
+            SELECT w.id, w.home_flavor_id, h, h, 28800, 14400 + (w.id %% 4) * 3600, 3600, 0, 0,
+                   28800 - 14400 - (w.id %% 4) * 3600, 600
+              FROM budgets_workspace AS w,
+                   generate_series(date_trunc('hour', now()) - make_interval(days => %s),
+                                   date_trunc('hour', now()), interval '1 hour') AS h
+            """,
+            [days],
+        )
+        cursor.execute(
+            """
+            INSERT INTO budgets_workloadusage
+              (workspace_id, cluster, uid, flavor, hour, start, committed_used, burst)
+            SELECT workspace_id, cluster, uid, flavor, date_trunc('hour', start),
+                   date_trunc('hour', start), gpus * 600, 0
+              FROM budgets_interval
+            """
+        )
+        cursor.execute("ANALYZE")

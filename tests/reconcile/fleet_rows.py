@@ -1,0 +1,97 @@
+"""Registered clusters on embedded API servers, and one turn of a quota body without its threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
+from clusters.devcluster.server import DevServer
+from clusters.kube.client import HttpKubeClient
+from clusters.kube.pulse import Pulse
+from clusters.models import Cluster, ClusterHealth
+from clusters.reconcile.context import Clients, ShiftContext, registered
+from clusters.reconcile.quota import QuotaBody
+from clusters.vault import seal, unseal
+
+
+def register(slug: str, kubeconfig: str, *, role: str = "worker", mode: str = "kueue") -> Cluster:
+    """A Cluster row without a preflight."""
+    cluster = Cluster.objects.create(
+        slug=slug,
+        name=slug.title(),
+        role=role,
+        mode=mode,
+        server="https://example.invalid",
+        context=slug,
+        user_kind="bearer token",
+        kubeconfig_sealed=seal(kubeconfig),
+    )
+    ClusterHealth.objects.create(cluster=cluster)
+    return cluster
+
+
+@dataclass
+class Hand:
+    """A quota body that a test turns by hand."""
+
+    body: QuotaBody
+    context: ShiftContext
+    fenced: list[str] = field(default_factory=list)
+
+    def settle(self, turns: int = 40) -> None:
+        """Turns until nothing is left to do, at most so often."""
+        ends = time.monotonic() + 20
+        while not self.body.image.is_synced:
+            assert time.monotonic() < ends, "the cluster was not listed"
+            time.sleep(0.01)
+        quiet = 0
+        for _ in range(turns):
+            self.body._retry_at = 0.0
+            self.body.turn()
+            quiet = 0 if self.body.image.changed.wait(0.03) else quiet + 1
+            if quiet >= 3:
+                return
+
+
+@contextmanager
+def quota_hand(slug: str, *, fence=lambda: None) -> Iterator[Hand]:
+    """A quota body on a registered cluster, with real watches and without a Lease."""
+    registration = registered(slug)
+    assert registration is not None
+    stop = threading.Event()
+    with HttpKubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+        pulse = Pulse(client)
+        beating = threading.Thread(target=pulse.run, args=(stop,), daemon=True)
+        beating.start()
+        clients = Clients()
+        context = ShiftContext(
+            registration,
+            client=client,
+            clients=clients,
+            pulse=pulse,
+            stop=stop,
+            fence=fence,
+            holder="test",
+        )
+        body = QuotaBody(context)
+        body.image.start()
+        try:
+            yield Hand(body, context)
+        finally:
+            stop.set()
+            body.image.close()
+            body._writer.close()
+            clients.close()
+            beating.join(5)
+
+
+@contextmanager
+def dev_server(name: str, **options) -> Iterator[DevServer]:
+    """One embedded cluster."""
+    made = ClusterOptions(name=name, bookmark_every_s=0.5, **options)
+    with DevServer(DevCluster(made)) as server:
+        yield server

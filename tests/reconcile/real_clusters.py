@@ -1,0 +1,37 @@
+"""Real clusters registered under the generated least rights."""
+
+from __future__ import annotations
+
+from clusters import selectors, services
+from clusters.kube.apply import apply_documents
+from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
+from clusters.models import Cluster
+from tests.controlplane.control_plane import ControlPlane
+
+
+def admin_client(plane: ControlPlane) -> HttpKubeClient:
+    """The administrator's client; for what an admin does, and to look."""
+    return HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+
+
+def grant_rights(plane: ControlPlane, *, role: str, mode: str, workers: tuple[str, ...] = ()):
+    """Apply what ``manage.py worker_rbac`` prints, as an admin would."""
+    documents = selectors.rights_documents(role=role, mode=mode, workers=workers)
+    with admin_client(plane) as client:
+        report = apply_documents(
+            client, documents, options=WriteOptions(field_manager="kubectl", force=True)
+        )
+    assert report.is_complete, report.failed
+    return documents
+
+
+def register_real(
+    plane: ControlPlane, slug: str, *, role: str, mode: str, workers: tuple[str, ...] = ()
+) -> Cluster:
+    """Grant, make a kubeconfig of the portal's service account, register."""
+    grant_rights(plane, role=role, mode=mode, workers=workers)
+    text = plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE)
+    return services.register_cluster(
+        None, slug=slug, name=slug, role=role, mode=mode, kubeconfig=text
+    )

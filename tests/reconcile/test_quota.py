@@ -1,0 +1,376 @@
+"""Quota sync on an embedded API server: what is promised comes to stand there, and stays so."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.db.models import F
+
+from budgets import services as promises
+from budgets.models import AuditEntry, Budget, Operation
+from clusters import services
+from clusters.devcluster.server import DevServer
+from clusters.errors import LeaseLost
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
+from tests.builders import SmallFleet, line
+from tests.reconcile.fleet_rows import Hand, quota_hand, register
+from tests.reconcile.large_fleet import many_workspaces
+
+pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
+KUBECTL = WriteOptions(field_manager="kubectl-edit")
+
+
+def nominal(kube: HttpKubeClient, queue: str, flavor: str = "h100") -> str:
+    """What a ClusterQueue says of a flavor's floor."""
+    groups = kube.get(r.CLUSTER_QUEUE, queue)["spec"]["resourceGroups"]
+    for group in groups:
+        for entry in group["flavors"]:
+            if entry["name"] == flavor:
+                return str(entry["resources"][0]["nominalQuota"])
+    return ""
+
+
+def states() -> dict[tuple[str, str], str]:
+    """(kind, name) → state of every object."""
+    rows = ObjectState.objects.exclude(kind="LocalQueue").values_list("kind", "name", "state")
+    return {(kind, name): state for kind, name, state in rows}
+
+
+def edit(kube: HttpKubeClient, queue: str, **spec: object) -> None:
+    """A hand edit."""
+    kube.patch(r.CLUSTER_QUEUE, queue, {"spec": spec}, options=KUBECTL)
+
+
+def test_budget_is_observed_when_all_its_objects_are_there(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    fleet.vision.budget.refresh_from_db()
+    observed = AppliedGeneration.objects.get(cluster=worker, subject="budget:acme-vision")
+    assert observed.observed_generation == fleet.vision.budget.generation
+    assert nominal(kube, "acme-vision") == "24"
+    local_queue = kube.get(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+    assert local_queue["spec"]["clusterQueue"] == "acme-vision"
+    assert set(states().values()) == {"synced"}
+
+
+def test_second_sweep_sends_no_request(hand: Hand, east: DevServer) -> None:
+    hand.settle()
+    east.cluster.faults.fail(500, count=1, path="resourceflavors|cohorts|queues|namespaces")
+    hand.body._swept_at = -1e9
+    hand.body.turn()
+    assert set(states().values()) == {"synced"}
+    assert east.cluster.faults.before("GET", "/namespaces") == 500, "a request was sent"
+
+
+def test_first_sync_shows_its_progress(worker: Cluster, fleet: SmallFleet, east: DevServer) -> None:
+    operation = promises.start_operation(None, kind="first_sync", subject="cluster:gpu-east")
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+    operation.refresh_from_db()
+    assert operation.state == Operation.State.DONE
+    assert operation.done == operation.total == 16
+
+
+def test_hand_edit_is_put_back_and_told(
+    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    edit(kube, "acme-vision", stopPolicy="Hold", queueingStrategy="StrictFIFO")
+    hand.settle()
+    spec = kube.get(r.CLUSTER_QUEUE, "acme-vision")["spec"]
+    assert (spec["stopPolicy"], spec["queueingStrategy"]) == ("None", "BestEffortFIFO")
+    drift = Drift.objects.get(field="spec.stopPolicy")
+    assert (drift.wanted, drift.found, drift.manager) == ("None", "Hold", "kubectl-edit")
+    assert drift.resolution == "put back"
+    assert Drift.objects.filter(resolved_at=None).count() == 0
+
+
+def test_hand_edit_is_kept_where_the_cluster_says_so(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    services.set_drift_policy(fleet.admin, cluster=worker, policy="keep")
+    edit(kube, "acme-vision", stopPolicy="Hold")
+    hand.settle()
+    assert kube.get(r.CLUSTER_QUEUE, "acme-vision")["spec"]["stopPolicy"] == "Hold"
+    assert states()["ClusterQueue", "acme-vision"] == "drifted"
+    assert Drift.objects.get(resolved_at=None).field == "spec.stopPolicy"
+    edit(kube, "acme-vision", stopPolicy="None")
+    hand.settle()
+    assert states()["ClusterQueue", "acme-vision"] == "synced"
+    assert Drift.objects.get().resolution == "no longer differs"
+
+
+def test_deleted_object_is_made_again(hand: Hand, fleet: SmallFleet, kube: HttpKubeClient) -> None:
+    hand.settle()
+    kube.delete(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+    hand.settle()
+    kube.get(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+    assert Drift.objects.get().resolution == "put back"
+
+
+def test_labels_taken_off_are_put_back(hand: Hand, kube: HttpKubeClient) -> None:
+    hand.settle()
+    body = {"metadata": {"labels": {"gpu-budget-portal.dev/installation": None}}}
+    kube.patch(r.COHORT, "acme", body, options=KUBECTL)
+    hand.settle()
+    labels = kube.get(r.COHORT, "acme")["metadata"]["labels"]
+    assert labels["gpu-budget-portal.dev/installation"] == "portal"
+
+
+def foreign(resource: r.Resource, name: str, installation: str | None) -> dict[str, object]:
+    labels = {"app.kubernetes.io/managed-by": "gpu-budget-portal"} if installation else {}
+    if installation:
+        labels["gpu-budget-portal.dev/installation"] = installation
+    return {"metadata": {"name": name, "labels": labels}, "spec": {}}
+
+
+@pytest.mark.parametrize("installation", ["other", None])
+def test_name_that_somebody_else_has_taken_is_refused(
+    installation: str | None, worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    kube.create(r.COHORT, foreign(r.COHORT, "acme", installation))
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+    assert states()["Cohort", "acme"] == "foreign"
+    assert not kube.get(r.COHORT, "acme")["spec"].get("resourceGroups")
+    assert not AppliedGeneration.objects.filter(subject="account:acme").exists()
+    assert AppliedGeneration.objects.filter(subject="account:globex").exists()
+
+
+def test_host_of_another_installation_is_shared(
+    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    kube.create(r.RESOURCE_FLAVOR, foreign(r.RESOURCE_FLAVOR, "host", "other"))
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+    assert states()["ResourceFlavor", "host"] == "synced"
+    labels = kube.get(r.RESOURCE_FLAVOR, "host")["metadata"]["labels"]
+    assert labels["gpu-budget-portal.dev/installation"] == "other"
+
+
+def test_namespace_that_was_there_is_adopted(
+    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    kube.create(r.NAMESPACE, {"metadata": {"name": "acme-vision", "labels": {"team": "x"}}})
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+    labels = kube.get(r.NAMESPACE, "acme-vision")["metadata"]["labels"]
+    assert labels["team"] == "x"
+    assert labels["gpu-budget-portal.dev/installation"] == "portal"
+
+
+def set_reserving(kube: HttpKubeClient, queue: str, count: int) -> None:
+    kube.patch(
+        r.CLUSTER_QUEUE,
+        queue,
+        {"status": {"reservingWorkloads": count}},
+        options=WriteOptions(field_manager="kueue", subresource="status"),
+    )
+
+
+def test_archived_workspace_is_drained_before_it_goes_and_its_namespace_stays(
+    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    kube.create(r.COHORT, foreign(r.COHORT, "theirs", "other"))
+    set_reserving(kube, "globex-search", 2)
+    promises.archive_workspace(fleet.admin, workspace=fleet.search, reason="over")
+    Budget.objects.filter(workspace=fleet.search).update(held_flavors=[])
+    hand.settle()
+    spec = kube.get(r.CLUSTER_QUEUE, "globex-search")["spec"]
+    assert spec["stopPolicy"] == "HoldAndDrain"
+    assert states()["ClusterQueue", "globex-search"] == "stays"
+    kube.get(r.LOCAL_QUEUE, "default", namespace="globex-search")
+    set_reserving(kube, "globex-search", 0)
+    hand.settle()
+    names = {item["metadata"]["name"] for item in kube.list(r.CLUSTER_QUEUE).items}
+    assert names == {"acme-speech", "acme-vision"}
+    kube.get(r.NAMESPACE, "globex-search")
+    kube.get(r.COHORT, "theirs")
+    assert ("ClusterQueue", "globex-search") not in states()
+    assert states()["Namespace", "globex-search"] == "stays"
+
+
+def test_finalizers_are_respected_and_shown(
+    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    body = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
+    kube.patch(r.CLUSTER_QUEUE, "globex-search", body, options=KUBECTL)
+    promises.archive_workspace(fleet.admin, workspace=fleet.search, reason="over")
+    Budget.objects.filter(workspace=fleet.search).update(held_flavors=[])
+    hand.settle()
+    assert "deletionTimestamp" in kube.get(r.CLUSTER_QUEUE, "globex-search")["metadata"]
+    row = ObjectState.objects.get(kind="ClusterQueue", name="globex-search")
+    assert row.state == "stays"
+    assert "kueue.x-k8s.io/resource-in-use" in row.message
+
+
+def test_restored_backup_stops_the_sync_and_asks(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    fleet.vision.budget.refresh_from_db()
+    budget = Budget.objects.filter(pk=fleet.vision.budget.pk)
+    budget.update(generation=1, in_force=None)
+    hand.settle()
+    worker.refresh_from_db()
+    assert "acme-vision" in worker.blocked_reason
+    assert nominal(kube, "acme-vision") == "24", "it was rolled back silently"
+    assert AuditEntry.objects.filter(action="cluster.blocked").count() == 1
+    services.resolve_block(fleet.admin, cluster=worker, apply_ours=True, reason="we know")
+    hand.settle()
+    assert nominal(kube, "acme-vision") == ""
+    assert budget.get().generation > fleet.vision.budget.generation
+    worker.refresh_from_db()
+    assert worker.blocked_reason == ""
+
+
+def test_subject_that_the_database_never_had_blocks_too(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    stray = foreign(r.CLUSTER_QUEUE, "acme-lost", "portal")
+    stray["metadata"]["annotations"] = {  # type: ignore[index]  # a plain document
+        "gpu-budget-portal.dev/subject": "budget:acme-lost",
+        "gpu-budget-portal.dev/generation": "4",
+    }
+    kube.create(r.CLUSTER_QUEUE, stray)
+    hand.settle()
+    worker.refresh_from_db()
+    assert "budget:acme-lost" in worker.blocked_reason
+    kube.get(r.CLUSTER_QUEUE, "acme-lost")
+    services.resolve_block(fleet.admin, cluster=worker, apply_ours=True, reason="not ours")
+    hand.settle()
+    names = {item["metadata"]["name"] for item in kube.list(r.CLUSTER_QUEUE).items}
+    assert "acme-lost" not in names
+
+
+def test_keeping_the_clusters_side_stops_writing(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    Budget.objects.filter(workspace=fleet.vision).update(generation=1)
+    hand.settle()
+    worker.refresh_from_db()
+    services.resolve_block(fleet.admin, cluster=worker, apply_ours=False, reason="look first")
+    hand.settle()
+    worker.refresh_from_db()
+    assert not worker.writes_enabled
+    assert nominal(kube, "acme-vision") == "24"
+
+
+def test_switched_off_cluster_shows_what_would_be_written(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    fleet.revise(fleet.vision, line("h100", 16, 32))
+    hand.settle()
+    before = nominal(kube, "acme-vision")
+    services.set_writes_enabled(fleet.admin, cluster=worker, enabled=False, reason="upgrade")
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    assert nominal(kube, "acme-vision") == before
+    row = ObjectState.objects.get(kind="ClusterQueue", name="acme-vision")
+    assert row.state == "pending"
+    assert row.would["action"] == "update"
+    numbers = [c["wanted"] for c in row.would["changes"] if c["field"].endswith("nominalQuota")]
+    services.set_writes_enabled(fleet.admin, cluster=worker, enabled=True)
+    hand.settle()
+    row.refresh_from_db()
+    assert numbers != [before]
+    assert (row.state, row.would) == ("synced", None)
+    assert [nominal(kube, "acme-vision")] == numbers
+
+
+def test_lost_lease_writes_nothing(
+    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+) -> None:
+    def fence() -> None:
+        raise LeaseLost("somebody else has it")
+
+    with quota_hand("gpu-east", fence=fence) as hand, pytest.raises(LeaseLost):
+        hand.settle()
+    assert kube.list(r.CLUSTER_QUEUE).items == []
+    assert kube.list(r.RESOURCE_FLAVOR).items == []
+
+
+def test_one_refused_object_does_not_stop_the_others(
+    worker: Cluster, fleet: SmallFleet, east: DevServer, kube: HttpKubeClient
+) -> None:
+    east.cluster.faults.fail(403, count=1, method="PATCH", path="clusterqueues/acme-vision")
+    with quota_hand("gpu-east") as hand:
+        while not hand.body.image.is_synced:
+            hand.context.stop.wait(0.01)
+        hand.body.turn()
+        assert states()["ClusterQueue", "acme-vision"] == "failed"
+        assert states()["ClusterQueue", "globex-search"] == "synced"
+        assert not AppliedGeneration.objects.filter(subject="budget:acme-vision").exists()
+        hand.settle()
+    assert states()["ClusterQueue", "acme-vision"] == "synced"
+    assert AppliedGeneration.objects.filter(subject="budget:acme-vision").exists()
+
+
+def test_deregistered_cluster_is_emptied_and_forgotten(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+) -> None:
+    hand.settle()
+    departure = services.deregister_cluster(fleet.admin, cluster=worker, reason="sold")
+    assert "Namespace acme-vision" in departure.stays
+    hand.settle()
+    worker.refresh_from_db()
+    assert worker.state == Cluster.State.REMOVED
+    assert bytes(worker.kubeconfig_sealed) == b""
+    for resource in (r.CLUSTER_QUEUE, r.COHORT, r.RESOURCE_FLAVOR, r.LOCAL_QUEUE):
+        assert kube.list(resource).items == [], resource.kind
+    metadata = kube.get(r.NAMESPACE, "acme-vision")["metadata"]
+    assert "gpu-budget-portal.dev/installation" not in metadata.get("labels", {})
+    entry = AuditEntry.objects.get(action="cluster.removed")
+    assert "Namespace acme-vision" in entry.after["stays"]
+
+
+def test_two_hundred_workspaces_are_synced_quickly_and_an_edit_touches_three_objects(
+    db: None, east: DevServer
+) -> None:
+    many_workspaces(200, workers=("gpu-east",))
+    register("gpu-east", east.kubeconfig)
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        assert ObjectState.objects.filter(state="synced").count() == 3 * 200 + 20 + 2
+        before = {
+            key: document["metadata"]["resourceVersion"]
+            for key, document in hand.body.image.documents().items()
+        }
+        Budget.objects.filter(workspace__namespace="acc3-w3").update(generation=F("generation") + 1)
+        hand.settle()
+        after = hand.body.image.documents()
+    changed = {
+        key.kind
+        for key, version in before.items()
+        if after[key]["metadata"]["resourceVersion"] != version
+    }
+    assert changed == {"Namespace", "ClusterQueue", "LocalQueue"}
+
+
+@pytest.mark.slow
+def test_sweep_of_a_thousand_unchanged_workspaces_is_quick_and_asks_nothing(
+    db: None, east: DevServer
+) -> None:
+    many_workspaces(1000, workers=("gpu-east",))
+    register("gpu-east", east.kubeconfig)
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        east.cluster.faults.fail(500, count=1, path="resourceflavors|cohorts|queues|namespaces")
+        hand.body._swept_at = -1e9
+        begun = time.monotonic()
+        hand.body.turn()
+        assert time.monotonic() - begun < 10
+        assert east.cluster.faults.before("GET", "/namespaces") == 500, "a request was sent"
+    assert ObjectState.objects.filter(state="synced").count() == 3 * 1000 + 20 + 2

@@ -1,0 +1,263 @@
+"""Quota sync on real API servers and a real Kueue, under the generated least rights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from budgets import services as promises
+from budgets.models import Budget
+from clusters.errors import ClusterError, Forbidden, NotFound
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.models import Cluster, Drift, ObjectState
+from tests.builders import SmallFleet, line
+from tests.controlplane.fleet import Fleet
+from tests.controlplane.queues import condition_of, job
+from tests.reconcile.fleet_rows import Hand, quota_hand
+from tests.reconcile.real_clusters import admin_client, register_real
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
+WORKERS = ("gpu-east", "gpu-west")
+
+
+@dataclass
+class Road:
+    """Three registered clusters: a body and an administrator's client for each."""
+
+    hands: list[Hand]
+    manager: HttpKubeClient
+    workers: list[HttpKubeClient]
+
+    def until(self, check: Callable[[], bool], *, seconds: float = 25.0) -> None:
+        """Turns all bodies until the check holds."""
+        ends = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < ends, self.troubles()
+            for hand in self.hands:
+                hand.settle(turns=3)
+
+    @staticmethod
+    def troubles() -> list[tuple[str, ...]]:
+        rows = ObjectState.objects.exclude(state="synced").select_related("cluster")
+        return [(x.cluster.slug, x.kind, x.name, x.state, x.message) for x in rows]
+
+    @staticmethod
+    def is_settled() -> bool:
+        return (
+            ObjectState.objects.exists()
+            and not ObjectState.objects.exclude(state="synced", message="")
+            .exclude(name="host")
+            .exists()
+        )
+
+
+@pytest.fixture
+def installation(settings) -> str:
+    """An installation of this test alone: the clusters are shared by the session."""
+    settings.PORTAL_INSTALLATION = f"t{time.monotonic_ns() % 10**9}"
+    settings.KUEUE_PROOF_SECONDS = 5
+    return str(settings.PORTAL_INSTALLATION)
+
+
+def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
+    """Grant, register, sync; afterwards everything is drained and pruned again."""
+    register_real(fleet.manager, "manager", role="manager", mode=mode, workers=WORKERS)
+    for slug, plane in zip(WORKERS, fleet.workers, strict=True):
+        register_real(plane, slug, role="worker", mode=mode)
+    with ExitStack() as stack:
+        hands = [stack.enter_context(quota_hand(slug)) for slug in ("manager", *WORKERS)]
+        clients = [stack.enter_context(admin_client(plane)) for plane in fleet.clusters]
+        found = Road(hands, clients[0], clients[1:])
+        yield found
+        Cluster.objects.update(state=Cluster.State.DRAINING, writes_enabled=True)
+        found.until(lambda: not Cluster.objects.exclude(state="removed").exists(), seconds=40)
+
+
+@pytest.fixture
+def kueue_road(fleet: SmallFleet, installation: str, kueue_fleet: Fleet) -> Iterator[Road]:
+    """Manager and two workers under Kueue."""
+    yield from road(kueue_fleet, mode="kueue")
+
+
+@pytest.fixture
+def bare_road(fleet: SmallFleet, installation: str, bare_fleet: Fleet) -> Iterator[Road]:
+    """Manager and two workers with the CRDs alone."""
+    yield from road(bare_fleet, mode="portal")
+
+
+def is_active(client: HttpKubeClient, queue: str) -> bool:
+    try:
+        return condition_of(client.get(r.CLUSTER_QUEUE, queue), "Active") == "True"
+    except NotFound:
+        return False
+
+
+def test_budget_stands_on_a_real_kueue_and_its_road_is_looked_after(
+    kueue_road: Road, fleet: SmallFleet
+) -> None:
+    clients = (kueue_road.manager, *kueue_road.workers)
+    fleet.revise(fleet.vision, line("h100", 16, 32), line("h100-spot", 0, 16))
+    kueue_road.until(lambda: all(is_active(client, "acme-vision") for client in clients))
+    kueue_road.until(kueue_road.is_settled)
+    for slug in WORKERS:
+        cluster = Cluster.objects.get(slug=slug)
+        assert cluster.health.multikueue_active == "True"
+        faults = [row for row in cluster.preflight["rows"] if row["state"] == "fault"]
+        assert faults == []
+
+    # A hand edit is noticed, named and put back.
+    body = {"spec": {"stopPolicy": "Hold"}}
+    options = WriteOptions(field_manager="kubectl-edit")
+    kueue_road.workers[0].patch(r.CLUSTER_QUEUE, "acme-vision", body, options=options)
+    edited_at = time.monotonic()
+    kueue_road.until(lambda: Drift.objects.filter(resolution="put back").exists())
+    assert time.monotonic() - edited_at < 10
+    drift = Drift.objects.get()
+    assert (drift.field, drift.manager) == ("spec.stopPolicy", "kubectl-edit")
+
+    # A queue that holds a running job is drained first, and its finalizer is respected.
+    document = job("runs", gpus=1, run_for="600s")
+    document["metadata"]["namespace"] = "acme-vision"
+    kueue_road.manager.create(r.JOB, document)
+
+    def runs() -> bool:
+        return any(
+            found.get("status", {}).get("active")
+            for client in kueue_road.workers
+            for found in client.list(r.JOB).items
+            if found["metadata"]["name"] == "runs"
+        )
+
+    kueue_road.until(runs)
+    promises.archive_workspace(fleet.admin, workspace=fleet.vision, reason="over")
+    Budget.objects.filter(workspace=fleet.vision).update(held_flavors=[])
+    kueue_road.until(lambda: not runs())
+
+    def is_gone() -> bool:
+        return not any(
+            queue["metadata"]["name"] == "acme-vision"
+            for client in clients
+            for queue in client.list(r.CLUSTER_QUEUE).items
+        )
+
+    kueue_road.until(is_gone)
+    for client in clients:
+        client.get(r.NAMESPACE, "acme-vision")
+
+
+def test_generated_rights_forbid_what_the_portal_does_not_need(
+    kueue_road: Road, fleet: SmallFleet
+) -> None:
+    client = kueue_road.hands[1].context.client
+    with pytest.raises(Forbidden):
+        client.delete(r.NAMESPACE, "default")
+    with pytest.raises(Forbidden):
+        client.list(r.SECRET)
+    with pytest.raises(Forbidden):
+        client.create(r.CLUSTER_ROLE, {"metadata": {"name": "mine"}, "rules": []})
+    manager = kueue_road.hands[0].context.client
+    with pytest.raises(Forbidden):
+        manager.get(r.SECRET, "somebody-elses", namespace="kueue-system")
+
+
+def in_namespace(name: str, *, suspend: bool = True) -> dict[str, object]:
+    document = job(name, gpus=1)
+    document["metadata"]["namespace"] = "acme-vision"
+    document["spec"]["suspend"] = suspend
+    return document
+
+
+def until_refused(write: Callable[[], object], seconds: float = 15.0) -> ClusterError:
+    """API servers take a moment to see a new policy."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            write()
+        except ClusterError as error:
+            return error
+        assert time.monotonic() < ends, "it was never refused"
+        time.sleep(0.2)
+
+
+def test_policies_keep_jobs_under_the_budget_without_a_kueue(
+    bare_road: Road, fleet: SmallFleet
+) -> None:
+    manager, worker = bare_road.manager, bare_road.workers[0]
+    bare_road.until(bare_road.is_settled)
+    count = iter(range(1000))
+
+    # Manager: a job begins suspended, under the queue, and is managed from there.
+    def begun() -> dict[str, object]:
+        document = in_namespace(f"try-{next(count)}", suspend=False)
+        del document["metadata"]["labels"]  # type: ignore[attr-defined]  # a plain document
+        return manager.create(r.JOB, document)
+
+    ends = time.monotonic() + 15
+    while not (made := begun())["spec"].get("suspend"):  # type: ignore[attr-defined]  # as above
+        assert time.monotonic() < ends
+        time.sleep(0.2)
+    assert made["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"  # type: ignore[index]  # as above
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"  # type: ignore[index]  # as above
+
+    # Manager: nobody but the portal starts it.
+    name = made["metadata"]["name"]  # type: ignore[index]  # as above
+    start = {"spec": {"suspend": False}}
+    refused = until_refused(lambda: manager.patch(r.JOB, name, start, namespace="acme-vision"))
+    assert "waits for its quota" in refused.message
+    bare_road.hands[0].context.client.patch(r.JOB, name, start, namespace="acme-vision")
+
+    # Worker: no job but through the manager, no bare pod with GPUs.
+    refused = until_refused(lambda: worker.create(r.JOB, in_namespace(f"try-{next(count)}")))
+    assert "submitted on the manager" in refused.message
+    pod = {
+        "metadata": {"name": "bare", "namespace": "acme-vision"},
+        "spec": in_namespace("x")["spec"]["template"]["spec"],  # type: ignore[index]  # as above
+    }
+    refused = until_refused(lambda: worker.create(r.POD, pod, options=WriteOptions(dry_run=True)))
+    assert "count against the budget" in refused.message
+
+
+def test_edit_reaches_three_real_clusters_in_under_two_seconds(
+    bare_road: Road, fleet: SmallFleet
+) -> None:
+    bare_road.until(bare_road.is_settled)
+    took = []
+    clients = (bare_road.manager, *bare_road.workers)
+    for edit in range(8):
+        ceiling = 40 + edit
+        fleet.revise(fleet.speech, line("h100", 8, ceiling))
+        begun = time.monotonic()
+        for hand in bare_road.hands:
+            hand.body.turn()
+        for client in clients:
+            spec = client.get(r.CLUSTER_QUEUE, "acme-speech")["spec"]
+            (entry,) = spec["resourceGroups"][0]["flavors"][0]["resources"]
+            assert int(entry["nominalQuota"]) + int(entry["borrowingLimit"]) == ceiling
+        took.append(time.monotonic() - begun)
+    assert max(took) < 2, took
+
+
+def test_two_installations_share_real_clusters_in_peace(bare_road: Road, fleet: SmallFleet) -> None:
+    bare_road.until(bare_road.is_settled)
+    other = {
+        "metadata": {
+            "name": "theirs",
+            "labels": {
+                "app.kubernetes.io/managed-by": "gpu-budget-portal",
+                "gpu-budget-portal.dev/installation": "another",
+            },
+        },
+        "spec": {},
+    }
+    worker = bare_road.workers[0]
+    worker.create(r.COHORT, other)
+    bare_road.hands[1].body._swept_at = -1e9
+    bare_road.hands[1].settle()
+    assert worker.get(r.COHORT, "theirs")["spec"] == {}
+    assert not ObjectState.objects.filter(name="theirs").exists()
+    worker.delete(r.COHORT, "theirs")

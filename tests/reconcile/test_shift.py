@@ -1,0 +1,372 @@
+"""Shifts: one worker per role, handed over, taken over, and never two at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+from django.db import connection
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from clusters.devcluster.server import DevServer
+from clusters.errors import Forbidden, LeaseLost
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient
+from clusters.kube.lease import LeaseName, LeaseSettings
+from clusters.models import Cluster, ClusterHealth, ShiftRun
+from clusters.reconcile import claims
+from clusters.reconcile.claims import Evidence, ShiftLease
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.shift import BODIES, Ending, lease_name, run_shift
+from tests.reconcile.fleet_rows import dev_server, register
+
+pytestmark = pytest.mark.embedded
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def cluster(transactional_db: None, east: DevServer) -> Cluster:
+    """Gpu-east without promises; threads see the row."""
+    return register("gpu-east", east.kubeconfig)
+
+
+class Body:
+    """Notes that it ran, then does what a test wants."""
+
+    def __init__(self, context: ShiftContext, work: Callable[[ShiftContext], None]) -> None:
+        self.context, self.work = context, work
+
+    def run(self) -> None:
+        self.work(self.context)
+
+
+def use_body(monkeypatch: pytest.MonkeyPatch, work: Callable[[ShiftContext], None]) -> None:
+    monkeypatch.setitem(BODIES, "quota", lambda context: Body(context, work))
+
+
+def work(stop: threading.Event | None = None, seconds: float = 30, holder: str = "a"):
+    return run_shift(
+        "gpu-east", "quota", stop=stop or threading.Event(), seconds=seconds, holder=holder
+    )
+
+
+def test_shift_holds_the_lease_while_its_body_runs_and_gives_it_back(
+    cluster: Cluster, kube: HttpKubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = lease_name("quota", "portal")
+    seen: list[str] = []
+
+    def body(context: ShiftContext) -> None:
+        context.fence()
+        lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+        seen.append(lease["spec"]["holderIdentity"])
+
+    use_body(monkeypatch, body)
+    outcome = work(holder="first")
+    assert (seen, outcome.ending) == (["first"], Ending.STOPPED)
+    lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+    assert lease["spec"].get("holderIdentity", "") == ""
+    assert ShiftRun.objects.get().ended_at is not None
+
+
+def test_shift_hands_over_when_its_time_is_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_body(monkeypatch, lambda context: context.stop.wait(10))
+    begun = time.monotonic()
+    assert work(seconds=0.5).ending is Ending.HANDED_OVER
+    assert time.monotonic() - begun < 5
+
+
+def test_shift_ends_when_it_is_told_to(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_body(monkeypatch, lambda context: context.stop.wait(10))
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    assert work(stop).ending is Ending.STOPPED
+
+
+def test_row_of_a_living_shift_is_not_claimed(cluster: Cluster) -> None:
+    first = claims.take(cluster.pk, "quota", holder="a")
+    assert first is not None
+    assert claims.take(cluster.pk, "quota", holder="b") is None
+    assert work(holder="b").ending is Ending.HELD_ELSEWHERE
+    first.end("over")
+    assert claims.take(cluster.pk, "quota", holder="b") is not None
+
+
+def test_row_without_heartbeat_is_claimed_and_the_old_holder_notices(cluster: Cluster) -> None:
+    first = claims.take(cluster.pk, "quota", holder="a")
+    assert first is not None
+    ShiftRun.objects.update(heartbeat_at=Now() - timedelta(seconds=7))
+    assert claims.take(cluster.pk, "quota", holder="b") is not None
+    assert not first.beat(lease_version="9", watch_age_s=None)
+    assert ShiftRun.objects.get().holder == "b"
+
+
+def test_unfilled_names_what_nobody_alive_works_on(cluster: Cluster) -> None:
+    wanted = [(cluster.pk, "quota"), (cluster.pk, "usage")]
+    assert claims.take(cluster.pk, "quota", holder="a") is not None
+    assert claims.unfilled(wanted) == [(cluster.pk, "usage")]
+    ShiftRun.objects.update(heartbeat_at=Now() - timedelta(seconds=7))
+    assert claims.unfilled(wanted) == wanted
+
+
+def test_failed_shift_is_not_offered_again_at_once(cluster: Cluster) -> None:
+    claim = claims.take(cluster.pk, "quota", holder="a")
+    assert claim is not None
+    claim.end("failed: no")
+    assert claims.unfilled([(cluster.pk, "quota")]) == []
+    ShiftRun.objects.update(ended_at=Now() - timedelta(seconds=6))
+    assert claims.unfilled([(cluster.pk, "quota")]) == [(cluster.pk, "quota")]
+
+
+def leases(
+    kube: HttpKubeClient, clock: list[float], evidence: Evidence | None
+) -> tuple[ShiftLease, ShiftLease]:
+    settings = LeaseSettings(duration_s=15, monotonic=lambda: clock[0])
+    name = LeaseName("kube-system", "test")
+    return (
+        ShiftLease(kube, name, holder="a", settings=settings),
+        ShiftLease(kube, name, holder="b", settings=settings, evidence=evidence),
+    )
+
+
+def test_abandoned_lease_is_taken_on_the_evidence_of_the_row(kube: HttpKubeClient) -> None:
+    clock = [100.0]
+    first, _ = leases(kube, clock, None)
+    assert first.try_acquire()
+    _, second = leases(kube, clock, Evidence(first.version, since=100.0))
+    clock[0] = 114.0
+    assert not second.try_acquire(), "taken while the holder may still write"
+    clock[0] = 115.5
+    assert second.try_acquire()
+    with pytest.raises(LeaseLost):
+        first.check()
+
+
+def test_evidence_of_a_lease_that_was_renewed_since_counts_nothing(kube: HttpKubeClient) -> None:
+    clock = [100.0]
+    first, _ = leases(kube, clock, None)
+    assert first.try_acquire()
+    _, second = leases(kube, clock, Evidence(first.version, since=100.0))
+    clock[0] = 110.0
+    first.renew()
+    clock[0] = 116.0
+    assert not second.try_acquire()
+    first.check()
+
+
+def test_without_evidence_a_foreign_lease_is_watched_from_zero(kube: HttpKubeClient) -> None:
+    clock = [100.0]
+    first, second = leases(kube, clock, None)
+    assert first.try_acquire()
+    clock[0] = 200.0
+    assert not second.try_acquire()
+    clock[0] = 215.5
+    assert second.try_acquire()
+
+
+def test_writing_after_the_lease_was_taken_is_refused(
+    cluster: Cluster, kube: HttpKubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = lease_name("quota", "portal")
+    refused: list[str] = []
+
+    def body(context: ShiftContext) -> None:
+        lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+        lease["spec"]["holderIdentity"] = "thief"
+        kube.replace(r.LEASE, lease)
+        context.stop.wait(10)
+        try:
+            context.fence()
+        except LeaseLost as error:
+            refused.append(error.reason)
+            raise
+
+    use_body(monkeypatch, body)
+    monkeypatch.setattr("django.conf.settings.LEASE_SECONDS", 2)
+    assert work().ending is Ending.LEASE_LOST
+    assert refused == ["LeaseLost"]
+    lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+    assert lease["spec"]["holderIdentity"] == "thief"
+
+
+def test_error_of_a_body_ends_its_shift_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(context: ShiftContext) -> None:
+        raise Forbidden("no")
+
+    use_body(monkeypatch, body)
+    outcome = work()
+    assert (outcome.ending, outcome.message) == (Ending.FAILED, "Forbidden: no")
+    assert "Forbidden" in ShiftRun.objects.get().outcome
+
+
+def test_rotated_credential_ends_the_shift(
+    cluster: Cluster, east: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clusters.vault import seal
+
+    use_body(monkeypatch, lambda context: context.stop.wait(20))
+    sealed = seal(east.kubeconfig)
+
+    def rotate() -> None:
+        Cluster.objects.filter(pk=cluster.pk).update(kubeconfig_sealed=sealed)
+        connection.close()
+
+    timer = threading.Timer(0.3, rotate)
+    timer.start()
+    outcome = work()
+    timer.join()
+    assert outcome.ending is Ending.CHANGED
+
+
+def test_lost_cluster_is_shown_within_ten_seconds_and_heals(
+    cluster: Cluster, east: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[float] = []
+
+    def until(reachable: bool) -> None:
+        begun = time.monotonic()
+        while ClusterHealth.objects.get(cluster=cluster).reachable is not reachable:
+            assert time.monotonic() - begun < 12
+            time.sleep(0.05)
+        found.append(time.monotonic() - begun)
+
+    def body(context: ShiftContext) -> None:
+        until(True)
+        east.cluster.faults.freeze()
+        until(False)
+        assert ClusterHealth.objects.get(cluster=cluster).lost_since is not None
+        east.cluster.faults.thaw()
+        until(True)
+
+    use_body(monkeypatch, body)
+    work()
+    assert len(found) == 3
+    assert max(found) < 10
+
+
+def test_start_up_fails_with_fewer_slots_than_shifts(cluster: Cluster, settings) -> None:
+    register("gpu-west", "{}", mode="portal")
+    assert claims.slot_fault(slots=5) == ""
+    assert "4 slots for 5 shifts" in claims.slot_fault(slots=4)
+    settings.SHIFT_WORKERS = 2
+    assert claims.slot_fault(slots=3) == ""
+
+
+HOLD = """
+import sys, threading, time, django
+django.setup()
+from clusters.reconcile import shift
+from clusters.reconcile.shift import run_shift
+class Body:
+    def __init__(self, context): self.context = context
+    def run(self):
+        print("holding", flush=True)
+        while not self.context.stop.wait(0.1):
+            self.context.fence()
+shift.BODIES["quota"] = Body
+while True:
+    run_shift("gpu-east", "quota", stop=threading.Event(), seconds=60, holder=sys.argv[1])
+    time.sleep(0.2)
+"""
+LEASE_S = 6
+
+
+@pytest.fixture
+def outside(tmp_path: Path, east: DevServer) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts shift workers as processes on a database of their own."""
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+        "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}",
+        "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
+        "PORTAL_SECRET_KEY": "test-only-" + "k" * 50,
+        "CELERY_BROKER_URL": "memory://",
+        "LEASE_SECONDS": str(LEASE_S),
+        "PYTHONPATH": str(ROOT),
+    }
+    (tmp_path / "config").write_text(east.kubeconfig)
+    prepare = (
+        "import django; django.setup()\n"
+        "from django.core.management import call_command\n"
+        "call_command('migrate', verbosity=0)\n"
+        "from tests.reconcile.fleet_rows import register\n"
+        f"register('gpu-east', open({str(tmp_path / 'config')!r}).read())\n"
+    )
+    subprocess.run([sys.executable, "-c", prepare], env=environment, check=True, cwd=ROOT)
+    running: list[subprocess.Popen[str]] = []
+
+    def start(holder: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, holder],
+            env=environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_killed_holder_is_taken_over_within_the_lease_time(
+    outside: Callable[[str], subprocess.Popen[str]], kube: HttpKubeClient
+) -> None:
+    first, second = outside("first"), None
+    assert first.stdout is not None
+    assert first.stdout.readline() == "holding\n"
+    time.sleep(claims.HEARTBEAT_S + 0.5)
+    second = outside("second")
+    first.send_signal(signal.SIGKILL)
+    killed_at = time.monotonic()
+    assert second.stdout is not None
+    assert second.stdout.readline() == "holding\n"
+    took = time.monotonic() - killed_at
+    name = lease_name("quota", "portal")
+    lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+    assert lease["spec"]["holderIdentity"] == "second"
+    # The claim needs a stale row; the Lease may not be taken before it ends.
+    assert LEASE_S - LEASE_S / 6 - claims.HEARTBEAT_S - 1 < took < LEASE_S + 4
+
+
+def test_page_calls_a_shift_dead_when_its_heart_stopped(cluster: Cluster) -> None:
+    claims.take(cluster.pk, "quota", holder="a")
+    run = ShiftRun.objects.get()
+    assert run.is_alive(now=timezone.now())
+    assert not run.is_alive(now=timezone.now() + timedelta(seconds=7))
+
+
+def test_cluster_that_is_gone_is_told_and_holds_up_no_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dev_server("gpu-west") as west:
+        gone = register("gpu-west", west.kubeconfig)
+    ran: list[str] = []
+    use_body(monkeypatch, lambda context: ran.append(context.cluster.slug))
+    outcome = run_shift("gpu-west", "quota", stop=threading.Event(), seconds=1.0, holder="w")
+    assert outcome.ending is Ending.HANDED_OVER
+    health = ClusterHealth.objects.get(cluster=gone)
+    assert not health.reachable
+    assert health.reason in ("Unreachable", "Timeout")
+    work()
+    assert ran == ["gpu-east"]

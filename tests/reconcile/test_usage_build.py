@@ -1,0 +1,268 @@
+"""Building states and intervals: the lock per job, what cannot be read, what is refused."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DataError, connection
+
+from budgets.models import Interval
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.usage import build as building
+from clusters.reconcile.usage.build import Source, build
+from tests.builders import START, SmallFleet, hours
+from tests.reconcile.fleet_rows import register
+from tests.reconcile.usage_hand import ORIGIN, usage_hand
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def hub(fleet: SmallFleet) -> Cluster:
+    return register("hub", "apiVersion: v1", role="manager")
+
+
+@pytest.fixture
+def east(fleet: SmallFleet) -> Cluster:
+    return register("gpu-east", "apiVersion: v1")
+
+
+def source(cluster: Cluster) -> Source:
+    return Source(cluster.pk, cluster.slug, frozenset({GPU}))
+
+
+def recorded(cluster: Cluster, uid: str, version: int, **facts: Any) -> WorkloadEvent:
+    """An event of workload acme-vision/train; `admitted` and `finished` are hours."""
+    conditions = []
+    for kind, at in facts.get("conditions", {}).items():
+        since = hours(at).isoformat()
+        conditions.append({"type": kind, "status": "True", "lastTransitionTime": since})
+    status: dict[str, Any] = {"conditions": conditions}
+    if facts.get("flavor"):
+        assignment = {
+            "name": "main",
+            "count": 1,
+            "flavors": {GPU: facts["flavor"]},
+            "resourceUsage": {GPU: facts.get("gpus", "8")},
+        }
+        status["admission"] = {"clusterQueue": "acme-vision", "podSetAssignments": [assignment]}
+    if facts.get("worker"):
+        status["clusterName"] = facts["worker"]
+    name = facts.get("name", "train")
+    return WorkloadEvent.objects.create(
+        cluster=cluster.slug,
+        uid=uid,
+        resource_version=str(version),
+        type=facts.get("type", "SEEN"),
+        namespace="acme-vision",
+        name=name,
+        observed_at=hours(48) + timedelta(minutes=version),
+        digest="0" * 64,
+        payload={
+            "metadata": {
+                "name": name,
+                "namespace": "acme-vision",
+                "uid": uid,
+                "creationTimestamp": START.isoformat(),
+                "labels": {ORIGIN: "test"} if facts.get("is_copy") else {},
+                "annotations": {},
+                "ownerReferences": facts.get("owners", []),
+            },
+            "spec": {
+                "podSets": [{"name": "main", "count": 1, "gpus": 8}],
+                **facts.get("spec", {}),
+            },
+            "status": status,
+        },
+    )
+
+
+RUNS = {"QuotaReserved": 1, "Admitted": 1}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("facts", "want_phase"),
+    [
+        pytest.param({}, "pending", id="new"),
+        pytest.param(
+            {"conditions": {"QuotaReserved": 1}, "flavor": "h100"}, "reserved", id="quota"
+        ),
+        pytest.param({"conditions": RUNS, "flavor": "h100"}, "running", id="admitted"),
+        pytest.param(
+            {"conditions": {**RUNS, "Evicted": 2}, "flavor": "h100"}, "evicted", id="stopping"
+        ),
+        pytest.param({"conditions": {"Evicted": 2}}, "pending", id="stopped"),
+        pytest.param({"conditions": {**RUNS, "Finished": 2}}, "finished", id="finished"),
+        pytest.param(
+            {"conditions": {**RUNS, "Finished": 2}, "type": "DELETED"},
+            "finished",
+            id="cleaned up after its end",
+        ),
+        pytest.param({"conditions": RUNS, "type": "DELETED"}, "gone", id="deleted"),
+        pytest.param({"conditions": RUNS, "type": "MISSING"}, "gone", id="missing"),
+    ],
+)
+def test_build_phase(hub: Cluster, facts: dict[str, Any], want_phase: str) -> None:
+    recorded(hub, "u", 1, **facts)
+    build(source(hub), ["u"])
+    assert WorkloadState.objects.get(uid="u").phase == want_phase
+
+
+@pytest.mark.django_db
+def test_build_newest_state_wins_whatever_the_order(hub: Cluster) -> None:
+    recorded(hub, "u", 30, conditions={**RUNS, "Finished": 2})
+    recorded(hub, "u", 9, conditions=RUNS, flavor="h100")
+    build(source(hub), ["u"])
+    assert WorkloadState.objects.get(uid="u").phase == "finished"
+
+
+@pytest.mark.django_db
+def test_build_again_writes_nothing(east: Cluster) -> None:
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100")
+    build(source(east), ["u"])
+    before = Interval.objects.get(uid="u"), WorkloadState.objects.get(uid="u").updated_at
+    build(source(east), ["u"])
+    after = Interval.objects.get(uid="u"), WorkloadState.objects.get(uid="u").updated_at
+    assert (before[0].updated_at, before[1]) == (after[0].updated_at, after[1])
+
+
+@pytest.mark.django_db
+def test_build_unreadable_event_keeps_the_rest(
+    east: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(east, "good", 1, conditions=RUNS, flavor="h100")
+    recorded(east, "bad", 2, conditions=RUNS, flavor="h100", gpus="a few", name="other")
+    build(source(east), ["good", "bad"])
+    assert Interval.objects.get().uid == "good"
+    assert "workload_unreadable" in caplog.text
+
+
+@pytest.mark.django_db
+def test_build_refused_workload_does_not_hold_the_others(
+    fleet: SmallFleet, east: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uid in ("bad", "good", "fine"):
+        recorded(east, uid, 1, conditions=RUNS, flavor="h100", name=uid)
+    real = building.build
+
+    def refusing(at: Source, uids: Any) -> Any:
+        if "bad" in uids:
+            raise DataError("value too long")
+        return real(at, uids)
+
+    monkeypatch.setattr(building, "build", refusing)
+    body = body_of(east)
+    body._build_new()
+    assert set(WorkloadState.objects.values_list("uid", flat=True)) == {"good", "fine"}
+    assert "value too long" in body._refused
+
+
+def body_of(cluster: Cluster) -> Any:
+    """A body that never talks to its cluster."""
+    from types import SimpleNamespace
+
+    from clusters.reconcile.context import registered
+    from clusters.reconcile.usage import UsageBody
+    from tests.reconcile.usage_hand import ago
+
+    facts = registered(cluster.slug).facts  # type: ignore[union-attr]  # it was just registered
+    return UsageBody(
+        SimpleNamespace(cluster=facts, client=None, pulse=None, now=lambda: ago(0), stop=None)  # type: ignore[arg-type]  # what is not used is left out
+    )
+
+
+@pytest.mark.django_db
+def test_build_problem_is_told_once(
+    fleet: SmallFleet, east: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(east, "u", 1, conditions={"QuotaReserved": 99, "Admitted": 99}, flavor="h100")
+    body = body_of(east)
+    body._build_new()
+    recorded(east, "u", 2, conditions={"QuotaReserved": 99, "Admitted": 99}, flavor="h100")
+    body._build_new()
+    assert caplog.text.count("workload_history_problem") == 1
+    assert "code=clock_skew" in caplog.text
+
+
+@pytest.mark.django_db
+def test_build_takes_a_fixed_number_of_queries(
+    hub: Cluster, east: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    uids = [f"u{number}" for number in range(40)]
+    for number, uid in enumerate(uids):
+        recorded(east, uid, number + 1, conditions=RUNS, flavor="h100", name=uid)
+    with django_assert_max_num_queries(22):
+        build(source(east), uids)
+    assert Interval.objects.count() == 40
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_build_two_clusters_of_one_job_wait_for_each_other(
+    hub: Cluster, east: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager's builder has read the events when the worker's copy starts.
+
+    Without the lock the worker's builder finishes first, and the manager's then stores a history
+    that lacks the start.
+    """
+    recorded(hub, "own", 1, conditions=RUNS, flavor="h100", worker="gpu-east")
+    recorded(east, "copy", 2, is_copy=True)
+    build(source(hub), ["own"])
+    build(source(east), ["copy"])
+    has_read, may_go_on = threading.Event(), threading.Event()
+    real = building._events
+
+    def slow(places: Any, resources: Any) -> Any:
+        found = real(places, resources)
+        if threading.current_thread().name == "manager":
+            has_read.set()
+            may_go_on.wait(5)
+        return found
+
+    monkeypatch.setattr(building, "_events", slow)
+
+    def work(cluster: Cluster, uid: str) -> None:
+        try:
+            build(source(cluster), [uid])
+        finally:
+            connection.close()
+
+    first = threading.Thread(target=work, args=(hub, "own"), name="manager")
+    first.start()
+    assert has_read.wait(5)
+    recorded(east, "copy", 3, is_copy=True, conditions=RUNS, flavor="h100")
+    second = threading.Thread(target=work, args=(east, "copy"), name="worker")
+    second.start()
+    second.join(0.5)
+    may_go_on.set()
+    first.join(5)
+    second.join(5)
+    row = Interval.objects.get(kind="billable")
+    assert (row.uid, row.state) == ("copy", "open")
+
+
+@pytest.mark.django_db
+@pytest.mark.embedded
+def test_usage_body_runs_until_told_and_writes_what_it_was_told(fleet: SmallFleet) -> None:
+    from clusters.kube.client import HttpKubeClient
+    from tests.reconcile.fleet_rows import dev_server
+    from tests.reconcile.usage_hand import ago, kueue_on
+
+    with dev_server("hub") as server:
+        register("hub", server.kubeconfig, role="manager")
+        with HttpKubeClient.from_kubeconfig(server.kubeconfig) as client:
+            kueue = kueue_on(client)
+            with usage_hand("hub", is_watching=False) as hand:
+                uid = kueue.submit("train")
+                kueue.reserve_on_manager("train", ago(30))
+                timer = threading.Timer(1.5, hand.context.stop.set)
+                timer.start()
+                hand.body.run()
+                timer.join()
+                assert hand.context.watch_age_s is not None
+    assert WorkloadState.objects.get(uid=uid).phase == "reserved"

@@ -1,0 +1,175 @@
+"""What the watch tells, in order, and until when it told everything. No cluster, no database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clusters.kube.client import Probe
+from clusters.reconcile.usage.inbox import ClusterClock, Contact, Inbox, Listed, Observation
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    at: datetime = NOON
+
+    def now(self) -> datetime:
+        return self.at
+
+    def pass_s(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass
+class Watch:
+    is_watching: bool = True
+    objects: list = field(default_factory=list)
+
+    def snapshot(self) -> list:
+        return self.objects
+
+
+@dataclass
+class Feeling:
+    """A pulse that answered ``age_s`` ago."""
+
+    last_probe: Probe | None = None
+    age_s: float = 0.0
+
+    def age(self) -> float:
+        return self.age_s
+
+
+def workload(uid: str = "u1", version: str = "5") -> dict:
+    return {
+        "metadata": {
+            "uid": uid,
+            "resourceVersion": version,
+            "name": "a",
+            "namespace": "acme-vision",
+        }
+    }
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def contact(clock: Clock) -> Contact:
+    return Contact(clock.now, until=NOON)
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def inbox(clock: Clock, contact: Contact, watch: Watch) -> Inbox:
+    inbox = Inbox(ClusterClock(clock.now), contact)
+    inbox.attend(watch)  # type: ignore[arg-type]  # a watch that only says what the inbox asks
+    return inbox
+
+
+def told(inbox: Inbox) -> list[Observation]:
+    return [item for item in inbox.take() if isinstance(item, Observation)]
+
+
+def test_inbox_keeps_the_order_and_gives_everything_once(inbox: Inbox) -> None:
+    inbox.upsert(workload(version="5"))
+    inbox.upsert(workload(version="6"))
+    inbox.deleted(workload(version="7"))
+    assert [(row.type, row.document["metadata"]["resourceVersion"]) for row in told(inbox)] == [
+        ("SEEN", "5"),
+        ("SEEN", "6"),
+        ("DELETED", "7"),
+    ]
+    assert inbox.take() == []
+
+
+def test_inbox_deletion_that_a_list_found_is_a_missing(
+    inbox: Inbox, clock: Clock, watch: Watch
+) -> None:
+    inbox.upsert(workload(version="5"))
+    inbox.take()
+    watch.is_watching = False
+    clock.pass_s(30)
+    inbox.deleted(workload(version="5"))
+    (row,) = told(inbox)
+    assert (row.type, row.last_seen_at, row.at) == ("MISSING", NOON, NOON + timedelta(seconds=30))
+
+
+def test_inbox_missing_was_alive_when_it_was_last_told(
+    inbox: Inbox, clock: Clock, watch: Watch
+) -> None:
+    clock.pass_s(3)
+    inbox.upsert(workload(version="5"))
+    watch.is_watching = False
+    clock.pass_s(30)
+    inbox.deleted(workload(version="5"))
+    assert told(inbox)[-1].last_seen_at == NOON + timedelta(seconds=3)
+
+
+def test_inbox_deletion_told_by_a_watch_is_exact(inbox: Inbox, clock: Clock) -> None:
+    inbox.upsert(workload(version="5"))
+    clock.pass_s(1)
+    inbox.deleted(workload(version="9"))
+    row = told(inbox)[-1]
+    assert (row.type, row.after_gap, row.last_seen_at) == ("DELETED", False, None)
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "wait_s", "want_late"),
+    [
+        pytest.param(2, 0, False, id="no gap worth the name"),
+        pytest.param(60, 0, True, id="right after a gap"),
+        pytest.param(60, 2, True, id="while the gap is told"),
+        pytest.param(60, 5, False, id="after it was told"),
+    ],
+)
+def test_contact_news_after_a_gap_are_late(
+    contact: Contact, clock: Clock, gap_s: float, wait_s: float, want_late: bool
+) -> None:
+    clock.pass_s(gap_s)
+    contact.sample(0)
+    clock.pass_s(wait_s)
+    contact.sample(0)
+    assert contact.is_late_news(clock.now()) is want_late
+
+
+def test_contact_never_goes_back(contact: Contact, clock: Clock) -> None:
+    clock.pass_s(5)
+    assert contact.sample(1) == NOON + timedelta(seconds=4)
+    assert contact.sample(3) == NOON + timedelta(seconds=4)
+    assert contact.sample(None) == NOON + timedelta(seconds=4)
+
+
+def test_inbox_first_list_is_marked_once(inbox: Inbox, watch: Watch) -> None:
+    watch.objects = [workload("u1"), workload("u2")]
+    inbox.synced()
+    inbox.synced()
+    (marker,) = inbox.take()
+    assert isinstance(marker, Listed)
+    assert (marker.uids, marker.last_seen_at) == (frozenset({"u1", "u2"}), NOON)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "want_s"),
+    [
+        pytest.param(0, 0, id="in step"),
+        pytest.param(1, 0, id="within what a header can say"),
+        pytest.param(90, 90, id="ahead"),
+        pytest.param(-90, -90, id="behind"),
+    ],
+)
+def test_clock_goes_by_the_cluster(clock: Clock, ahead_s: int, want_s: int) -> None:
+    answered = NOON - timedelta(seconds=2)
+    pulse = Feeling(Probe("v1", 0.01, answered + timedelta(seconds=ahead_s)), age_s=2.0)
+    cluster_clock = ClusterClock(clock.now, pulse=pulse)  # type: ignore[arg-type]  # reads two
+    assert cluster_clock.now() == NOON + timedelta(seconds=want_s)

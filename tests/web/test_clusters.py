@@ -1,0 +1,236 @@
+"""Registration, the cluster page and its switches; the real thing behind is an embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from django.test import override_settings
+
+from budgets.models import Operation
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
+from clusters.devcluster.server import DevServer
+from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
+from clusters.vault import seal
+from portal import actions
+from tests.web.conftest import Visitors
+
+ADDRESS = "/clusters/register/"
+
+
+@pytest.fixture
+def server() -> Iterator[DevServer]:
+    with DevServer(DevCluster(ClusterOptions(name="gpu-east"))) as server:
+        yield server
+
+
+@pytest.fixture
+def worker(visitors: Visitors) -> Cluster:
+    cluster = Cluster.objects.create(
+        slug="gpu-east",
+        name="GPU east",
+        role="worker",
+        mode="kueue",
+        server="https://gpu-east.invalid",
+        context="east",
+        user_kind="bearer token",
+        kubeconfig_sealed=seal("token: never-shown-4711"),
+    )
+    ClusterHealth.objects.create(
+        cluster=cluster, reachable=True, last_contact_at=datetime.now(UTC), latency_ms=4
+    )
+    return cluster
+
+
+def kubeconfig(**user) -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "east",
+        "clusters": [{"name": "east", "cluster": {"server": "https://gpu-east.example"}}],
+        "users": [{"name": "portal", "user": user}],
+        "contexts": [{"name": "east", "context": {"cluster": "east", "user": "portal"}}],
+    }
+    return yaml.safe_dump(document)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            kubeconfig(exec={"command": "aws", "apiVersion": "client.authentication.k8s.io/v1"}),
+            id="exec plugin",
+        ),
+        pytest.param(kubeconfig(tokenFile="/var/run/token-4711"), id="file path"),
+        pytest.param(kubeconfig(**{"auth-provider": {"name": "gcp"}}), id="auth provider"),
+        pytest.param("{not: [yaml-4711", id="no YAML"),
+    ],
+)
+def test_unusable_kubeconfig_is_refused_with_a_sentence(visitors: Visitors, text: str):
+    answer = visitors["admin"].post(ADDRESS, {"kubeconfig": text})
+
+    assert answer.status_code == 422
+    assert answer.context["form"].errors["kubeconfig"]
+    assert answer.context["form"]["kubeconfig"].value() == ""
+    assert Cluster.objects.count() == 0
+
+
+def test_nothing_or_two_kubeconfigs_are_refused(visitors: Visitors):
+    client = visitors["admin"]
+
+    assert client.post(ADDRESS, {"kubeconfig": ""}).status_code == 422
+    both = {"kubeconfig": kubeconfig(token="t"), "file_name": "east.yaml"}
+    assert client.post(ADDRESS, both).status_code == 422
+
+
+def test_kubeconfig_travels_to_the_second_step_only_sealed(visitors: Visitors):
+    answer = visitors["admin"].post(ADDRESS, {"kubeconfig": kubeconfig(token="tok-4711")})
+
+    text = answer.content.decode()
+    assert answer.status_code == 200 and "east: https://gpu-east.example" in text
+    assert "tok-4711" not in text
+    assert "no-store" in answer["Cache-Control"]
+    held = answer.context["form"]["held"].value()
+    assert "tok-4711" in actions.held_kubeconfig(held)
+
+
+def test_a_changed_seal_begins_again(visitors: Visitors):
+    answer = visitors["admin"].post(ADDRESS, {"held": "gAAAA-changed"})
+
+    assert answer.status_code == 422
+    assert answer.context["step"] == 1
+    assert "give it again" in answer.content.decode()
+
+
+@override_settings(KUEUE_PROOF_SECONDS=0.2)
+@pytest.mark.embedded
+def test_registration_ends_at_the_preflight_table(visitors: Visitors, server: DevServer):
+    client = visitors["admin"]
+    first = client.post(ADDRESS, {"kubeconfig": server.kubeconfig})
+    form = first.context["form"]
+    values = {name: form[name].value() or "" for name in form.fields}
+    values |= {"slug": "gpu-east", "name": "GPU east", "role": "worker", "mode": "portal"}
+
+    faulty = client.post(ADDRESS, {**values, "slug": "Not A Slug"})
+    assert faulty.status_code == 422 and "slug" in faulty.context["form"].errors
+    done = client.post(ADDRESS, values)
+
+    assert done["Location"] == "/clusters/gpu-east/#preflight"
+    text = visitors.text("admin", "/clusters/gpu-east/")
+    assert Cluster.objects.get().state == "active"
+    assert "Checked" in text
+    secrets = [user["user"] for user in yaml.safe_load(server.kubeconfig)["users"]]
+    for value in (value for user in secrets for value in user.values()):
+        assert value not in text
+
+
+def test_cluster_page_shows_objects_and_drift_but_no_credential(visitors: Visitors, worker):
+    now = datetime.now(UTC)
+    ObjectState.objects.create(
+        cluster=worker,
+        kind="ClusterQueue",
+        name="acme-vision",
+        subject="budget:acme-vision",
+        state="drifted",
+        changed_at=now,
+    )
+    Drift.objects.create(
+        cluster=worker,
+        kind="ClusterQueue",
+        name="acme-vision",
+        field="spec.stopPolicy",
+        wanted="None",
+        found="Hold",
+        manager="kubectl-edit",
+        noticed_at=now,
+    )
+
+    text = visitors.text("finance", "/clusters/gpu-east/")
+
+    assert "kubectl-edit" in text and "spec.stopPolicy" in text
+    assert "drifted" in text
+    assert "never-shown-4711" not in text
+    assert "Stop writing" not in text
+    assert "Stop writing" in visitors.text("admin", "/clusters/gpu-east/")
+
+
+def test_writing_is_stopped_and_resumed_with_a_reason(visitors: Visitors, worker):
+    client = visitors["admin"]
+
+    assert client.post("/clusters/gpu-east/stop-writing/", {"reason": ""}).status_code == 422
+    client.post("/clusters/gpu-east/stop-writing/", {"reason": "upgrade"})
+    worker.refresh_from_db()
+    assert worker.writes_enabled is False
+    assert "What would be written" in visitors.text("admin", "/clusters/gpu-east/")
+    client.post("/clusters/gpu-east/start-writing/", {"reason": "done"})
+    worker.refresh_from_db()
+    assert worker.writes_enabled is True
+
+
+def test_hand_edits_local_jobs_and_configuration_are_switches(visitors: Visitors, worker):
+    client = visitors["admin"]
+
+    client.post("/clusters/gpu-east/drift/", {"policy": "keep"})
+    client.post("/clusters/gpu-east/local-jobs/", {"allowed": "on"})
+    bad = client.post("/clusters/gpu-east/configuration/", {"configuration": "{a: ["})
+    worker.refresh_from_db()
+    assert (worker.drift_policy, worker.allows_local_jobs) == ("keep", True)
+    assert bad.status_code == 422 and "not YAML" in bad.content.decode()
+    client.post("/clusters/gpu-east/local-jobs/", {})
+    worker.refresh_from_db()
+    assert worker.allows_local_jobs is False
+
+
+def test_mode_is_not_changed_while_writing_is_on(visitors: Visitors, worker):
+    values = {"mode": "portal", "reason": "try"}
+
+    answer = visitors["admin"].post("/clusters/gpu-east/mode/", values)
+
+    worker.refresh_from_db()
+    assert answer.status_code == 422 and "mode" in answer.context["form"].errors
+    assert worker.mode == "kueue"
+
+
+def test_deregistering_asks_for_the_slug_again(visitors: Visitors, worker):
+    client, address = visitors["admin"], "/clusters/gpu-east/deregister/"
+
+    assert client.post(address, {"slug": "gpu-west", "reason": "sold"}).status_code == 422
+    worker.refresh_from_db()
+    assert worker.state == "active"
+    assert client.post(address, {"slug": "gpu-east", "reason": "sold"}).status_code == 302
+    worker.refresh_from_db()
+    assert worker.state == "draining"
+
+
+@pytest.mark.parametrize("role", ["finance", "auditor", "owner", "stranger"])
+def test_only_admins_switch(visitors: Visitors, worker, role: str):
+    for change in ("stop-writing", "deregister", "mode", "kubeconfig"):
+        answer = visitors[role].post(f"/clusters/gpu-east/{change}/", {"reason": "x"})
+        assert answer.status_code in (403, 404)
+    assert visitors[role].post("/clusters/gpu-east/preflight/").status_code in (403, 404)
+    worker.refresh_from_db()
+    assert (worker.state, worker.writes_enabled) == ("active", True)
+
+
+def test_preflight_shows_its_progress(visitors: Visitors, worker, monkeypatch):
+    sent = []
+    monkeypatch.setattr(actions.current_app, "send_task", lambda *a, **k: sent.append((a, k)))
+
+    answer = visitors["admin"].post("/clusters/gpu-east/preflight/")
+
+    operation = Operation.objects.get()
+    assert answer["Location"] == f"/operations/{operation.pk}/"
+    assert sent[0][1]["args"] == ("gpu-east", str(operation.pk))
+    assert "To the cluster" in visitors.text("admin", answer["Location"])
+
+
+def test_rights_are_a_file_for_platform_roles(visitors: Visitors, worker):
+    answer = visitors["admin"].get("/clusters/gpu-east/rights.yaml")
+
+    kinds = {document["kind"] for document in yaml.safe_load_all(answer.content) if document}
+    assert 'filename="gpu-east-rights.yaml"' in answer["Content-Disposition"]
+    assert "ClusterRole" in kinds
+    assert visitors["owner"].get("/clusters/gpu-east/rights.yaml").status_code == 404
+    assert visitors["admin"].get("/clusters/gpu-west/rights.yaml").status_code == 404

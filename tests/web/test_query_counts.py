@@ -1,0 +1,134 @@
+"""How much every page costs: queries pinned in a golden file, size and growth bounded.
+
+``UPDATE_GOLDEN=1 pytest tests/web/test_query_counts.py`` writes the file anew; read the diff.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from clusters.models import Cluster, ClusterHealth, WorkloadState
+from tests.builders import line
+from tests.factories import UsageRecordFactory, WorkloadUsageFactory, WorkspaceFactory
+from tests.web.conftest import Visitors
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "query_counts.json"
+LARGEST_PAGE = 100_000
+PAGES = (
+    "/",
+    "/workspaces/acme-vision/",
+    "/workspaces/acme-vision/budget/",
+    "/workspaces/acme-vision/history/",
+    "/workspaces/acme-vision/history/2/",
+    "/workspaces/acme-vision/history/3/decide/",
+    "/requests/",
+    "/jobs/",
+    "/jobs/manager/uid-0/",
+    "/usage/?days=7",
+    "/usage/?days=7&split=workspace",
+    "/fleet/",
+    "/clusters/",
+    "/clusters/gpu-east/",
+    "/audit/",
+    "/setup/",
+    "/setup/accounts/",
+    "/setup/people/",
+    "/setup/capacity/",
+)
+
+
+@pytest.fixture
+def busy(visitors: Visitors) -> Visitors:
+    fleet = visitors.fleet
+    fleet.revise(fleet.vision, line("h100", 8))
+    fleet.revise(fleet.vision, line("h100", 16), line("h100-spot", 0, 8))
+    fleet.revise(fleet.vision, line("h100", 40), actor=fleet.owner)
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for slug in ("manager", "gpu-east", "gpu-west"):
+        role = "manager" if slug == "manager" else "worker"
+        row = Cluster.objects.create(
+            slug=slug,
+            name=slug,
+            role=role,
+            mode="kueue",
+            server="https://x",
+            context="x",
+            user_kind="token",
+            kubeconfig_sealed=b"x",
+        )
+        ClusterHealth.objects.create(cluster=row, reachable=True, last_contact_at=now)
+    manager = Cluster.objects.get(slug="manager")
+    for number in range(60):
+        add_job(manager, number, now)
+    for hour in range(7 * 24):
+        at = now - timedelta(hours=hour)
+        UsageRecordFactory(workspace=fleet.vision, flavor=fleet.flavors["h100"], hour=at)
+        WorkloadUsageFactory(workspace=fleet.vision, uid=f"uid-{hour % 40}", hour=at)
+    return visitors
+
+
+def add_job(manager: Cluster, number: int, now: datetime) -> None:
+    WorkloadState.objects.create(
+        cluster=manager,
+        uid=f"uid-{number}",
+        namespace="acme-vision",
+        name=f"job-{number}",
+        job_name=f"train-{number}",
+        job_kind="Job",
+        phase="running" if number % 2 else "pending",
+        gpus={"h100": 8} if number % 2 else {"": 8},
+        gpu_total=8,
+        created_at=now,
+        resource_version="1",
+    )
+
+
+def cost_of(visitors: Visitors, address: str) -> tuple[int, int]:
+    visitors["admin"].get(address)  # content types and the like are cached now
+    with CaptureQueriesContext(connection) as queries:
+        answer = visitors["admin"].get(address)
+    assert answer.status_code == 200, address
+    return len(queries), len(answer.content)
+
+
+def test_queries_of_every_page_are_those_of_the_golden_file(busy: Visitors):
+    costs = {address: cost_of(busy, address) for address in PAGES}
+
+    counts = {address: queries for address, (queries, _) in costs.items()}
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(counts, indent=2) + "\n")
+    assert counts == json.loads(GOLDEN.read_text())
+    assert {a: size for a, (_, size) in costs.items() if size > LARGEST_PAGE} == {}
+
+
+@pytest.mark.parametrize("address", ["/", "/jobs/", "/fleet/", "/usage/?days=7", "/requests/"])
+def test_queries_do_not_grow_with_workspaces(busy: Visitors, address: str):
+    before, _ = cost_of(busy, address)
+    for _ in range(20):
+        added = WorkspaceFactory(account=busy.fleet.acme, home_flavor=busy.fleet.flavors["h100"])
+        UsageRecordFactory(workspace=added, flavor=busy.fleet.flavors["h100"])
+
+    after, _ = cost_of(busy, address)
+
+    assert after == before
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_page_is_quick(busy: Visitors, address: str):
+    busy["admin"].get(address)
+    taken = []
+    for _ in range(3):
+        begun = time.thread_time()
+        busy["admin"].get(address)
+        taken.append(time.thread_time() - begun)
+
+    # Time of this thread: what other processes of a busy machine take does not count.
+    assert min(taken) < 0.1
