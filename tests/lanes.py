@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 IN_CI = os.environ.get("CI", "").lower() == "true"
+# Two processes, a module whole in one of them: a module may share what is costly to make.
+BESIDE = ("-n", "2", "--dist", "loadscope")
 REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "slow")
 
 
@@ -60,11 +62,11 @@ def static() -> bool:
 
 
 def unit() -> bool:
-    return pytest(" and ".join(f"not {mark}" for mark in REAL_MARKS), "-n", "2")
+    return pytest(" and ".join(f"not {mark}" for mark in REAL_MARKS), *BESIDE)
 
 
 def embedded() -> bool:
-    return pytest("embedded and not controlplane and not slow and not browser")
+    return pytest("embedded and not controlplane and not slow and not browser", *BESIDE)
 
 
 def postgres() -> bool:
@@ -72,7 +74,7 @@ def postgres() -> bool:
         env = {"DATABASE_URL": url}
         folders = [f"tests/{name}" for name in ("budgets", "clusters", "web", "api", "postgres")]
         present = [name for name in folders if (ROOT / name).is_dir()]
-        return pytest("not controlplane and not browser and not slow", *present, env=env)
+        return pytest("not controlplane and not browser and not slow", *present, *BESIDE, env=env)
 
 
 def redis() -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.db import transaction
 from rest_framework.response import Response
 from rest_framework.test import APIClient
 
 from budgets import services
 from budgets.models import Role, User
-from tests.builders import PASSWORD, SmallFleet
+from tests.builders import PASSWORD, SmallFleet, small_fleet
 
 API = "/api/v1/"
 ROLES = (
@@ -69,6 +71,20 @@ class People:
     def etag(self, namespace: str = "acme-vision") -> str:
         """The ETag of a budget, as the admin reads it."""
         return self.send("admin", "GET", f"workspaces/{namespace}/budget").headers["ETag"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fleet_of_module(django_db_setup, django_db_blocker) -> Iterator[SmallFleet]:
+    """The small fleet once per module: each test works in a savepoint inside it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield small_fleet()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def fleet(_fleet_of_module: SmallFleet, db) -> SmallFleet:
+    """The fleet of the module, in objects of the test's own."""
+    return deepcopy(_fleet_of_module)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
   kube-scheduler and kwok, so Jobs run and end.
 * ``bare_fleet``: the same three with Kueue's CRDs and no Kueue: what ``portal`` mode finds.
 * ``bare_cluster``: one API server with the CRDs and kube-controller-manager.
+* ``own_cluster``: the same for one test alone, which may bring Kueue and its webhooks to it.
 
 Each starts with the first test that asks for it and is shared by all others, so a test makes
 namespaces, queues and flavors of its own (``unique_name``). What it breaks (a killed or paused API
@@ -27,7 +28,7 @@ from .control_plane import ControlPlane
 from .fleet import Fleet, parts_for, start_fleet
 from .kwok_nodes import NodeShape
 
-_FIXTURES = frozenset({"kueue_fleet", "bare_fleet", "bare_cluster"})
+_FIXTURES = frozenset({"kueue_fleet", "bare_fleet", "bare_cluster", "own_cluster"})
 _NODES_PER_WORKER = 4
 _shared: list[ControlPlane] = []
 
@@ -99,6 +100,14 @@ def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPl
     require_parts(tuple(parts_for(kueue=False, kwok=False)))
     folder: Path = tmp_path_factory.mktemp("bare-cluster")
     with ControlPlane("bare", folder) as cluster, _mended_after_each_test([cluster]):
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[ControlPlane]:
+    """Like ``bare_cluster``, without the objects of other tests, and gone after the test."""
+    require_parts(tuple(parts_for(kueue=True, kwok=False)))
+    with ControlPlane("own", tmp_path) as cluster:
         yield cluster
 
 

@@ -180,24 +180,24 @@ def test_up_ends_its_programs_on_sigterm(tmp_path: Path) -> None:
 
 
 def test_kueue_comes_and_goes_on_a_bare_cluster(
-    bare_cluster: ControlPlane, unique_name: UniqueName
+    own_cluster: ControlPlane, unique_name: UniqueName
 ) -> None:
-    name, rest = unique_name("visit"), bare_cluster.rest
-    make_queue(bare_cluster, name, gpus=4)
+    name, rest = unique_name("visit"), own_cluster.rest
+    make_queue(own_cluster, name, gpus=4)
     queue = f"{KUEUE}/clusterqueues/{name}"
 
     with pytest.raises(StartError, match=r"(?s)kueue ended.*preemptionStrategies"):
-        bare_cluster.start_kueue({"fairSharing": {}})
-    assert "kueue" not in bare_cluster.programs()
-    bare_cluster.start_kueue(feature_gates={"MultiKueue": False})
+        own_cluster.start_kueue({"fairSharing": {}})
+    assert "kueue" not in own_cluster.programs()
+    own_cluster.start_kueue(feature_gates={"MultiKueue": False})
     eventually(lambda: condition_of(rest.get(queue), "Active") == "True")
 
-    bare_cluster.stop_kueue(keep_webhooks=True)
+    own_cluster.stop_kueue(keep_webhooks=True)
     with pytest.raises(ApiError, match="failed calling webhook"):
         rest.merge(queue, {"spec": {"stopPolicy": "Hold"}})
-    bare_cluster.start_kueue()
+    own_cluster.start_kueue()
 
-    bare_cluster.stop_kueue()
+    own_cluster.stop_kueue()
     rest.merge(queue, {"spec": {"stopPolicy": "Hold"}})
     rest.create(job_path(name), job("local", gpus=1))
     assert rest.get(queue)["spec"]["stopPolicy"] == "Hold"

@@ -126,7 +126,11 @@ class TwoShifts:
                 keep(lease, stop, on_lost)
 
         monkeypatch.setattr(ClusterLease, "keep", frozen_keep)
-        self.place.create(*quota_objects(8), job("old", gpus=8, run_s=60))
+        self.place.create(
+            *quota_objects(8),
+            kueue("WorkloadPriorityClass", "urgent", {}) | {"value": 100},
+            kueue("LocalQueue", "later", {"clusterQueue": NS, "stopPolicy": "Hold"}, NS),
+        )
         if not is_fenced:
 
             def first(context):
@@ -138,10 +142,15 @@ class TwoShifts:
                 return AdmissionBody(context, hook=self._freeze)
 
         self.first = world.start("w1", "admission", holder="first", lease_s=2, body=first)
+        # The Workload of "new" is there before the successor starts, so that it comes first there.
+        later = job("new", gpus=8, run_s=60, priority_class="urgent")
+        later["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "later"
+        self.place.create(later)
+        eventually(lambda: self.place.workload_of("new"))
+        self.place.create(job("old", gpus=8, run_s=60))
         assert self.is_frozen.wait(10)
-        self.place.create(
-            kueue("WorkloadPriorityClass", "urgent", {}) | {"value": 100},
-            job("new", gpus=8, run_s=60, priority_class="urgent"),
+        self.place.client.patch(
+            r.LOCAL_QUEUE, "later", {"spec": {"stopPolicy": "None"}}, namespace=NS
         )
         world.start("w1", "admission", holder="second", lease_s=2, body=self._second)
 
