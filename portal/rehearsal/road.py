@@ -1,140 +1,34 @@
-"""The rehearsal itself; ``manage.py rehearse`` runs it in a process and database of its own."""
+"""The road's steps, each in the way the portal itself goes."""
 
 from __future__ import annotations
 
-import json
-import logging
 import secrets
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import django
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
 
-log = logging.getLogger(__name__)
+from budgets import selectors
+from budgets import services as promises
+from budgets.models import Interval, UsageRecord
+from budgets.plan import ClusterPlace, RevisionDraft, plan_quota, short_form_lines
+from clusters import services
+from clusters.errors import ClusterError, NotFound
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient, Selection
+from clusters.models import AppliedGeneration, Cluster, ObjectState
+from clusters.reconcile.claims import roles_for
+from clusters.reconcile.shift import run_shift
+from portal import actions
+from portal.rehearsal.report import Options, Report, StepFailed, wait_until
+from portal.rehearsal.world import JOB, kubeconfigs, rehearsal_job
+
 ACCOUNT = "rehearsal"
-JOB = "rehearsal"
-POLL_S = 0.1
-
-
-class StepFailed(Exception):
-    """What did not happen, in a sentence."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What ``manage.py rehearse`` was given."""
-
-    manager: str | None
-    worker: list[str] | None
-    user: str | None
-    mode: str | None
-    worker_mode: str | None
-    gpus: int
-    resource: str
-    node_label: list[str]
-    image: str
-    run: list[str] | None
-    run_seconds: int
-    timeout: float
-    json: bool
-
-    @property
-    def is_embedded(self) -> bool:
-        return self.manager is None
-
-
-@dataclass
-class Report:
-    """Steps with their seconds; printed as they happen, or as one JSON document at the end."""
-
-    as_json: bool
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    failed: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[list[str]]:
-        """Times one step; what is appended to the yielded list is shown beside it."""
-        begun = time.monotonic()
-        facts: list[str] = []
-        trouble: Exception | None = None
-        try:
-            yield facts
-        except Exception as error:
-            trouble = error
-            self.failed = self.failed or name
-            facts.append(f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            row = {
-                "step": name,
-                "ok": trouble is None,
-                "seconds": round(time.monotonic() - begun, 3),
-                "facts": facts,
-            }
-            self.steps.append(row)
-            if not self.as_json:
-                mark = "ok  " if row["ok"] else "FAIL"
-                print(f"{mark} {name:10} {row['seconds']:8.2f} s  {'; '.join(facts)}", flush=True)
-
-    def finish(self) -> int:
-        if self.as_json:
-            ok = not self.failed
-            document = {"ok": ok, "failed": self.failed, "steps": self.steps, "notes": self.notes}
-            print(json.dumps(document, indent=1))
-        else:
-            for note in self.notes:
-                print(note)
-            print(f"failed at: {self.failed}" if self.failed else "rehearsal green")
-        return 1 if self.failed else 0
-
-
-def kubeconfigs(options: Options, stack: ExitStack) -> dict[str, str]:
-    """Cluster slug → kubeconfig; starts embedded clusters where none were given."""
-    if not options.is_embedded:
-        named = {"manager": str(options.manager)}
-        named |= {f"worker-{i}": path for i, path in enumerate(options.worker or [], start=1)}
-        return {slug: Path(path).read_text() for slug, path in named.items()}
-    from clusters.devcluster.fleet import Fleet, default_plan
-
-    folder = stack.enter_context(_temporary_folder())
-    fleet = stack.enter_context(Fleet(default_plan(Path(folder), workers=2)))
-    return {slug: server.kubeconfig for slug, server in fleet.servers.items()}
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="portal-rehearsal-clusters-") as folder:
-        yield folder
-
-
-def wait_until(
-    what: str, seconds: float, ready: Callable[[], Any], alive: Callable[[], str] = lambda: ""
-) -> Any:
-    """Polls until ``ready`` returns something true, and returns that.
-
-    Raises:
-        StepFailed: the time is up, or ``alive`` told why it cannot come.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        value = ready()
-        if value:
-            return value
-        if trouble := alive():
-            raise StepFailed(f"{what}: {trouble}")
-        if time.monotonic() > deadline:
-            raise StepFailed(f"{what} did not happen within {seconds:.0f} s")
-        time.sleep(POLL_S)
 
 
 class Rehearsal:
@@ -173,15 +67,11 @@ class Rehearsal:
             self._page()
 
     def _register(self, configs: dict[str, str]) -> None:
-        from django.db import connection
-
-        from budgets import services
-        from clusters import services as cluster_services
-        from clusters.models import Cluster
-
         with self._report.step("register") as facts:
-            self.admin = services.create_first_admin(
-                username="rehearsal", email="rehearsal@example.com", password=_password()
+            self.admin = promises.create_first_admin(
+                username="rehearsal",
+                email="rehearsal@example.com",
+                password=secrets.token_urlsafe(18),
             )
             default = "portal" if self._options.is_embedded else "kueue"
             mode = self._options.mode or default
@@ -189,7 +79,7 @@ class Rehearsal:
             def register(slug: str) -> str:
                 is_manager = slug == "manager"
                 try:
-                    cluster = cluster_services.register_cluster(
+                    cluster = services.register_cluster(
                         self.admin,
                         slug=slug,
                         name=slug,
@@ -207,13 +97,9 @@ class Rehearsal:
             self.workers = [slug for slug in configs if slug != "manager"]
 
     def _budget(self) -> None:
-        from budgets import services
-        from budgets.plan import RevisionDraft, short_form_lines
-        from portal import actions
-
         gpus = self._options.gpus
         with self._report.step("budget") as facts:
-            flavor = services.create_flavor(
+            flavor = promises.create_flavor(
                 self.admin,
                 slug=f"rehearsal-{self.suffix}",
                 name="Rehearsal",
@@ -221,12 +107,12 @@ class Rehearsal:
                 node_labels=self._node_labels(),
                 gpus_per_node=max(1, gpus),
             )
-            account = services.create_account(self.admin, slug=ACCOUNT, name="Rehearsal")
+            account = promises.create_account(self.admin, slug=ACCOUNT, name="Rehearsal")
             for slug in self.workers:
-                services.set_capacity(
+                promises.set_capacity(
                     self.admin, cluster=slug, flavor=flavor, gpus=2 * gpus, reason="Rehearsal"
                 )
-            self.workspace = services.create_workspace(
+            self.workspace = promises.create_workspace(
                 self.admin, account=account, slug=self.suffix, name="Rehearsal", home_flavor=flavor
             )
             lines = short_form_lines(
@@ -248,20 +134,14 @@ class Rehearsal:
         return {key: value for key, _, value in pairs}
 
     def _plan(self) -> None:
-        from budgets import selectors
-        from budgets.plan import ClusterPlace, plan_quota
-
         with self._report.step("plan") as facts:
-            promises = selectors.promises_in_force()
+            in_force = selectors.promises_in_force()
             for slug in self.workers:
-                plan = plan_quota(promises, ClusterPlace(slug, is_manager=False))
+                plan = plan_quota(in_force, ClusterPlace(slug, is_manager=False))
                 quota = next(q for q in plan.queues if q.name == self.workspace.namespace).quotas
                 facts.append(f"{slug} {sum(q.nominal for q in quota.values())} GPUs")
 
     def _apply(self) -> None:
-        from clusters.models import AppliedGeneration, Cluster
-        from clusters.reconcile.claims import roles_for
-
         subject = f"budget:{self.workspace.namespace}"
         with self._report.step("apply") as facts:
             clusters = list(Cluster.objects.order_by("pk"))
@@ -279,10 +159,6 @@ class Rehearsal:
             self._report.notes.append(f"kept: namespace {self.workspace.namespace}")
 
     def _start_shift(self, slug: str, role: str) -> None:
-        from django.db import connection
-
-        from clusters.reconcile.shift import run_shift
-
         def run() -> None:
             try:
                 while not self._stop.is_set():
@@ -300,11 +176,8 @@ class Rehearsal:
 
     def _trouble(self) -> str:
         """Why it will not come; what an earlier rehearsal left behind is cleared away."""
-        from clusters import services as cluster_services
-        from clusters.models import Cluster, ObjectState
-
         for cluster in Cluster.objects.exclude(blocked_reason=""):
-            cluster_services.resolve_block(
+            services.resolve_block(
                 self.admin, cluster=cluster, apply_ours=True, reason="An earlier rehearsal's"
             )
 
@@ -312,9 +185,6 @@ class Rehearsal:
         return f"{failed.kind} {failed.name}: {failed.message}" if failed else ""
 
     def _submit(self, configs: dict[str, str]) -> None:
-        from clusters.kube import resources as r
-        from clusters.kube.client import HttpKubeClient
-
         text = Path(self._options.user).read_text() if self._options.user else configs["manager"]
         with self._report.step("submit") as facts:
             self.user = HttpKubeClient.from_kubeconfig(text)
@@ -325,9 +195,6 @@ class Rehearsal:
 
     def _workload(self) -> dict[str, Any]:
         """The manager's Workload of the Job, {} before it is there."""
-        from clusters.kube import resources as r
-        from clusters.kube.client import Selection
-
         selection = Selection(namespace=self.workspace.namespace)
         for item in self.user.list(r.WORKLOAD, selection).items:
             owners = item["metadata"].get("ownerReferences") or []
@@ -342,8 +209,6 @@ class Rehearsal:
         )
 
     def _job_status(self) -> dict[str, Any]:
-        from clusters.kube import resources as r
-
         job = self.user.get(r.JOB, JOB, namespace=self.workspace.namespace)
         return dict(job.get("status") or {})
 
@@ -368,9 +233,6 @@ class Rehearsal:
             wait_until("the job's end", timeout, lambda: self._condition("Finished"))
 
     def _meter(self) -> None:
-        from budgets import services
-        from budgets.models import Interval, UsageRecord
-
         with self._report.step("meter") as facts:
             rows = Interval.objects.filter(workspace=self.workspace, kind=Interval.Kind.BILLABLE)
             interval = wait_until(
@@ -383,7 +245,7 @@ class Rehearsal:
             )
 
             def used_now() -> int:
-                services.meter_usage()
+                promises.meter_usage()
                 facts_rows = UsageRecord.objects.filter(workspace=self.workspace)
                 return sum(row.committed_used + row.burst for row in facts_rows)
 
@@ -396,9 +258,6 @@ class Rehearsal:
             facts.append(f"{wanted} GPU-seconds on {interval.cluster}")
 
     def _page(self) -> None:
-        from django.test import Client
-        from django.urls import reverse
-
         with self._report.step("page") as facts:
             client = Client()
             client.force_login(self.admin)
@@ -412,10 +271,6 @@ class Rehearsal:
 
     def _clean_up(self) -> None:
         """Removes the Job and everything of this installation from the clusters."""
-        from clusters.errors import ClusterError, NotFound
-        from clusters.kube import resources as r
-        from clusters.models import Cluster
-
         with self._report.step("clean up") as facts:
             if self._made_job:
                 try:
@@ -430,12 +285,9 @@ class Rehearsal:
 
     def _deregister(self, role: str) -> None:
         """The portal's own way out: queues are drained, everything of ours is deleted."""
-        from clusters import services as cluster_services
-        from clusters.models import Cluster
-
         rows = Cluster.objects.filter(role=role)
         for cluster in rows.exclude(state=Cluster.State.REMOVED):
-            cluster_services.deregister_cluster(self.admin, cluster=cluster, reason="Rehearsal")
+            services.deregister_cluster(self.admin, cluster=cluster, reason="Rehearsal")
         left = rows.exclude(state=Cluster.State.REMOVED)
         wait_until(f"every {role} clean", self._options.timeout, lambda: not left.exists())
 
@@ -443,67 +295,3 @@ class Rehearsal:
         self._stop.set()
         for thread in self._shifts:
             thread.join(20)
-
-
-def rehearsal_job(namespace: str, options: Options) -> dict[str, Any]:
-    """A Job as a person would submit it: CPU, memory and GPUs."""
-    from clusters.devcluster.controllers import RUN_SECONDS
-
-    requests = {"cpu": "1", "memory": "1Gi", options.resource: str(options.gpus)}
-    annotations = {
-        RUN_SECONDS: str(options.run_seconds),
-        "pod-complete.stage.kwok.x-k8s.io/delay": f"{options.run_seconds}s",
-    }
-    container: dict[str, Any] = {
-        "name": "main",
-        "image": options.image,
-        "resources": {"requests": requests, "limits": {options.resource: str(options.gpus)}},
-    }
-    if options.run:
-        container["command"] = options.run
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": JOB,
-            "namespace": namespace,
-            "labels": {"kueue.x-k8s.io/queue-name": "default"},
-            "annotations": annotations,
-        },
-        "spec": {
-            "suspend": True,
-            "managedBy": "kueue.x-k8s.io/multikueue",
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {"annotations": annotations},
-                "spec": {"restartPolicy": "Never", "containers": [container]},
-            },
-        },
-    }
-
-
-def _password() -> str:
-    return secrets.token_urlsafe(18)
-
-
-def main(text: str) -> int:
-    """Runs a rehearsal in this process, whose settings name a database of its own."""
-    django.setup()
-    from django.core.management import call_command
-
-    options = Options(**json.loads(text))
-    report = Report(as_json=options.json)
-    call_command("migrate", verbosity=0)
-    try:
-        Rehearsal(options, report).walk()
-    except Exception as error:
-        # Whatever a step raised is in the report, which names the step; nothing is hidden.
-        log.debug("rehearsal_failed", exc_info=error)
-        if not report.failed:
-            report.failed = type(error).__name__
-            report.notes.append(str(error))
-    return report.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""One budget walked down the whole road; ``python -m portal.rehearsal`` is its process."""
