@@ -61,3 +61,8 @@ class Operation(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+
+    @property
+    def kind_words(self) -> str:
+        """The kind as people read it: ``first_sync`` is *first sync*."""
+        return self.kind.replace("_", " ")

@@ -13,7 +13,7 @@ from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from budgets.errors import NotAllowed
-from budgets.models import User
+from budgets.models import Operation, User
 from budgets.selectors import roles_of
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 from clusters.selectors.previews import ManifestChange
@@ -151,6 +151,7 @@ class ClusterDetail:
     preflight: StoredPreflight
     shifts: tuple[ShiftRow, ...]
     planned: tuple[ManifestChange, ...] = field(default=())
+    under_way: tuple[Operation, ...] = field(default=())
 
 
 def visible_clusters(user: User) -> QuerySet[Cluster]:
@@ -210,6 +211,11 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
         preflight=_preflight(cluster.preflight),
         shifts=tuple(_shifts(cluster)),
         planned=() if cluster.writes_enabled else tuple(_planned(states)),
+        under_way=tuple(
+            Operation.objects.filter(
+                subject=f"cluster:{cluster.slug}", state=Operation.State.RUNNING
+            ).order_by("created_at")
+        ),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from django.test import override_settings
 
+from budgets import services
 from budgets.models import Operation
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
@@ -224,6 +225,21 @@ def test_preflight_shows_its_progress(visitors: Visitors, worker, monkeypatch):
     assert answer["Location"] == f"/operations/{operation.pk}/"
     assert sent[0][1]["args"] == ("gpu-east", str(operation.pk))
     assert "To the cluster" in visitors.text("admin", answer["Location"])
+
+
+def test_cluster_page_shows_how_far_the_first_sync_is(visitors: Visitors, worker):
+    subject = f"cluster:{worker.slug}"
+    under_way = services.start_operation(visitors.fleet.admin, kind="first_sync", subject=subject)
+    services.advance_operation(under_way.pk, step="3 of 40 objects in place", done=3, total=40)
+    services.start_operation(visitors.fleet.admin, kind="first_sync", subject="cluster:other")
+
+    page = visitors["admin"].get(f"/clusters/{worker.slug}/").content.decode()
+    assert page.count("First sync") == 1
+    assert "3 of 40 objects in place" in page
+    assert 'value="3" max="40"' in page
+
+    services.finish_operation(under_way.pk)
+    assert "First sync" not in visitors["admin"].get(f"/clusters/{worker.slug}/").content.decode()
 
 
 def test_rights_are_a_file_for_platform_roles(visitors: Visitors, worker):
