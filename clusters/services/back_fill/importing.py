@@ -1,0 +1,269 @@
+"""Past runs and objects that are still on a cluster → events, states, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from budgets import services as promises
+from budgets.models import Flavor, Interval, User
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
+from clusters.models import Cluster, WorkloadEvent
+from clusters.reconcile.usage.build import Source, build
+from clusters.reconcile.usage.inbox import Observation
+from clusters.reconcile.usage.record import event_of, store_events
+from clusters.services.back_fill.csv_rows import PastRun
+
+BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """One run that was not taken in, and why, in a sentence."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackFill:
+    """What an import came to.
+
+    Attributes:
+        given: Runs or objects that were given.
+        placed: That are recorded now, this time or an earlier one.
+        new: That were not recorded before.
+        gpu_seconds: Of the intervals that the placed ones have, open ones aside.
+        outside: Intervals of them that belong to no workspace: shown, billed to nobody.
+        unplaced: The others.
+    """
+
+    given: int
+    placed: int
+    new: int
+    gpu_seconds: int
+    outside: int
+    unplaced: tuple[Unplaced, ...]
+
+
+def import_runs(actor: User | None, runs: Sequence[PastRun], *, dry_run: bool = False) -> BackFill:
+    """Record past runs, all or, when it fails, none; the same runs again change nothing.
+
+    A run is not placed when its cluster or flavor is unknown, or when the portal has already
+    seen the same workload hold GPUs there in that time: it would be billed twice.
+
+    Args:
+        actor: For the audit log.
+        runs: From :func:`read_runs`.
+        dry_run: Only report.
+    """
+    clusters = {row.slug: row for row in Cluster.objects.all()}
+    resources = dict(Flavor.objects.values_list("slug", "resource_name"))
+    unplaced = [fault for run in runs if (fault := _unplaceable(run, clusters, resources))]
+    fit = [run for run in runs if run.cluster in clusters and run.flavor in resources]
+    taken = _recorded_under_another_uid(fit)
+    unplaced += [
+        Unplaced(_where(run), f"the portal has seen it there already, as {taken[run.line]}")
+        for run in fit
+        if run.line in taken
+    ]
+    fit = [run for run in fit if run.line not in taken]
+    events: dict[str, list[WorkloadEvent]] = {}
+    for run in fit:
+        events.setdefault(run.cluster, []).append(_event(run, resources[run.flavor]))
+    with transaction.atomic():
+        made = _record(actor, clusters, events, given=len(runs), unplaced=unplaced)
+        if dry_run:
+            transaction.set_rollback(True)
+    return made
+
+
+def import_objects(
+    actor: User | None, cluster: Cluster, client: KubeClient, *, dry_run: bool = False
+) -> BackFill:
+    """Record the Workloads that a cluster still has, finished ones above all.
+
+    Args:
+        actor: For the audit log.
+        cluster: Registered.
+        client: Reads there.
+        dry_run: Only report.
+
+    Raises:
+        ClusterError: The list cannot be read.
+    """
+    at = promises.utc_now()
+    resources = frozenset(Flavor.objects.values_list("resource_name", flat=True))
+    events: list[WorkloadEvent] = []
+    unplaced: list[Unplaced] = []
+    documents = client.list(r.WORKLOAD).items
+    for document in documents:
+        if not (document.get("status") or {}).get("admission") and not _ever_admitted(document):
+            metadata = document["metadata"]
+            where = f"{metadata['namespace']}/{metadata['name']}"
+            unplaced.append(Unplaced(where, "it never held quota"))
+            continue
+        seen = Observation(WorkloadEvent.Type.SEEN, document, at, after_gap=True)
+        events.append(event_of(seen, cluster=cluster.slug, gpu_resources=resources))
+    with transaction.atomic():
+        made = _record(
+            actor,
+            {cluster.slug: cluster},
+            {cluster.slug: events},
+            given=len(documents),
+            unplaced=unplaced,
+        )
+        if dry_run:
+            transaction.set_rollback(True)
+    return made
+
+
+def _record(
+    actor: User | None,
+    clusters: Mapping[str, Cluster],
+    events: Mapping[str, list[WorkloadEvent]],
+    *,
+    given: int,
+    unplaced: Sequence[Unplaced],
+) -> BackFill:
+    """Store, build, report; in the caller's transaction."""
+    resources = frozenset(Flavor.objects.values_list("resource_name", flat=True))
+    placed = new = seconds = outside = 0
+    for slug, rows in sorted(events.items()):
+        uids = sorted({row.uid for row in rows})
+        known = set(_known_uids(slug, uids))
+        store_events(rows)
+        source = Source(clusters[slug].pk, slug, resources)
+        for at in range(0, len(uids), BATCH):
+            build(source, uids[at : at + BATCH])
+        # The meter looks at a cluster only once it has a mark.
+        promises.record_progress(cluster=slug)
+        placed += len(uids)
+        new += len(set(uids) - known)
+        for row in _intervals(slug, uids):
+            if row.end is not None and row.kind != Interval.Kind.MANAGER_WAIT:
+                seconds += row.gpus * int((row.end - row.start).total_seconds())
+            outside += row.kind == Interval.Kind.OUTSIDE
+    if new:
+        promises.audit(
+            actor,
+            action="usage.import",
+            subject="usage",
+            after={"clusters": sorted(events), "new": new, "gpu_seconds": seconds},
+        )
+    return BackFill(given, placed, new, seconds, outside, tuple(unplaced))
+
+
+def _known_uids(cluster: str, uids: Sequence[str]) -> Iterable[str]:
+    for at in range(0, len(uids), BATCH):
+        yield from WorkloadEvent.objects.filter(
+            cluster=cluster, kind="Workload", uid__in=uids[at : at + BATCH]
+        ).values_list("uid", flat=True)
+
+
+def _intervals(cluster: str, uids: Sequence[str]) -> Iterable[Interval]:
+    for at in range(0, len(uids), BATCH):
+        yield from Interval.objects.filter(
+            cluster=cluster, uid__in=uids[at : at + BATCH]
+        ).exclude(state=Interval.State.SUPERSEDED)  # fmt: skip
+
+
+def _unplaceable(
+    run: PastRun, clusters: Mapping[str, Cluster], resources: Mapping[str, str]
+) -> Unplaced | None:
+    if run.cluster not in clusters:
+        return Unplaced(_where(run), f"no cluster {run.cluster!r} is registered")
+    if run.flavor not in resources:
+        return Unplaced(_where(run), f"there is no flavor {run.flavor!r}; add it in the set-up")
+    return None
+
+
+def _recorded_under_another_uid(runs: Sequence[PastRun]) -> dict[int, str]:
+    """Line → uid of a recorded interval of the same workload that it would count again."""
+    found: dict[int, str] = {}
+    by_cluster: dict[str, list[PastRun]] = {}
+    for run in runs:
+        by_cluster.setdefault(run.cluster, []).append(run)
+    for cluster, group in by_cluster.items():
+        spans: dict[tuple[str, ...], list[tuple[str, datetime, datetime | None]]] = {}
+        names = sorted({run.workload for run in group})
+        for at in range(0, len(names), BATCH):
+            rows = Interval.objects.filter(
+                cluster=cluster, workload__in=names[at : at + BATCH]
+            ).exclude(state=Interval.State.SUPERSEDED)
+            for *key, uid, start, end in rows.values_list(
+                "namespace", "workload", "flavor", "uid", "start", "end"
+            ):
+                spans.setdefault(tuple(key), []).append((uid, start, end))
+        for run in group:
+            for uid, start, end in spans.get((run.namespace, run.workload, run.flavor), ()):
+                if uid != run.uid and start < run.end and (end is None or end > run.start):
+                    found[run.line] = uid
+    return found
+
+
+def _where(run: PastRun) -> str:
+    return f"line {run.line}, {run.cluster} {run.namespace}/{run.workload}"
+
+
+def _ever_admitted(document: Mapping[str, Any]) -> bool:
+    conditions = (document.get("status") or {}).get("conditions") or []
+    return any(entry.get("type") in ("QuotaReserved", "Admitted") for entry in conditions)
+
+
+def _event(run: PastRun, resource: str) -> WorkloadEvent:
+    """What a watch would have told at the run's end."""
+    seen = Observation(WorkloadEvent.Type.SEEN, _document(run, resource), run.end)
+    return event_of(seen, cluster=run.cluster, gpu_resources={resource})
+
+
+def _document(run: PastRun, resource: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": run.workload,
+        "namespace": run.namespace,
+        "uid": run.uid,
+        # Older than anything that a cluster numbers: what is seen there itself comes after it.
+        "resourceVersion": "1",
+        "creationTimestamp": run.start.isoformat(),
+    }
+    if run.job:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": run.job, "controller": True}
+        ]
+    container = {"name": "main", "resources": {"requests": {resource: str(run.gpus)}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    assignment = {
+        "name": "main",
+        "count": 1,
+        "flavors": {resource: run.flavor},
+        "resourceUsage": {resource: str(run.gpus)},
+    }
+    moments = (("QuotaReserved", run.start), ("Admitted", run.start), ("Finished", run.end))
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": "Imported",
+            "message": "Filled in from a record of the past.",
+            "lastTransitionTime": at.isoformat(),
+        }
+        for kind, at in moments
+    ]
+    return {
+        "apiVersion": r.WORKLOAD.api_version,
+        "kind": "Workload",
+        "metadata": metadata,
+        "spec": {"active": True, "priority": 0, "podSets": [pod_set]},
+        "status": {
+            "conditions": conditions,
+            "admission": {
+                "clusterQueue": run.cluster_queue,
+                "podSetAssignments": [assignment],
+            },
+        },
+    }
