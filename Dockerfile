@@ -18,8 +18,10 @@ RUN PORTAL_SECRET_KEY=build PORTAL_STATIC_ROOT=/srv/static \
 
 FROM python:3.12-slim-bookworm
 ENV PATH=/opt/portal/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    PORTAL_STATIC_ROOT=/srv/static DJANGO_SETTINGS_MODULE=portal.settings
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin portal
+    PORTAL_STATIC_ROOT=/srv/static PORTAL_SPOOL_FOLDER=/var/spool/portal \
+    DJANGO_SETTINGS_MODULE=portal.settings
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin portal \
+    && install -d -m 0700 -o 10001 /var/spool/portal
 COPY --from=build /opt/portal /opt/portal
 COPY --from=build /srv /srv
 WORKDIR /srv/portal

@@ -37,7 +37,7 @@ requirements:
 	uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-emit-index-url -c requirements.txt --group demo -o requirements-demo.txt --custom-compile-command "make requirements"
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache artifacts staticfiles
+	rm -rf $(VENV) .demo .spool .mypy_cache .ruff_cache .pytest_cache artifacts staticfiles
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with 'make PYTHON=python3.12 ...'"; exit 1; }

@@ -1,0 +1,25 @@
+"""Exports: rows → CSV, XLSX, Parquet, JSON Lines and FOCUS files, with the same figures in each.
+
+Pure: no Django, no clock; files are written to what the caller opened. Source: issue 6, section 3;
+spec money, section 2.
+"""
+
+from __future__ import annotations
+
+from budgets.exports.about import About
+from budgets.exports.table import Cell, Column, Kind, Row, Table, pick
+from budgets.exports.texts import defused
+from budgets.exports.writers import FORMATS, Format
+
+__all__ = [
+    "FORMATS",
+    "About",
+    "Cell",
+    "Column",
+    "Format",
+    "Kind",
+    "Row",
+    "Table",
+    "defused",
+    "pick",
+]

@@ -1,0 +1,101 @@
+"""The tables of usage and charges: their columns, and charge rows as rows of them.
+
+Pure. The tables of FOCUS are in :mod:`budgets.exports.focus`. Source: issue 6, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from budgets.charging.rows import ChargeRow
+from budgets.exports.focus import Version, focus_table
+from budgets.exports.table import Cell, Column, Kind, Table
+
+USAGE = Table(
+    "usage",
+    (
+        Column("account", Kind.TEXT, "Account."),
+        Column("workspace", Kind.TEXT, "Namespace of the workspace."),
+        Column("flavor", Kind.TEXT, "GPU flavor."),
+        Column("start", Kind.TIME, "Start of the hour, or of its part in the month; inclusive."),
+        Column("end", Kind.TIME, "Its end; exclusive."),
+        Column("committed", Kind.INTEGER, "GPU-seconds committed."),
+        Column("committed_used", Kind.INTEGER, "GPU-seconds of the floor that were used."),
+        Column("lent", Kind.INTEGER, "GPU-seconds of the floor that others used."),
+        Column("idle", Kind.INTEGER, "GPU-seconds of the floor that nobody used."),
+        Column("burst", Kind.INTEGER, "GPU-seconds above the floor."),
+        Column("borrowed", Kind.INTEGER, "GPU-seconds of the burst that others' floors covered."),
+        Column("pending", Kind.INTEGER, "GPU-seconds that workloads waited for."),
+    ),
+)
+
+
+def charges_table(digits: int) -> Table:
+    """Return the table of charges; ``digits`` are those of the currency."""
+    return Table(
+        "charges",
+        (
+            Column("account", Kind.TEXT, "Account; empty on the platform's own statement."),
+            Column("workspace", Kind.TEXT, "Namespace; empty where it is the whole account's."),
+            Column("flavor", Kind.TEXT, "GPU flavor, where the charge is about one."),
+            Column("kind", Kind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
+            Column("class_of", Kind.TEXT, "Of a correction: the kind that it corrects."),
+            Column("start", Kind.TIME, "Inclusive; of a correction the original hour."),
+            Column("end", Kind.TIME, "Exclusive."),
+            Column("gpu_seconds", Kind.INTEGER, "Quantity."),
+            Column("unit_price", Kind.DECIMAL, "Per GPU-hour; negative for a credit."),
+            Column("amount", Kind.AMOUNT, "To the cent; adds up to the statement."),
+            Column("exact_amount", Kind.TEXT, "Exact, as a fraction."),
+            Column("currency", Kind.TEXT, "ISO 4217."),
+            Column("rate_card", Kind.TEXT, "Version of the rate card."),
+            Column("period", Kind.TEXT, "Billing period."),
+            Column("statement", Kind.TEXT, "Number, once it is issued."),
+            Column("cluster", Kind.TEXT, "Cluster, where the charge belongs to one."),
+            Column("region", Kind.TEXT, "Its region, where that is known."),
+        ),
+        digits,
+    )
+
+
+def table_of(dataset: str, *, digits: int = 2) -> Table:
+    """Return the table of a data set.
+
+    Args:
+        dataset: ``usage``, ``charges``, ``focus-1.2`` or ``focus-1.4``.
+        digits: Of the currency, for spreadsheets.
+
+    Raises:
+        KeyError: There is no such data set.
+    """
+    if dataset == "usage":
+        return USAGE
+    if dataset == "charges":
+        return charges_table(digits)
+    name, _, version = dataset.partition("-")
+    if name != "focus" or version not in set(Version):
+        raise KeyError(dataset)
+    return focus_table(Version(version), digits=digits)
+
+
+def charge_cells(rows: Iterable[ChargeRow]) -> Iterator[tuple[Cell, ...]]:
+    """Yield the rows of :func:`charges_table`."""
+    for row in rows:
+        yield (
+            row.account,
+            row.workspace or None,
+            row.flavor or None,
+            row.kind.value,
+            row.class_of.value if row.class_of else None,
+            row.start,
+            row.end,
+            row.gpu_seconds,
+            row.unit_price,
+            row.amount,
+            str(row.exact),
+            row.currency,
+            str(row.rate_card) if row.rate_card else None,
+            row.period,
+            row.statement or None,
+            row.cluster or None,
+            row.region or None,
+        )

@@ -1,0 +1,189 @@
+"""Rules of one value: null or not, format, enumeration, unit, currency, JSON.
+
+Pure. A value that was fine once in a column is not looked at again, so most values of a large
+file cost one look-up.
+
+Source: FOCUS attributes of 1.2 and 1.4; spec money, sections 2.1 and 2.2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from budgets.exports.focus import values
+from budgets.exports.focus.columns import NESTED, FocusColumn
+from budgets.exports.table import Kind
+from budgets.units import UnitsError, currency_digits
+
+Fault = tuple[str, str]
+"""(rule, message)"""
+
+NULL_WORDS = frozenset({"null", "none", "n/a", "na", "nan", "nil", "undefined", r"\n", "-"})
+CURRENCIES = frozenset({"BillingCurrency", "PricingCurrency"})
+UNITS = frozenset({"PricingUnit", "ConsumedUnit", "CommitmentDiscountUnit"})
+UNSIGNED = frozenset(
+    {
+        "ListUnitPrice",
+        "ContractedUnitPrice",
+        "PricingCurrencyListUnitPrice",
+        "PricingCurrencyContractedUnitPrice",
+    }
+)
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_BASE_UNIT = re.compile(r"[A-Z][A-Za-z]*", re.ASCII)
+_GLUED = re.compile(r"[A-Za-z]+?(Years|Months|Days|Hours|Minutes|Seconds)", re.ASCII)
+_UNIT = re.compile(r"(?:[1-9]\d* )?([^/ ]+)(?:/(?:[1-9]\d* )?([^/ ]+))?", re.ASCII)
+_TIME_BY_LOWER = {unit.lower(): unit for unit in values.TIME_UNITS}
+_DATA_BY_LOWER = {unit.lower(): unit for unit in values.DATA_UNITS}
+
+
+def cell_rule(column: FocusColumn) -> Callable[[str], Fault | None]:
+    """Return what checks a value (not null) of a column; None: it is fine."""
+    if column.name in values.ALLOWED:
+        return _one_of(values.ALLOWED[column.name])
+    if column.name in CURRENCIES:
+        return check_currency
+    if column.name in UNITS:
+        return check_unit
+    if column.name == "SkuPriceDetails":
+        return check_price_details
+    if column.kind is Kind.JSON:
+        return check_object if column.name in NESTED else check_flat_object
+    if column.kind is Kind.TIME:
+        return check_time
+    if column.kind in (Kind.DECIMAL, Kind.AMOUNT):
+        return check_unsigned if column.name in UNSIGNED else check_decimal
+    return check_text
+
+
+def check_text(text: str) -> Fault | None:
+    """Null is null: no empty text and no word that means it."""
+    if not text.strip():
+        return "null", "an empty text is no value; leave the field empty for null"
+    if text.strip().lower() in NULL_WORDS:
+        return "null", "a word for null is a value; leave the field empty for null"
+    return None
+
+
+def check_decimal(text: str) -> Fault | None:
+    """A plain decimal."""
+    if _DECIMAL.fullmatch(text):
+        return None
+    return check_text(text) or (
+        "numeric_format",
+        "write a plain decimal, such as -1234.5: no plus, thousands mark, exponent or symbol",
+    )
+
+
+def check_unsigned(text: str) -> Fault | None:
+    """A plain decimal that is not negative."""
+    if text.startswith("-") and _DECIMAL.fullmatch(text):
+        return "not_negative", "a unit price is never negative; the quantity or cost is"
+    return check_decimal(text)
+
+
+def check_time(text: str) -> Fault | None:
+    """A moment in UTC that exists."""
+    if not _TIME.fullmatch(text):
+        return check_text(text) or (
+            "time_format",
+            "write UTC to the second, such as 2026-03-01T00:00:00Z",
+        )
+    try:
+        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return "time_format", "there is no such date or time of day"
+    return None
+
+
+def check_currency(text: str) -> Fault | None:
+    """An active ISO 4217 code."""
+    try:
+        currency_digits(text)
+    except UnitsError:
+        return "currency", "use an ISO 4217 code of a national currency, such as EUR"
+    return None
+
+
+def check_unit(text: str) -> Fault | None:
+    """FOCUS UnitFormat: ``GPU-Hours``, ``GB``, ``GB/Hour``, ``1000 Tokens``."""
+    match = _UNIT.fullmatch(text)
+    if match is None:
+        return "unit_format", "write a unit such as GPU-Hours, GB or Requests/Hour"
+    for part in (match[1], match[2]):
+        for unit in part.split("-") if part else ():
+            fault = _base_unit(unit)
+            if fault:
+                return "unit_format", fault
+    return None
+
+
+def _base_unit(unit: str) -> str | None:
+    if unit in values.TIME_UNITS or unit in values.DATA_UNITS:
+        return None
+    known = _TIME_BY_LOWER.get(unit.lower()) or _DATA_BY_LOWER.get(unit.lower())
+    if known:
+        return f"spell the unit {known!r}, not {unit!r}"
+    if _GLUED.fullmatch(unit):
+        return f"put a hyphen before the unit of time in {unit!r}, such as GPU-Hours"
+    if not _BASE_UNIT.fullmatch(unit):
+        return f"{unit!r} is no unit; begin it with a capital letter, such as GPU"
+    return None
+
+
+def check_object(text: str) -> Fault | None:
+    """One JSON object, keys unique."""
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        return "json", f"write one JSON object: {error}"
+    if not isinstance(document, dict):
+        return "json", 'write a JSON object, such as {"key": "value"}'
+    return None
+
+
+def check_flat_object(text: str) -> Fault | None:
+    """One JSON object whose values are no objects and no lists."""
+    fault = check_object(text)
+    if fault:
+        return fault
+    nested = [k for k, v in json.loads(text).items() if isinstance(v, dict | list)]
+    if nested:
+        return "json_flat", f"flatten {nested[0]!r}: a value is no object and no list"
+    return None
+
+
+def check_price_details(text: str) -> Fault | None:
+    """Flat; keys of FOCUS with their type, all others beginning with ``x_``."""
+    fault = check_flat_object(text)
+    if fault:
+        return fault
+    for key, value in json.loads(text).items():
+        wanted = values.SKU_PRICE_KEYS.get(key)
+        if wanted is None and not key.startswith("x_"):
+            return "json_key", f"begin the key {key!r} with x_: FOCUS does not define it"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if wanted is not None and is_number is not (wanted is int):
+            return "json_key", f"{key} is a {'number' if wanted is int else 'text'} in FOCUS"
+    return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key stands twice")
+    return document
+
+
+def _one_of(allowed: frozenset[str]) -> Callable[[str], Fault | None]:
+    shown = ", ".join(sorted(allowed))
+
+    def check(text: str) -> Fault | None:
+        return None if text in allowed else ("enum", f"use one of: {shown}")
+
+    return check

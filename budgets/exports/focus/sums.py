@@ -1,0 +1,143 @@
+"""Rules over many rows: invoices, commitments, and names that belong to one parent.
+
+Pure. Memory grows with the number of invoices, commitments and prices, never with the rows.
+
+Source: FOCUS DiscountHandling and InvoiceHandling; spec money, section 2.3 (identities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from budgets.exports.focus import values
+from budgets.exports.focus.findings import Finding
+from budgets.exports.focus.rows import EXACT, TOLERANCE, RowView
+from budgets.units import UnitsError, currency_digits
+
+ZERO = Decimal(0)
+PARENTS = (
+    ("SkuPriceId", "SkuId", "a SKU price has one SKU"),
+    ("ServiceName", "ServiceCategory", "a service has one category"),
+    ("CommitmentDiscountId", "CommitmentDiscountUnit", "a commitment has one unit"),
+    ("CommitmentDiscountId", "BillingCurrency", "a commitment has one currency"),
+    ("InvoiceId", "BillingAccountId", "an invoice has one billing account"),
+    ("InvoiceId", "BillingCurrency", "an invoice has one currency"),
+    ("InvoiceId", "BillingPeriodStart", "an invoice has one billing period; correct in a new one"),
+    ("SubAccountId", "BillingAccountId", "a sub account has one billing account"),
+)
+
+
+@dataclass(slots=True)
+class _Commitment:
+    row: int
+    rows: int = 0
+    bought: Decimal = ZERO
+    borne: Decimal = ZERO
+    bought_quantity: Decimal = ZERO
+    covered_quantity: Decimal = ZERO
+
+
+@dataclass(slots=True)
+class _Invoice:
+    row: int
+    currency: str
+    rows: int = 0
+    billed: Decimal = ZERO
+
+
+class Sums:
+    """Adds rows up and, at the end, says which identities do not hold.
+
+    Args:
+        payables: InvoiceId → what it asks to be paid, where that is known.
+    """
+
+    def __init__(self, payables: Mapping[str, Decimal]) -> None:
+        self._payables = payables
+        self._parents: list[dict[str, str]] = [{} for _ in PARENTS]
+        self._commitments: dict[str, _Commitment] = {}
+        self._invoices: dict[str, _Invoice] = {}
+
+    def add(self, number: int, row: RowView) -> Iterator[Finding]:
+        """Count a row in; yield what contradicts an earlier one."""
+        for (child, parent, message), known in zip(PARENTS, self._parents, strict=True):
+            name, value = row.texts.get(child), row.texts.get(parent)
+            if name is None or value is None:
+                continue
+            first = known.setdefault(name, value)
+            if first != value:
+                text = f"{child} {name!r} had {first!r} before: {message}"
+                yield Finding(number, parent, value, "parent", text)
+        self._commit(number, row)
+        invoice = row.texts.get("InvoiceId")
+        if invoice is not None:
+            currency = row.texts.get("BillingCurrency") or ""
+            found = self._invoices.setdefault(invoice, _Invoice(number, currency))
+            found.rows += 1
+            found.billed = EXACT.add(found.billed, row.number("BilledCost") or ZERO)
+
+    def _commit(self, number: int, row: RowView) -> None:
+        if row.commitment is None or row.category not in (values.USAGE, values.PURCHASE):
+            return
+        found = self._commitments.setdefault(row.commitment, _Commitment(number))
+        found.rows += 1
+        quantity = row.number("CommitmentDiscountQuantity") or ZERO
+        if row.category == values.PURCHASE:
+            found.bought = EXACT.add(found.bought, row.number("BilledCost") or ZERO)
+            found.bought_quantity = EXACT.add(found.bought_quantity, quantity)
+        elif row.status in (values.USED, values.UNUSED):
+            found.borne = EXACT.add(found.borne, row.number("EffectiveCost") or ZERO)
+            found.covered_quantity = EXACT.add(found.covered_quantity, quantity)
+
+    def finish(self) -> Iterator[Finding]:
+        """Yield the identities that do not hold, at the first row of their group."""
+        for key, found in self._commitments.items():
+            yield from _commitment_findings(key, found)
+        for key, invoice in self._invoices.items():
+            yield from self._invoice_findings(key, invoice)
+        for key in self._payables.keys() - self._invoices.keys():
+            message = f"no row has the invoice {key!r}; its charges are missing"
+            yield Finding(0, "InvoiceId", key, "payable", message)
+
+    def _invoice_findings(self, key: str, found: _Invoice) -> Iterator[Finding]:
+        total = f"{found.billed:f}"
+        payable = self._payables.get(key)
+        if payable is not None:
+            if abs(EXACT.subtract(found.billed, payable)) > TOLERANCE:
+                message = f"BilledCost of invoice {key!r} sums to this; payable is {payable:f}"
+                yield Finding(found.row, "BilledCost", total, "payable", message)
+            return
+        try:
+            cent = Decimal(1).scaleb(-currency_digits(found.currency))
+        except UnitsError:
+            return  # the rule of the cell has said it
+        if (
+            abs(EXACT.subtract(found.billed, found.billed.quantize(cent, context=EXACT)))
+            > TOLERANCE
+        ):
+            message = (
+                f"BilledCost of invoice {key!r} sums to this, which nobody can pay in "
+                f"{found.currency}; add an Adjustment row that rounds it to the payable"
+            )
+            yield Finding(found.row, "BilledCost", total, "payable", message)
+
+
+def _commitment_findings(key: str, found: _Commitment) -> Iterator[Finding]:
+    room = TOLERANCE * found.rows
+    if abs(EXACT.subtract(found.bought, found.borne)) > room:
+        message = (
+            f"EffectiveCost of the Usage of {key!r} sums to this, BilledCost of its Purchase to "
+            f"{found.bought:f}; they are equal over whole charge periods"
+        )
+        yield Finding(found.row, "EffectiveCost", f"{found.borne:f}", "commitment_cost", message)
+    if abs(EXACT.subtract(found.bought_quantity, found.covered_quantity)) > room:
+        message = (
+            f"Used and Unused of {key!r} sum to this, its Purchase to "
+            f"{found.bought_quantity:f}; what was bought is used or unused"
+        )
+        value = f"{found.covered_quantity:f}"
+        yield Finding(
+            found.row, "CommitmentDiscountQuantity", value, "commitment_quantity", message
+        )

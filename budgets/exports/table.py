@@ -1,0 +1,99 @@
+"""Columns and rows that every file format is written from.
+
+Pure: no Django, no clock. A row is a tuple in the order of the table's columns, each value None
+or of the type of its kind; so one source of rows gives the same figures in every format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from budgets.errors import Fault, Rejected
+
+Cell = str | int | Decimal | datetime | None
+Row = Sequence[Cell]
+
+
+class Kind(StrEnum):
+    """What a column holds: its Python type, and how a format shows it."""
+
+    TEXT = "text"  # str
+    INTEGER = "integer"  # int
+    DECIMAL = "decimal"  # Decimal of at most 15 decimals: a quantity or a price
+    AMOUNT = "amount"  # Decimal of at most 15 decimals: money
+    TIME = "time"  # datetime, UTC, whole seconds
+    JSON = "json"  # str, a JSON object
+
+
+DECIMAL_KINDS = frozenset({Kind.DECIMAL, Kind.AMOUNT})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name in the file, what it holds, and a sentence for the picker."""
+
+    name: str
+    kind: Kind = Kind.TEXT
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of an export, in order.
+
+    Attributes:
+        name: Stem of file and sheet names, such as ``charges``.
+        columns: At least one, names unique.
+        digits: Decimals to which a spreadsheet shows amounts: those of the currency.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    digits: int = 2
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(column.name for column in self.columns)
+
+
+def pick(table: Table, names: Sequence[str]) -> tuple[Table, Callable[[Row], Row]]:
+    """Return the table of the chosen columns and the function that cuts a row to them.
+
+    Args:
+        table: All columns there are.
+        names: The wanted ones, in the wanted order; empty for all.
+
+    Raises:
+        Rejected: Unknown or repeated names, all of them at once, at ``columns``.
+    """
+    if not names:
+        return table, _whole
+    known = {column.name: at for at, column in enumerate(table.columns)}
+    faults = [
+        Fault(
+            "columns",
+            "unknown",
+            f"{name[:80]!r} is no column of {table.name}; there are: {', '.join(known)}.",
+        )
+        for name in names
+        if name not in known
+    ]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    faults += [
+        Fault("columns", "repeated", f"{name[:80]!r} is named twice; name each column once.")
+        for name in repeated
+    ]
+    if faults:
+        raise Rejected(faults)
+    places = [known[name] for name in names]
+    chosen = Table(table.name, tuple(table.columns[at] for at in places), table.digits)
+    return chosen, lambda row: [row[at] for at in places]
+
+
+def _whole(row: Row) -> Row:
+    return row

@@ -1,0 +1,92 @@
+"""Exports: what is asked for, and how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from budgets.exports import FORMATS
+from budgets.models.exports import DATASETS, Export
+from portal.api.serializers.base import MOST_ROWS, Strict
+
+
+class ExportInput(Strict):
+    """One month as a file; columns left out or empty: all of the data set."""
+
+    dataset = serializers.ChoiceField(choices=DATASETS)
+    format = serializers.ChoiceField(
+        choices=[(shape.name, shape.title) for shape in FORMATS.values()]
+    )
+    period = serializers.CharField(max_length=7)
+    zone = serializers.CharField(max_length=64, default="UTC")
+    account = serializers.CharField(max_length=30, default="", allow_blank=True)
+    workspace = serializers.CharField(max_length=63, default="", allow_blank=True)
+    columns = serializers.ListField(
+        child=serializers.CharField(max_length=80), max_length=MOST_ROWS, default=list
+    )
+
+
+class AboutSerializer(serializers.Serializer[Any]):
+    """What a file says of itself."""
+
+    title = serializers.CharField()
+    made_at = serializers.DateTimeField()
+    filter = serializers.DictField(child=serializers.CharField())
+    time_zone = serializers.CharField()
+    complete_until = serializers.DateTimeField(allow_null=True)
+    late_clusters = serializers.ListField(child=serializers.CharField())
+    rate_cards = serializers.ListField(child=serializers.CharField())
+    currency = serializers.CharField(allow_blank=True)
+    rows = serializers.IntegerField()
+    notes = serializers.ListField(child=serializers.CharField())
+    columns = serializers.ListField(child=serializers.CharField())
+
+
+class ExportSerializer(serializers.ModelSerializer[Export]):
+    """One export; ``about`` is null until the file is ready, ``done`` of ``total`` hour facts."""
+
+    state = serializers.CharField(source="operation.state")
+    step = serializers.CharField(source="operation.step")
+    done = serializers.IntegerField(source="operation.done")
+    total = serializers.IntegerField(source="operation.total")
+    message = serializers.CharField(source="operation.message")
+    operation = serializers.UUIDField(source="operation_id")
+    columns = serializers.ListField(child=serializers.CharField())
+    about = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Export
+        fields = [
+            "id",
+            "operation",
+            "dataset",
+            "format",
+            "columns",
+            "period",
+            "zone",
+            "account",
+            "workspace",
+            "state",
+            "step",
+            "done",
+            "total",
+            "message",
+            "file_name",
+            "content_type",
+            "is_ready",
+            "rows",
+            "size",
+            "sha256",
+            "about",
+            "created_at",
+            "finished_at",
+            "expires_at",
+            "removed_at",
+        ]
+
+    @extend_schema_field(AboutSerializer(allow_null=True))
+    def get_about(self, row: Export) -> dict[str, Any] | None:
+        """Null while there is no file."""
+        return row.about or None

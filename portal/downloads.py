@@ -1,0 +1,103 @@
+"""A finished file to a browser or client: resumable, with its type, name and digest.
+
+One byte range at a time (RFC 9110, section 14): that is what resuming a download asks for. A
+request for several ranges gets the whole file, as the standard allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.utils.http import content_disposition_header
+
+BLOCK = 256 * 1024
+RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
+
+
+def send_file(
+    request: HttpRequest, path: Path, *, name: str, content_type: str, etag: str
+) -> HttpResponseBase:
+    """Answer with the file, a part of it, or 304 and 416 where these are due.
+
+    Args:
+        request: Its Range, If-Range and If-None-Match decide.
+        path: The file; it never changes under one ``etag``.
+        name: Under which it is saved.
+        content_type: Media type.
+        etag: Digest of the content, without quotes.
+
+    Raises:
+        Http404: The file is not there any more.
+    """
+    quoted = f'"{etag}"'
+    if quoted in _tags(request.headers.get("If-None-Match", "")):
+        return _dressed(HttpResponse(status=304), quoted)
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise Http404 from error
+    size = path.stat().st_size
+    wanted = _range(request, quoted, size)
+    if wanted is not None and wanted[0] > wanted[1]:
+        file.close()
+        refused = HttpResponse(status=416)
+        refused["Content-Range"] = f"bytes */{size}"
+        return _dressed(refused, quoted)
+    first, last = wanted or (0, size - 1)
+    length = last - first + 1
+    answer: HttpResponseBase
+    if request.method == "HEAD":
+        file.close()
+        answer = HttpResponse(content_type=content_type)
+    else:
+        answer = StreamingHttpResponse(_blocks(file, first, length), content_type=content_type)
+    if wanted is not None:
+        answer.status_code = 206
+        answer["Content-Range"] = f"bytes {first}-{last}/{size}"
+    answer["Content-Length"] = str(length)
+    answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+    answer["X-Content-Type-Options"] = "nosniff"
+    return _dressed(answer, quoted)
+
+
+def _dressed(answer: HttpResponseBase, quoted: str) -> HttpResponseBase:
+    answer["ETag"] = quoted
+    answer["Accept-Ranges"] = "bytes"
+    answer["Cache-Control"] = "private, no-store"
+    return answer
+
+
+def _tags(header: str) -> list[str]:
+    return [tag.strip().removeprefix("W/") for tag in header.split(",")]
+
+
+def _range(request: HttpRequest, quoted: str, size: int) -> tuple[int, int] | None:
+    """(first, last) byte; first > last where it cannot be met; None: the whole file."""
+    match = RANGE.fullmatch(request.headers.get("Range", "").strip())
+    if match is None or not (match[1] or match[2]):
+        return None
+    if request.headers.get("If-Range", quoted).strip() != quoted:
+        return None
+    if not match[1]:
+        length = min(int(match[2]), size)
+        return (size - length, size - 1) if length else (1, 0)
+    first = int(match[1])
+    last = min(int(match[2]), size - 1) if match[2] else size - 1
+    if match[2] and int(match[2]) < first:
+        return None  # no valid range at all
+    return (first, last) if first < size else (1, 0)
+
+
+def _blocks(file: IO[bytes], first: int, length: int) -> Iterator[bytes]:
+    with file:
+        file.seek(first)
+        while length > 0:
+            block = file.read(min(BLOCK, length))
+            if not block:
+                return
+            length -= len(block)
+            yield block

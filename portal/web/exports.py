@@ -1,0 +1,122 @@
+"""Exports: ask for a file, see how far it is, fetch it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from budgets import selectors
+from budgets.exports import FORMATS
+from budgets.exports.datasets import table_of
+from budgets.models import Export, Operation
+from budgets.models.exports import DATASETS
+from budgets.selectors import exports as reads
+from budgets.services.exports import spool_path
+from portal import actions
+from portal.downloads import send_file
+from portal.web.forms import PortalForm, offer_names
+from portal.web.htmx import is_partial, render, unchanged
+from portal.web.pages import page
+
+SHOWN = 50
+
+
+class ExportForm(PortalForm):
+    """What the file shall hold; the columns are those of the data set."""
+
+    dataset = forms.ChoiceField(label="What", choices=DATASETS)
+    format = forms.ChoiceField(
+        label="Format", choices=[(shape.name, shape.title) for shape in FORMATS.values()]
+    )
+    period = forms.CharField(label="Month", widget=forms.TextInput(attrs={"type": "month"}))
+    zone = forms.ChoiceField(label="Months of")
+    account = forms.ChoiceField(label="Account", required=False)
+    workspace = forms.ChoiceField(label="Workspace", required=False)
+    columns = forms.MultipleChoiceField(
+        label="Columns",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None chosen means all.",
+    )
+
+    def __init__(self, *args: Any, user: Any, dataset: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("zone").choices = [(zone, zone) for zone in reads.billing_zones()]
+        accounts = selectors.visible_accounts(user, include_archived=True)
+        offer_names(self.part("account"), list(accounts.values_list("slug", flat=True)))
+        workspaces = selectors.visible_workspaces(user, include_archived=True)
+        offer_names(self.part("workspace"), list(workspaces.values_list("namespace", flat=True)))
+        self.part("columns").choices = [
+            (column.name, f"{column.name}: {column.help}" if column.help else column.name)
+            for column in table_of(dataset).columns
+        ]
+
+
+@page("GET", "POST")
+def exports(request: HttpRequest) -> HttpResponseBase:
+    """The form and one's own exports; changing the data set brings its columns."""
+    user: Any = request.user
+    given = request.POST if request.method == "POST" else request.GET
+    known = dict(DATASETS)
+    dataset = given.get("dataset", "")
+    dataset = dataset if dataset in known else next(iter(known))
+    month = f"{timezone.localdate():%Y-%m}"
+    start = {"dataset": dataset, "period": month, **{k: given[k] for k in given if k != "columns"}}
+    form = ExportForm(request.POST or None, user=user, dataset=dataset, initial=start)
+    if request.method == "POST" and form.is_valid():
+        made = form.carry_out(lambda: actions.request_export(user, **form.cleaned_data))
+        if made is not None:
+            return redirect("export", made.pk)
+    context = {
+        "form": form,
+        "exports": reads.visible_exports(user)[:SHOWN],
+        "shown": SHOWN,
+    }
+    status = 422 if form.errors else 200
+    if is_partial(request) and request.method == "GET":
+        return render(request, "exports/exports.html", context, partial="columns")
+    return render(request, "exports/exports.html", context, status=status)
+
+
+@page()
+def export(request: HttpRequest, export_id: int) -> HttpResponseBase:
+    """One export: how far it is, what it holds, the way to the file."""
+    user: Any = request.user
+    found = reads.export_for(user, export_id)
+    context = {
+        "export": found,
+        "operation": found.operation,
+        "is_running": found.operation.state == Operation.State.RUNNING,
+        "can_fetch": found.is_ready and reads.still_sees(user, found),
+        "format_title": FORMATS[found.format].title,
+    }
+    answer = render(request, "exports/export.html", context, partial="progress")
+    return unchanged(request, answer) if is_partial(request) else answer
+
+
+@page()
+def export_file(request: HttpRequest, export_id: int) -> HttpResponseBase:
+    """The file, whole or from where a download stopped."""
+    user: Any = request.user
+    found = reads.export_file_for(user, export_id)
+    return send_file(
+        request,
+        spool_path(found),
+        name=found.file_name,
+        content_type=found.content_type,
+        etag=found.sha256,
+    )
+
+
+@page()
+def export_about(request: HttpRequest, export_id: int) -> HttpResponseBase:
+    """The label beside the file, for formats that have no room for one."""
+    user: Any = request.user
+    found: Export = reads.export_file_for(user, export_id)
+    answer = JsonResponse({"file": found.file_name, "sha256": found.sha256, **found.about})
+    answer["Content-Disposition"] = f'attachment; filename="{found.file_name}.about.json"'
+    return answer
