@@ -6,6 +6,14 @@ Pure: no Django, no clock, no I/O. Source: spec money, section 3.4.
 from __future__ import annotations
 
 from budgets.charging.charge import charge
+from budgets.charging.document import (
+    Document,
+    Item,
+    assemble,
+    corrections_of,
+    funding_item,
+    items_of,
+)
 from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
 from budgets.charging.model import (
     Charges,
@@ -18,25 +26,39 @@ from budgets.charging.model import (
     Total,
     Unpriced,
 )
+from budgets.charging.prices import Price, PriceList, SpotPoint, merged_rates
 from budgets.charging.replay import Difference, IdentityError, differences, work_out
+from budgets.charging.rows import ChargeRow, RowKind
 
 __all__ = [
+    "ChargeRow",
     "Charges",
     "Difference",
+    "Document",
     "FloorHours",
     "IdentityError",
+    "Item",
     "Ledger",
     "LedgerFaults",
     "Line",
     "LineKind",
     "LinePart",
+    "Price",
+    "PriceList",
     "Rate",
     "RateCard",
+    "RowKind",
+    "SpotPoint",
     "Total",
     "Unpriced",
+    "assemble",
     "charge",
+    "corrections_of",
     "differences",
+    "funding_item",
     "is_comparable",
+    "items_of",
+    "merged_rates",
     "read_ledger",
     "work_out",
 ]

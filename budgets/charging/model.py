@@ -6,8 +6,8 @@ Source: spec money, section 3.4.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -17,6 +17,7 @@ from budgets.units import (
     FlavorName,
     GpuSeconds,
     Money,
+    Period,
     UnitsError,
     WorkspaceName,
     currency_digits,
@@ -43,7 +44,8 @@ class FloorHours(StrEnum):
 class Rate:
     """Prices of a flavor per GPU-hour from ``start`` on, a whole UTC hour.
 
-    ``lending_credit`` is the share of the committed price that a lender gets back.
+    ``lending_credit`` is the share of the committed price that a lender gets back. ``card`` is
+    the version id of the rate card that it stands on, 0 where there is none.
 
     Raises:
         UnitsError: ``start`` is not a whole hour, or a price is negative.
@@ -54,6 +56,7 @@ class Rate:
     committed: Decimal
     burst: Decimal
     lending_credit: Decimal
+    card: int = 0
 
     def __post_init__(self) -> None:
         if utc_hour(self.start) != self.start:
@@ -100,6 +103,31 @@ class RateCard:
         """Return the rate in force in a whole UTC hour, or None before the first."""
         at = bisect_right(self._starts.get(flavor, []), hour)
         return self._rates[flavor][at - 1] if at else None
+
+    def reaching_back(self, start: datetime) -> RateCard:
+        """Return the same card with every flavor's first rate holding from ``start`` on.
+
+        Args:
+            start: A whole UTC hour. For use that turned up when its time was closed already and
+                had no price: it takes the first price that the flavor was given.
+        """
+        rates = [rate for found in self._rates.values() for rate in found]
+        first = {flavor: found[0] for flavor, found in self._rates.items()}
+        return RateCard(
+            [
+                replace(rate, start=min(rate.start, start)) if rate is first[rate.flavor] else rate
+                for rate in rates
+            ],
+            currency=self.currency,
+            floor_hours=self.floor_hours,
+        )
+
+    def edges(self, window: Period) -> Mapping[FlavorName, frozenset[datetime]]:
+        """Return, by flavor, the hours inside the window in which another rate begins."""
+        return {
+            flavor: frozenset(start for start in starts if window.start < start < window.end)
+            for flavor, starts in self._starts.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

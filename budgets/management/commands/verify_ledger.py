@@ -1,0 +1,35 @@
+"""Work the digests of closed months out again, and name the first row that is not as it was."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from budgets.services.billing import verify_chain
+
+
+class Command(BaseCommand):
+    """Exit status 0 when every closed month is as it was closed, 1 at the first broken row."""
+
+    help = (
+        "Verify the hash chain over the hour facts and statements of closed months, and that "
+        "statement numbers have no holes."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """One month alone trusts the links of those before it."""
+        parser.add_argument("--month", metavar="YYYY-MM", help="only months of this name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Verify and print one line."""
+        found = verify_chain(name=options["month"])
+        if found.broken is not None:
+            raise CommandError(f"broken: {found.broken}")
+        self.stdout.write(
+            self.style.SUCCESS(
+                f"{found.periods} closed months, {found.blocks} blocks and {found.rows} rows "
+                "are as they were closed."
+            )
+        )

@@ -1,0 +1,175 @@
+"""Prices and billing periods.
+
+Prices are insert-only and a closed period changes no more: the services say so in words,
+triggers of the database hold it.
+
+Source: spec money, sections 1.5, 1.7 and 3.4.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from budgets.charging import FloorHours
+from budgets.models.access import User
+from budgets.models.base import FrozenFields, InsertOnly
+from budgets.models.fleet import Account, Flavor
+
+
+class BillingTerms(models.Model):
+    """How an account is billed; an account without a row is billed in UTC months."""
+
+    account = models.OneToOneField(Account, on_delete=models.PROTECT, related_name="billing_terms")
+    zone = models.CharField(max_length=64, default="UTC")
+    # Empty: the currency of the rate cards.
+    currency = models.CharField(max_length=3, blank=True)
+    # Nothing of the account before it changes any more.
+    closed_until = models.DateTimeField(null=True, blank=True)
+
+
+class BillingPeriod(models.Model):
+    """One month of one zone: local midnight to local midnight, in UTC."""
+
+    name = models.CharField(max_length=7)
+    zone = models.CharField(max_length=64, default="UTC")
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True, blank=True)
+    closed_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    # Place in the chain of closed periods, and the digest of its last block.
+    close_number = models.PositiveIntegerField(null=True, blank=True, unique=True)
+    head = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ["-start", "zone"]
+        constraints = [
+            models.UniqueConstraint(fields=["name", "zone"], name="billing_period_once"),
+            models.CheckConstraint(
+                name="billing_period_not_empty", condition=Q(end__gt=F("start"))
+            ),
+            models.CheckConstraint(
+                name="billing_period_closed_whole",
+                condition=Q(closed_at__isnull=True, close_number__isnull=True, head="")
+                | (Q(closed_at__isnull=False, close_number__isnull=False) & ~Q(head="")),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name if self.zone == "UTC" else f"{self.name} ({self.zone})"
+
+
+class RateCard(FrozenFields):
+    """A whole price list, for everybody or for one account; from ``valid_from`` on when active.
+
+    Of two that begin in the same hour the one activated last is in force.
+    """
+
+    class State(models.TextChoices):
+        PROPOSED = "proposed", "Proposed"
+        ACTIVE = "active", "Active"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+
+    frozen_fields = ("account", "name", "currency", "floor_hours", "rounding", "author")
+
+    account = models.ForeignKey(
+        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="rate_cards"
+    )
+    name = models.CharField(max_length=120)
+    currency = models.CharField(max_length=3)
+    floor_hours = models.CharField(
+        max_length=12,
+        choices=[(row.value, row.value) for row in FloorHours],
+        default=FloorHours.ACTUAL.value,
+    )
+    rounding = models.CharField(max_length=12, default="half_even", editable=False)
+    reason = models.CharField(max_length=500, blank=True)
+    state = models.CharField(max_length=12, choices=State.choices, default=State.PROPOSED)
+    valid_from = models.DateTimeField(null=True, blank=True)
+    author = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    decided_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.CheckConstraint(
+                name="rate_card_active_is_dated",
+                condition=~Q(state="active") | Q(valid_from__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.pk} {self.name}"
+
+
+class RatePrice(InsertOnly):
+    """Prices of one flavor on one card, per GPU-hour, eight places."""
+
+    card = models.ForeignKey(RateCard, on_delete=models.PROTECT, related_name="prices")
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    committed = models.DecimalField(max_digits=18, decimal_places=8)
+    burst = models.DecimalField(max_digits=18, decimal_places=8)
+    lending_credit = models.DecimalField(max_digits=18, decimal_places=8)
+    # The burst price follows the time series of the flavor, where that has one.
+    is_dynamic = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["card", "flavor__position", "flavor__slug"]
+        constraints = [
+            models.UniqueConstraint(fields=["card", "flavor"], name="rate_price_once"),
+            models.CheckConstraint(
+                name="rate_price_not_negative",
+                condition=Q(committed__gte=0, burst__gte=0, lending_credit__gte=0),
+            ),
+            models.CheckConstraint(
+                name="rate_price_credit_share", condition=Q(lending_credit__lte=1)
+            ),
+        ]
+
+
+class SpotPrice(InsertOnly):
+    """Burst price of a dynamic flavor from a whole UTC hour on; the newest row of an hour wins."""
+
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="spot_prices")
+    start = models.DateTimeField()
+    price = models.DecimalField(max_digits=18, decimal_places=8)
+    currency = models.CharField(max_length=3)
+    recorded_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    recorded_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["flavor", "start", "pk"]
+        constraints = [
+            models.CheckConstraint(name="spot_price_not_negative", condition=Q(price__gte=0))
+        ]
+        indexes = [models.Index(fields=["flavor", "start"], name="spot_price_by_time")]
+
+
+class ExchangeRate(InsertOnly):
+    """1 ``base`` was worth ``rate`` ``quote`` on a day; the newest row of a day wins."""
+
+    base = models.CharField(max_length=3)
+    quote = models.CharField(max_length=3)
+    day = models.DateField()
+    rate = models.DecimalField(max_digits=18, decimal_places=8)
+    recorded_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    recorded_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-day", "base", "quote", "-pk"]
+        constraints = [
+            models.CheckConstraint(name="exchange_rate_above_zero", condition=Q(rate__gt=0))
+        ]
+        indexes = [models.Index(fields=["base", "quote", "day"], name="exchange_rate_by_day")]

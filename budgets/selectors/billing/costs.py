@@ -1,0 +1,279 @@
+"""What use costs: hour facts added up by the database, charged by the pure core.
+
+Facts are summed over the hours in which no rate of their flavor changes, so a month of a
+thousand workspaces is a few thousand sums, and exact all the same.
+
+Source: spec money, section 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from itertools import groupby, pairwise
+from typing import Any
+
+from django.db.models import F, Q, QuerySet, Sum
+
+from budgets.charging import Charges, LineKind, RateCard, Unpriced, charge
+from budgets.metering import HourFact, Usage
+from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
+from budgets.models import RateCard as CardRow
+from budgets.selectors.billing.months import UTC_ZONE, unstored_month
+from budgets.selectors.billing.prices import PriceBook, price_book
+from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
+
+SUMMED = ("committed", "committed_used", "burst", "borrowed", "lent", "idle")
+FEW_EDGES = 24
+"""More rate changes than this in a window, and a flavor's facts are read hour by hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one workspace costs over a time.
+
+    Attributes:
+        currency: Empty while there are no prices.
+        floor: Exact, of the committed floor.
+        burst: Exact, of the use above it.
+        lending_credit: Exact and ≤ 0.
+        payable: The exact sum, rounded once.
+        unpriced: Flavors that were used or committed in hours without a price.
+    """
+
+    currency: str
+    floor: Fraction
+    burst: Fraction
+    lending_credit: Fraction
+    payable: Money | None
+    unpriced: tuple[str, ...]
+
+    @property
+    def exact(self) -> Fraction:
+        """The sum of the three."""
+        return self.floor + self.burst + self.lending_credit
+
+
+NOTHING = Cost("", Fraction(0), Fraction(0), Fraction(0), None, ())
+
+
+def cost(workspace: Workspace, start: datetime, end: datetime) -> Cost:
+    """Cost of one workspace's hour facts in [start, end), at the prices in force, not rounded
+    but for ``payable``. Five queries. The caller has asked whether the workspace may be seen.
+    """
+    return costs([workspace], start, end)[workspace.pk]
+
+
+def costs(
+    workspaces: Iterable[Workspace],
+    start: datetime,
+    end: datetime,
+    *,
+    trial: CardRow | None = None,
+) -> dict[int, Cost]:
+    """Costs by workspace key; as many queries as for one.
+
+    Args:
+        workspaces: Visible to the caller.
+        start: UTC, inclusive.
+        end: UTC, exclusive.
+        trial: A card that is taken for active from ``start`` on.
+    """
+    rows = list(workspaces)
+    window = Period(start, end)
+    book = price_book(window, accounts={row.account_id for row in rows}, trial=trial)
+    if not book.currency:
+        return {row.pk: NOTHING for row in rows}
+    charged = account_charges(window, book=book, workspaces=rows)
+    by_name = {name: cost for part in charged.values() for name, cost in _costs_of(part)}
+    empty = Cost(
+        book.currency, Fraction(0), Fraction(0), Fraction(0), Money.zero(book.currency), ()
+    )
+    return {row.pk: by_name.get(row.namespace, empty) for row in rows}
+
+
+def account_charges(
+    window: Period,
+    *,
+    book: PriceBook,
+    workspaces: Sequence[Workspace],
+    is_partial: bool = True,
+) -> dict[int, Charges]:
+    """Charge the facts of a window, account by account.
+
+    Args:
+        window: Facts whose start lies in it.
+        book: Prices of (at least) these accounts.
+        workspaces: Whose facts; all of an account's for a statement.
+        is_partial: They are few: filter facts by them.
+
+    Returns:
+        Account key -> charges, with a total for each of its workspaces; empty while no rate
+        card is active, for then there is no currency either.
+    """
+    if not book.currency:
+        return {}
+    facts = fact_sums(
+        window, edges=book.edges(window), workspaces=workspaces if is_partial else None
+    )
+    names = {row.pk: row for row in workspaces}
+    by_account: dict[int, list[HourFact]] = {row.account_id: [] for row in workspaces}
+    members: dict[int, list[WorkspaceName]] = {row.account_id: [] for row in workspaces}
+    for row in workspaces:
+        members[row.account_id].append(WorkspaceName(row.namespace))
+    for workspace_id, fact in facts:
+        if workspace_id in names:
+            by_account[names[workspace_id].account_id].append(fact)
+    empty = RateCard((), currency=book.currency)
+    return {
+        account: charge(
+            Usage(window, tuple(found), ()), book.of(account) or empty, workspaces=members[account]
+        )
+        for account, found in by_account.items()
+    }
+
+
+def correction_charges(
+    period: BillingPeriod, *, accounts: Mapping[int, Sequence[Workspace]]
+) -> dict[int, list[tuple[str, Charges]]]:
+    """Charge the corrections that are booked in a period, each at the prices of its own time.
+
+    Returns:
+        Account key -> (name of the period that is corrected, its charges), oldest first.
+    """
+    rows = Correction.objects.filter(
+        booked_in=period, table=Correction.Table.USAGE, account__in=list(accounts)
+    ).select_related("workspace")
+    found: dict[int, list[Correction]] = {}
+    for row in rows.order_by("start", "pk"):
+        found.setdefault(row.account_id, []).append(row)
+    if not found:
+        return {}
+    zones = _zones(found)
+    charged: dict[int, list[tuple[str, Charges]]] = {}
+    for account, corrections in found.items():
+        for old, late in by_month(corrections, zones.get(account, UTC_ZONE)):
+            card = correction_card(account, old, period)
+            if card is not None:
+                window = Period(old.start, old.end)
+                facts = tuple(_delta(row) for row in late)
+                part = charge(Usage(window, facts, ()), card, workspaces=())
+                charged.setdefault(account, []).append((old.name, part))
+    return charged
+
+
+def by_month(
+    corrections: Iterable[Correction], zone: str
+) -> Iterator[tuple[BillingPeriod, list[Correction]]]:
+    """Corrections by the month that they are about, in order; given in the order of time."""
+    for _, group in groupby(corrections, key=lambda row: unstored_month(row.start, zone).name):
+        rows = list(group)
+        yield unstored_month(rows[0].start, zone), rows
+
+
+def correction_card(account: int, old: BillingPeriod, booked_in: BillingPeriod) -> RateCard | None:
+    """The prices that held in a closed month; what had none takes the first that it was given."""
+    card = price_book(Period(old.start, booked_in.end), accounts=[account]).of(account)
+    return card.reaching_back(utc_hour(old.start)) if card else None
+
+
+def fact_sums(
+    window: Period,
+    *,
+    edges: Mapping[FlavorName, Collection[datetime]],
+    workspaces: Sequence[Workspace] | None = None,
+) -> Iterator[tuple[int, HourFact]]:
+    """Sum hour facts over the hours in which no rate of their flavor changes.
+
+    Args:
+        window: Facts whose start lies in it.
+        edges: By flavor, the whole UTC hours in which a rate changes.
+        workspaces: Only of these; None for all.
+
+    Yields:
+        (workspace key, a fact that stands for all the hours from its ``hour`` to the next edge).
+    """
+    facts = facts_in(window)
+    if workspaces is not None:
+        facts = facts.filter(workspace__in=[row.pk for row in workspaces])
+    hourly = {flavor for flavor, found in edges.items() if len(found) > FEW_EDGES}
+    steady = {edge for flavor, found in edges.items() if flavor not in hourly for edge in found}
+    starts = [window.start, *sorted(steady), window.end]
+    for start, end in pairwise(starts):
+        part = facts.filter(start__gte=start, start__lt=end).exclude(flavor__slug__in=hourly)
+        yield from _summed(part.values("workspace_id", "flavor__slug"), at=start)
+    if hourly:
+        part = facts.filter(flavor__slug__in=hourly)
+        yield from _summed(part.values("workspace_id", "flavor__slug", "hour"), at=None)
+
+
+def facts_in(window: Period) -> QuerySet[UsageRecord]:
+    """Hour facts whose start lies in a window; the index is on the hour."""
+    return UsageRecord.objects.filter(
+        hour__gte=utc_hour(window.start), hour__lt=window.end, start__gte=window.start
+    ).order_by()
+
+
+def unpriced_flavors(charged: Iterable[Charges]) -> tuple[Unpriced, ...]:
+    """Everything that has no price, in order."""
+    return tuple(row for part in charged for row in part.unpriced)
+
+
+def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFact]]:
+    sums = {f"sum_{name}": Sum(name) for name in SUMMED}
+    rows = grouped.annotate(**sums).filter(
+        Q(sum_committed__gt=0) | Q(sum_burst__gt=0) | Q(sum_lent__gt=0)
+    )
+    for row in rows.annotate(namespace=F("workspace__namespace")):
+        hour = utc_hour(at or row["hour"])
+        yield (
+            row["workspace_id"],
+            HourFact(
+                hour=hour,
+                start=at or hour,
+                workspace=WorkspaceName(row["namespace"]),
+                flavor=FlavorName(row["flavor__slug"]),
+                **{name: GpuSeconds(row[f"sum_{name}"]) for name in SUMMED},
+            ),
+        )
+
+
+def _delta(row: Correction) -> HourFact:
+    return HourFact(
+        hour=row.hour,
+        start=row.start,
+        workspace=WorkspaceName(row.workspace.namespace if row.workspace else ""),
+        flavor=FlavorName(row.flavor),
+        **{name: GpuSeconds(getattr(row, name)) for name in SUMMED},
+    )
+
+
+def _zones(accounts: Iterable[int]) -> dict[int, str]:
+    return dict(
+        BillingTerms.objects.filter(account__in=list(accounts)).values_list("account_id", "zone")
+    )
+
+
+def _costs_of(charges: Charges) -> Iterator[tuple[str, Cost]]:
+    sums: dict[str, dict[LineKind, Fraction]] = {}
+    for line in charges.lines:
+        of_kind = sums.setdefault(line.workspace, dict.fromkeys(LineKind, Fraction(0)))
+        of_kind[line.kind] += line.exact
+    unpriced: dict[str, set[str]] = {}
+    for row in charges.unpriced:
+        unpriced.setdefault(row.workspace, set()).add(row.flavor)
+    for total in charges.totals:
+        of_kind = sums.get(total.workspace, dict.fromkeys(LineKind, Fraction(0)))
+        yield (
+            total.workspace,
+            Cost(
+                total.payable.currency,
+                of_kind[LineKind.FLOOR],
+                of_kind[LineKind.BURST],
+                of_kind[LineKind.LENDING_CREDIT],
+                total.payable,
+                tuple(sorted(unpriced.get(total.workspace, ()))),
+            ),
+        )

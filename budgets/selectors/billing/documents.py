@@ -1,0 +1,176 @@
+"""What the statements of a period come to now: computed from facts, nothing is written.
+
+Source: spec money, sections 3.4 and 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q, QuerySet
+
+from budgets.charging import (
+    Charges,
+    Document,
+    Item,
+    RowKind,
+    Unpriced,
+    assemble,
+    corrections_of,
+    funding_item,
+    items_of,
+)
+from budgets.models import Account, Adjustment, BillingPeriod, BillingTerms, Workspace
+from budgets.selectors.billing.costs import (
+    account_charges,
+    correction_charges,
+    unpriced_flavors,
+)
+from budgets.selectors.billing.months import UTC_ZONE
+from budgets.selectors.billing.prices import as_fraction, exchange_rate, price_book
+from budgets.units import Period
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The statement of one account (None: the platform) as its facts say now."""
+
+    account_id: int | None
+    document: Document
+    priced_in: str
+    exchange_rate: Decimal | None = None
+    exchange_day: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """All statements of a period, and what stands in their way.
+
+    Attributes:
+        drawn: By account slug, the platform's last; none for an account that owes nothing and
+            has no line.
+        currency: Of the rate cards; empty while none is active, and then nothing is drawn.
+        unpriced: Used or committed GPU-seconds without a price.
+        unexchanged: (account slug, its currency) whose exchange rate nobody recorded.
+    """
+
+    drawn: tuple[Drawn, ...]
+    currency: str
+    unpriced: tuple[Unpriced, ...]
+    unexchanged: tuple[tuple[str, str], ...]
+
+
+def accounts_of(zone: str) -> QuerySet[Account]:
+    """Accounts that are billed in months of a zone; without terms that is UTC."""
+    terms = Q(billing_terms__zone=zone)
+    if zone == UTC_ZONE:
+        terms |= Q(billing_terms__isnull=True)
+    return Account.objects.filter(terms).order_by("slug")
+
+
+def last_day(period: BillingPeriod) -> date:
+    """The last day of a period in its own zone; its exchange rates count."""
+    return (period.end - timedelta(seconds=1)).astimezone(ZoneInfo(period.zone)).date()
+
+
+def draw(period: BillingPeriod) -> Drawing:
+    """Work out every statement of a period.
+
+    Facts are summed by the database; the number of queries does not grow with workspaces.
+    """
+    window = Period(period.start, period.end)
+    accounts = {row.pk: row for row in accounts_of(period.zone)}
+    workspaces = list(Workspace.objects.filter(account__in=accounts).order_by("namespace"))
+    book = price_book(window, accounts=accounts)
+    charged = account_charges(window, book=book, workspaces=workspaces, is_partial=False)
+    members: dict[int, list[Workspace]] = {}
+    for row in workspaces:
+        members.setdefault(row.account_id, []).append(row)
+    late = correction_charges(period, accounts=members) if period.pk else {}
+    changes = _adjustments(period)
+    rates = _Rates(book.currency, last_day(period))
+    terms = dict(
+        BillingTerms.objects.filter(account__in=accounts).values_list("account_id", "currency")
+    )
+    drawn: list[Drawn] = []
+    funding: list[Item] = []
+    missing: list[tuple[str, str]] = []
+    for key, account in accounts.items() if book.currency else ():
+        corrected = late.get(key, [])
+        own = [charged[key]] if key in charged else []
+        item = funding_item(
+            account.slug, [*own, *(part for _, part in corrected)], currency=book.currency
+        )
+        funding += [item] if item else []
+        currency = terms.get(key) or book.currency
+        rate = rates.to(currency)
+        if rate is None:
+            missing.append((account.slug, currency))
+            continue
+        items = _items(own, corrected, changes.get(key, ()), as_fraction(rate))
+        if items:
+            is_other = currency != book.currency
+            drawn.append(
+                Drawn(
+                    key,
+                    assemble(items, currency=currency),
+                    book.currency,
+                    rate if is_other else None,
+                    rates.day if is_other else None,
+                )
+            )
+    if funding:
+        drawn.append(Drawn(None, assemble(funding, currency=book.currency), book.currency))
+    every = [*charged.values(), *(part for rows in late.values() for _, part in rows)]
+    return Drawing(tuple(drawn), book.currency, unpriced_flavors(every), tuple(missing))
+
+
+class _Rates:
+    """Exchange rates of one day, asked for once per currency."""
+
+    def __init__(self, base: str, day: date) -> None:
+        self.base, self.day = base, day
+        self._found: dict[str, Decimal | None] = {}
+
+    def to(self, currency: str) -> Decimal | None:
+        if currency not in self._found:
+            self._found[currency] = exchange_rate(self.base, currency, self.day)
+        return self._found[currency]
+
+
+def _items(
+    own: Sequence[Charges],
+    corrected: Sequence[tuple[str, Charges]],
+    adjustments: Sequence[Adjustment],
+    rate: Fraction,
+) -> list[Item]:
+    items = [item for part in own for item in items_of(part, rate=rate)]
+    for name, part in corrected:
+        items += corrections_of(part, period=name, rate=rate)
+    items += [
+        Item(
+            workspace=row.workspace.namespace if row.workspace else "",
+            flavor="",
+            kind=RowKind.ADJUSTMENT,
+            exact=Fraction(row.amount),
+            text=row.reason,
+            adjustment=row.pk,
+        )
+        for row in adjustments
+    ]
+    return items
+
+
+def _adjustments(period: BillingPeriod) -> Mapping[int, list[Adjustment]]:
+    """Approved adjustments by account key; in the currency of the account's statement."""
+    found: dict[int, list[Adjustment]] = {}
+    if period.pk:
+        rows = Adjustment.objects.filter(period=period, state=Adjustment.State.APPROVED)
+        for row in rows.select_related("workspace").order_by("pk"):
+            found.setdefault(row.account_id, []).append(row)
+    return found

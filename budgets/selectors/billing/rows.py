@@ -1,0 +1,285 @@
+"""Charge rows: every statement of a period taken apart into hours, streamed.
+
+One account at a time is read from the database in order, so a million rows need the memory of
+one. What the rows of a line add up to is the line, to the cent.
+
+Source: spec money, sections 2.3 and 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+from django.db.models import QuerySet
+
+from budgets.charging import ChargeRow, LineKind, RateCard, RowKind
+from budgets.models import Account, BillingPeriod, Correction, Statement, UsageRecord, User
+from budgets.selectors.billing.costs import by_month, correction_card, facts_in
+from budgets.selectors.billing.documents import draw
+from budgets.selectors.billing.hours import Paper, PlainLine, Pricer
+from budgets.selectors.billing.prices import price_book
+from budgets.selectors.roles import RoleSet, roles_of
+from budgets.units import Period
+
+CHUNK = 5000
+HOUR = timedelta(hours=1)
+CLASSES = (
+    (LineKind.FLOOR, "committed"),
+    (LineKind.BURST, "burst"),
+    (LineKind.LENDING_CREDIT, "lent"),
+)
+
+
+def charge_lines(
+    user: User, *, period: BillingPeriod | None = None, statement: Statement | None = None
+) -> Iterator[ChargeRow]:
+    """The rows of one statement, or of all statements and credit notes of a period.
+
+    Args:
+        user: Gets what they see: platform roles all, an account's people its statement, a
+            workspace's people its rows.
+        period: A month, closed or open; the statements of an open one are drawn up in memory.
+        statement: One document instead; a draft of an open month is what its facts say now.
+
+    Yields:
+        By account; in it hours by workspace, flavor and time, then corrections, then lines
+        without hours; the platform's own statement and credit notes last.
+
+    Raises:
+        ValueError: Neither or both of period and statement are given.
+    """
+    if (period is None) == (statement is None):
+        raise ValueError("give a period or a statement")
+    chosen = period or (statement.period if statement else None)
+    assert chosen is not None
+    roles = roles_of(user)
+    for paper in _papers(chosen, statement):
+        yield from _paper_rows(paper, roles)
+    if chosen.pk is None:
+        return
+    notes = Statement.objects.filter(kind=Statement.Kind.CREDIT_NOTE, period=chosen)
+    if statement is not None:
+        notes = notes.filter(pk=statement.pk)
+    for note in notes.select_related("credits__period", "credits__account", "period"):
+        yield from _note_rows(note, roles)
+
+
+def line_hours(statement: Statement, *, workspace_id: int, flavor: str) -> Iterator[ChargeRow]:
+    """The hours of one workspace and flavor of a document; the caller has asked who may see it."""
+    source = statement.credits or statement
+    paper = _paper(source, ())
+    facts = facts_in(_window(source.period)).filter(workspace=workspace_id, flavor__slug=flavor)
+    booked = _booked(source.period).filter(workspace=workspace_id, flavor=flavor)
+    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, booked)):
+        yield row if source is statement else _turned(row, statement)
+
+
+def _papers(period: BillingPeriod, statement: Statement | None) -> Iterable[Paper]:
+    if statement is not None and statement.kind == Statement.Kind.CREDIT_NOTE:
+        return ()
+    if period.closed_at is not None:
+        rows = Statement.objects.filter(period=period, kind=Statement.Kind.STATEMENT)
+        if statement is not None:
+            rows = rows.filter(pk=statement.pk)
+        ordered = sorted(
+            rows.select_related("account", "period"),
+            key=lambda row: (row.account is None, row.account.slug if row.account else ""),
+        )
+        return (_stored(row) for row in ordered)
+    papers = _drawn(period)
+    if statement is not None:
+        papers = [paper for paper in papers if paper.account_id == statement.account_id]
+    return papers
+
+
+def _stored(row: Statement) -> Paper:
+    lines = row.lines.exclude(kind__in=[kind.value for kind in LineKind]).exclude(
+        kind=RowKind.CORRECTION
+    )
+    return _paper(
+        row,
+        tuple(
+            PlainLine(
+                line.workspace_id,
+                line.workspace.namespace if line.workspace else "",
+                RowKind(line.kind),
+                line.exact,
+                line.amount,
+            )
+            for line in lines.select_related("workspace")
+        ),
+    )
+
+
+def _paper(row: Statement, plain: tuple[PlainLine, ...]) -> Paper:
+    return Paper(
+        row.account_id,
+        row.account.slug if row.account else "",
+        row.currency,
+        row.exchange_rate,
+        row.number,
+        row.period,
+        plain,
+    )
+
+
+def _drawn(period: BillingPeriod) -> list[Paper]:
+    names = dict(Account.objects.values_list("pk", "slug"))
+    keys = {
+        row.namespace: row.pk
+        for account in Account.objects.prefetch_related("workspaces")
+        for row in account.workspaces.all()
+    }
+    hourly = {*(RowKind(kind.value) for kind in LineKind), RowKind.CORRECTION}
+    return [
+        Paper(
+            drawn.account_id,
+            names[drawn.account_id] if drawn.account_id is not None else "",
+            drawn.document.currency,
+            drawn.exchange_rate,
+            "",
+            period,
+            tuple(
+                PlainLine(
+                    keys.get(item.workspace), item.workspace, item.kind, item.exact, amount.amount
+                )
+                for item, amount in drawn.document.lines
+                if item.kind not in hourly
+            ),
+        )
+        for drawn in draw(period).drawn
+    ]
+
+
+def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
+    if paper.account_id is not None:
+        facts = _visible(facts_in(_window(paper.period)), paper.account_id, roles)
+        yield from _fact_rows(paper, facts)
+        yield from _correction_rows(paper, _visible(_booked(paper.period), paper.account_id, roles))
+    for line in paper.plain:
+        if _may_see(line, paper, roles):
+            yield ChargeRow(
+                account=paper.account,
+                workspace=line.workspace,
+                flavor="",
+                kind=line.kind,
+                start=paper.period.start,
+                end=paper.period.end,
+                gpu_seconds=0,
+                unit_price=Decimal(0),
+                exact=line.exact,
+                amount=line.amount,
+                currency=paper.currency,
+                rate_card=0,
+                period=paper.period.name,
+                statement=paper.number,
+            )
+
+
+def _may_see(line: PlainLine, paper: Paper, roles: RoleSet) -> bool:
+    if paper.account_id is None:
+        return roles.sees_everything
+    return roles.sees_account(paper.account_id) or (
+        line.workspace_id in roles.owned_workspaces | roles.viewed_workspaces
+    )
+
+
+def _visible(facts: QuerySet[Any], account_id: int, roles: RoleSet) -> QuerySet[Any]:
+    found = facts.filter(workspace__account=account_id)
+    if roles.sees_account(account_id):
+        return found
+    return found.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+
+
+def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow]:
+    window = _window(paper.period)
+    card = _card(paper, window)
+    rows = facts.order_by("workspace__namespace", "flavor__slug", "hour", "start").values_list(
+        "workspace__namespace",
+        "flavor__slug",
+        "hour",
+        "start",
+        "committed",
+        "burst",
+        "lent",
+        "committed_used",
+    )
+    for (workspace, flavor), group in groupby(
+        rows.iterator(chunk_size=CHUNK), key=lambda row: row[:2]
+    ):
+        pricer = Pricer(paper, card, window, workspace, flavor)
+        for _, _, hour, start, *amounts, used in group:
+            end = min(hour + HOUR, window.end)
+            for (kind, _), seconds in zip(CLASSES, amounts, strict=True):
+                if seconds:
+                    yield pricer.row(kind, hour, start, end, seconds, used)
+
+
+def _booked(period: BillingPeriod) -> QuerySet[Correction]:
+    if period.pk is None:
+        return Correction.objects.none()
+    return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE)
+
+
+def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[ChargeRow]:
+    rows = list(booked.select_related("workspace").order_by("start", "pk"))
+    for old, late in by_month(rows, paper.period.zone):
+        assert paper.account_id is not None
+        card = correction_card(paper.account_id, old, paper.period)
+        late.sort(key=_place)
+        for (workspace, flavor), group in groupby(late, key=_place):
+            pricer = Pricer(
+                paper,
+                card or RateCard((), currency=paper.currency),
+                _window(old),
+                workspace,
+                flavor,
+            )
+            for row in group:
+                end = min(row.hour + HOUR, old.end)
+                for kind, name in CLASSES:
+                    if seconds := getattr(row, name):
+                        charged = pricer.row(
+                            kind, row.hour, row.start, end, seconds, row.committed_used
+                        )
+                        yield replace(charged, kind=RowKind.CORRECTION, class_of=charged.kind)
+
+
+def _place(row: Correction) -> tuple[str, str]:
+    return (row.workspace.namespace if row.workspace else "", row.flavor)
+
+
+def _note_rows(note: Statement, roles: RoleSet) -> Iterator[ChargeRow]:
+    """The rows of the statement that a credit note voids, with the sign turned."""
+    voided = note.credits
+    assert voided is not None
+    for row in _paper_rows(_stored(voided), roles):
+        yield _turned(row, note)
+
+
+def _turned(row: ChargeRow, note: Statement) -> ChargeRow:
+    return replace(
+        row,
+        gpu_seconds=-row.gpu_seconds,
+        used_gpu_seconds=-row.used_gpu_seconds,
+        exact=-row.exact,
+        amount=-row.amount,
+        period=note.period.name,
+        statement=note.number,
+    )
+
+
+def _card(paper: Paper, window: Period) -> RateCard:
+    accounts: Sequence[int] = () if paper.account_id is None else (paper.account_id,)
+    book = price_book(window, accounts=accounts)
+    card = book.of(paper.account_id) if paper.account_id is not None else book.shared
+    return card or RateCard((), currency=paper.currency)
+
+
+def _window(period: BillingPeriod) -> Period:
+    return Period(period.start, period.end)

@@ -1,0 +1,265 @@
+"""Statements as their readers see them, down to the hours and workloads of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+
+from budgets.charging import ChargeRow, RowKind
+from budgets.models import (
+    Adjustment,
+    BillingPeriod,
+    Correction,
+    Interval,
+    Statement,
+    StatementLine,
+    User,
+    WorkloadUsage,
+)
+from budgets.selectors.billing.rows import line_hours
+from budgets.selectors.roles import RoleSet, roles_of
+
+CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
+PUBLIC = (Statement.State.ISSUED, Statement.State.VOID)
+MOST_WORKLOADS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The lines of one workspace (None: the account's own) and what they add up to."""
+
+    namespace: str
+    name: str
+    lines: tuple[StatementLine, ...]
+    total: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSheet:
+    """A statement as far as one reader sees it; parts add up to ``total``.
+
+    ``is_whole``: every line is there, and ``total`` is the payable.
+    """
+
+    statement: Statement
+    parts: tuple[Part, ...]
+    total: Decimal
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One UTC day of a line; days add up to the line."""
+
+    day: date
+    gpu_seconds: int
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPart:
+    """One workload's part of a line on one day."""
+
+    cluster: str
+    uid: str
+    workload: str
+    gpu_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineTrace:
+    """Where a line comes from.
+
+    Attributes:
+        days: Every day with something on it.
+        hours: Of the chosen day, or all of a correction's.
+        workloads: Of the chosen day, the largest first; none for what nobody used.
+    """
+
+    days: tuple[Day, ...]
+    hours: tuple[ChargeRow, ...]
+    workloads: tuple[WorkloadPart, ...]
+
+
+def visible_statements(user: User) -> QuerySet[Statement]:
+    """Documents that a user may read, newest period first.
+
+    Platform roles read all; people of an account or of one of its workspaces what was issued.
+    """
+    roles = roles_of(user)
+    found = Statement.objects.select_related("account", "period", "credits", "credit_note")
+    if roles.sees_everything:
+        return found
+    if roles.user_id is None:
+        return found.none()
+    return found.filter(
+        Q(account__in=roles.owned_accounts | roles.viewed_accounts)
+        | Q(account__workspaces__in=roles.owned_workspaces | roles.viewed_workspaces),
+        state__in=PUBLIC,
+    ).distinct()
+
+
+@dataclass(frozen=True, slots=True)
+class MonthTotal:
+    """What the documents of a month add up to in one currency."""
+
+    currency: str
+    payable: Decimal
+    count: int
+
+
+def month_totals(user: User, months: Iterable[BillingPeriod]) -> dict[int, list[MonthTotal]]:
+    """Period key -> totals by currency, of the documents that a user may read. One query."""
+    keys = [row.pk for row in months if row.pk]
+    found: dict[int, list[MonthTotal]] = {}
+    if keys:
+        seen = visible_statements(user).filter(period__in=keys).order_by().values("pk")
+        sums = Statement.objects.filter(pk__in=seen).order_by("period", "currency")
+        for period, currency, payable, count in sums.values_list("period", "currency").annotate(
+            Sum("payable"), Count("pk")
+        ):
+            found.setdefault(period, []).append(MonthTotal(currency, payable, count))
+    return found
+
+
+def statement_for(user: User, key: int) -> Statement:
+    """One visible document.
+
+    Raises:
+        Statement.DoesNotExist: It is not there, or not for this user.
+    """
+    return visible_statements(user).get(pk=key)
+
+
+def statement_sheet(user: User, statement: Statement) -> StatementSheet:
+    """The lines that a user may see. Two queries."""
+    roles = roles_of(user)
+    is_whole = _sees_whole(roles, statement)
+    lines = statement.lines.select_related("workspace").order_by("position")
+    if not is_whole:
+        lines = lines.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+    groups: dict[int | None, list[StatementLine]] = {}
+    for line in lines:
+        groups.setdefault(line.workspace_id, []).append(line)
+    parts = tuple(_part(rows) for rows in groups.values())
+    total = sum((part.total for part in parts), Decimal(0))
+    return StatementSheet(statement, parts, total, is_whole)
+
+
+def line_for(user: User, statement: Statement, position: int) -> StatementLine:
+    """One visible line.
+
+    Raises:
+        StatementLine.DoesNotExist: It is not there, or not for this user.
+    """
+    roles = roles_of(user)
+    lines = statement.lines.select_related("workspace")
+    if not _sees_whole(roles, statement):
+        lines = lines.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+    return lines.get(position=position)
+
+
+def line_trace(statement: Statement, line: StatementLine, *, day: date | None = None) -> LineTrace:
+    """The hours of a line, added up by day, and the workloads of one day.
+
+    Args:
+        statement: The line's document.
+        line: From :func:`line_for`.
+        day: UTC day to look into.
+    """
+    if line.workspace is None or not line.flavor:
+        return LineTrace((), (), ())
+    hours = line_hours(statement, workspace_id=line.workspace.pk, flavor=line.flavor)
+    rows = [row for row in hours if _is_of(row, line)]
+    days: dict[date, list[ChargeRow]] = {}
+    for row in rows:
+        days.setdefault(row.start.date(), []).append(row)
+    chosen = days.get(day, []) if day else []
+    return LineTrace(
+        days=tuple(
+            Day(at, sum(r.gpu_seconds for r in found), sum((r.amount for r in found), Decimal(0)))
+            for at, found in sorted(days.items())
+        ),
+        hours=tuple(chosen),
+        workloads=tuple(_workloads(line, chosen)),
+    )
+
+
+def visible_adjustments(user: User) -> QuerySet[Adjustment]:
+    """Adjustments that a user may read; others than platform roles see approved ones only."""
+    roles = roles_of(user)
+    found = Adjustment.objects.select_related(
+        "account", "workspace", "period", "proposed_by", "decided_by"
+    )
+    if roles.sees_everything:
+        return found
+    return found.filter(
+        Q(account__in=roles.owned_accounts | roles.viewed_accounts)
+        | Q(workspace__in=roles.owned_workspaces | roles.viewed_workspaces),
+        state=Adjustment.State.APPROVED,
+    )
+
+
+def corrections_in(period: BillingPeriod) -> int:
+    """How many corrections of closed months are billed in a period."""
+    if period.pk is None:
+        return 0
+    return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE).count()
+
+
+def _sees_whole(roles: RoleSet, statement: Statement) -> bool:
+    return roles.sees_everything or (
+        statement.account_id is not None and roles.sees_account(statement.account_id)
+    )
+
+
+def _part(lines: Sequence[StatementLine]) -> Part:
+    workspace = lines[0].workspace
+    return Part(
+        workspace.namespace if workspace else "",
+        workspace.name if workspace else "",
+        tuple(lines),
+        sum((line.amount for line in lines), Decimal(0)),
+    )
+
+
+def _is_of(row: ChargeRow, line: StatementLine) -> bool:
+    return (
+        line.workspace is not None
+        and (row.workspace, row.flavor) == (line.workspace.namespace, line.flavor)
+        and row.kind == line.kind
+        and (row.class_of or "") == line.class_of
+    )
+
+
+def _workloads(line: StatementLine, hours: Iterable[ChargeRow]) -> Iterable[WorkloadPart]:
+    rows = list(hours)
+    name = CLASS_OF.get(RowKind(line.class_of or line.kind))
+    if not rows or name is None:
+        return
+    facts = WorkloadUsage.objects.filter(
+        workspace=line.workspace_id,
+        flavor=line.flavor,
+        start__gte=rows[0].start,
+        start__lt=rows[-1].end,
+        hour__gt=rows[0].start - timedelta(hours=1),
+    )
+    found = list(
+        facts.order_by()
+        .values("cluster", "uid")
+        .annotate(seconds=Sum(F(name)))
+        .filter(seconds__gt=0)
+        .order_by("-seconds", "cluster", "uid")[:MOST_WORKLOADS]
+    )
+    names = dict(
+        Interval.objects.filter(uid__in=[row["uid"] for row in found])
+        .order_by("uid", "start")
+        .values_list("uid", "workload")
+    )
+    for row in found:
+        workload = names.get(row["uid"], row["uid"])
+        yield WorkloadPart(row["cluster"], row["uid"], workload, row["seconds"])

@@ -1,0 +1,47 @@
+"""Writes about money: prices, statements, periods. All of them are finance's.
+
+What asks whether a month is open takes the one lock of billing before any other.
+"""
+
+from __future__ import annotations
+
+from budgets.services.billing.adjustments import decide_adjustment, propose_adjustment
+from budgets.services.billing.chain import BrokenRow, Verified, verify_chain
+from budgets.services.billing.closing import close_period
+from budgets.services.billing.drawing import DrawSummary, draw_up_statements
+from budgets.services.billing.rates import (
+    PriceDraft,
+    activate_rate_card,
+    propose_rate_card,
+    record_spot_prices,
+    withdraw_rate_card,
+)
+from budgets.services.billing.statements import (
+    issue_statements,
+    review_statements,
+    send_back_statement,
+    void_statement,
+)
+from budgets.services.billing.terms import record_exchange_rate, set_billing_terms
+
+__all__ = [
+    "BrokenRow",
+    "DrawSummary",
+    "PriceDraft",
+    "Verified",
+    "activate_rate_card",
+    "close_period",
+    "decide_adjustment",
+    "draw_up_statements",
+    "issue_statements",
+    "propose_adjustment",
+    "propose_rate_card",
+    "record_exchange_rate",
+    "record_spot_prices",
+    "review_statements",
+    "send_back_statement",
+    "set_billing_terms",
+    "verify_chain",
+    "void_statement",
+    "withdraw_rate_card",
+]

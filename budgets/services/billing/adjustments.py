@@ -1,0 +1,194 @@
+"""Adjustments: one proposes with a reason, another one approves.
+
+Source: spec money, section 2.3; spec features, section 5.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.db import transaction
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import (
+    Account,
+    Adjustment,
+    BillingPeriod,
+    Statement,
+    StatementLine,
+    User,
+    Workspace,
+)
+from budgets.selectors.billing.documents import accounts_of
+from budgets.selectors.billing.prices import account_currency
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.billing.guards import lock_billing, require_finance, stored_month
+from budgets.services.guards import require_reason, save_checked
+from budgets.units import Money, UnitsError, currency_digits
+
+LARGEST = Decimal(10) ** 12
+
+
+@transaction.atomic
+def propose_adjustment(
+    actor: User | None,
+    *,
+    account: Account,
+    month: str,
+    zone: str = "UTC",
+    amount: Decimal | str,
+    reason: str,
+    workspace: Workspace | None = None,
+    corrects: StatementLine | None = None,
+) -> Adjustment:
+    """Propose an amount on the statement of an open month; negative gives money back.
+
+    Args:
+        actor: Finance or admin.
+        account: Whose statement.
+        month: Such as ``2026-10``.
+        zone: That in which the account is billed.
+        amount: In the currency of the account's statements, with its digits.
+        reason: Kept, and printed on the statement.
+        workspace: Whose cost it is; None for the account's.
+        corrects: The line that it puts right, of any statement of the account.
+
+    Raises:
+        NotAllowed: For other roles.
+        Rejected: Everything that is wrong with it.
+    """
+    require_finance(actor)
+    lock_billing()
+    period = stored_month(month, zone)
+    currency = account_currency(account.pk)
+    faults = _place_faults(account, period, workspace, corrects)
+    faults += _period_faults(account, period)
+    if not currency:
+        faults.append(Fault("amount", "no_currency", "Activate a rate card first."))
+    row = Adjustment(
+        account=account,
+        workspace=workspace,
+        period=period,
+        amount=_amount(amount, currency, faults),
+        currency=currency or "XXX",
+        reason=reason.strip()[:500],
+        corrects=corrects,
+        proposed_by=actor,
+    )
+    save_checked(row, also=faults)
+    audit(
+        actor,
+        action="adjustment.propose",
+        subject=f"adjustment:{row.pk}",
+        account=account,
+        workspace=workspace,
+        reason=reason,
+        after=_state(row),
+    )
+    return row
+
+
+@transaction.atomic
+def decide_adjustment(
+    actor: User | None, *, adjustment: Adjustment, is_approved: bool, reason: str = ""
+) -> Adjustment:
+    """Approve or decline; who proposed it can decline it, never approve it.
+
+    Raises:
+        NotAllowed: For other roles, and for the proposer's own approval.
+        Rejected: It is decided already, its month is closed, or a decline has no reason.
+    """
+    require_finance(actor)
+    if not is_approved:
+        require_reason(reason)
+    lock_billing()
+    row = (
+        Adjustment.objects.select_for_update(of=("self",))
+        .select_related("account", "period", "workspace")
+        .get(pk=adjustment.pk)
+    )
+    if row.state != Adjustment.State.PROPOSED:
+        message = f"It is {row.get_state_display().lower()} already."
+        raise Rejected([Fault("", "decided", message)])
+    if is_approved:
+        if (actor.pk if actor else None) == row.proposed_by_id:
+            raise NotAllowed("Somebody else than the proposer has to approve it.")
+        if faults := _period_faults(row.account, row.period):
+            raise Rejected(faults)
+    row.state = Adjustment.State.APPROVED if is_approved else Adjustment.State.DECLINED
+    row.decided_by = actor
+    row.decided_at = utc_now()
+    row.decision_reason = reason[:500]
+    row.save()
+    audit(
+        actor,
+        action="adjustment.approve" if is_approved else "adjustment.decline",
+        subject=f"adjustment:{row.pk}",
+        account=row.account,
+        workspace=row.workspace,
+        reason=reason,
+        after=_state(row),
+    )
+    return row
+
+
+def _amount(value: Decimal | str, currency: str, faults: list[Fault]) -> Decimal:
+    try:
+        amount = value if isinstance(value, Decimal) else Decimal(str(value).strip())
+    except InvalidOperation:
+        faults.append(Fault("amount", "not_a_number", f"{value!r} is not a number."))
+        return Decimal(1)
+    if not amount.is_finite() or not amount or abs(amount) > LARGEST:
+        faults.append(Fault("amount", "out_of_range", f"{amount} is 0 or beyond all bounds."))
+        return Decimal(1)
+    try:
+        if currency:
+            Money(amount, currency)
+    except UnitsError:
+        digits = currency_digits(currency)
+        message = f"{amount} has more than the {digits} digits of {currency}; round it."
+        faults.append(Fault("amount", "too_fine", message))
+    return amount
+
+
+def _place_faults(
+    account: Account,
+    period: BillingPeriod,
+    workspace: Workspace | None,
+    corrects: StatementLine | None,
+) -> list[Fault]:
+    faults = []
+    if workspace is not None and workspace.account_id != account.pk:
+        message = f"{workspace.namespace} is not a workspace of {account.slug}."
+        faults.append(Fault("workspace", "other_account", message))
+    if corrects is not None and corrects.statement.account_id != account.pk:
+        message = f"That line is not on a statement of {account.slug}."
+        faults.append(Fault("corrects", "other_account", message))
+    if not accounts_of(period.zone).filter(pk=account.pk).exists():
+        message = f"{account.slug} is not billed in months of {period.zone}."
+        faults.append(Fault("zone", "other_zone", message))
+    return faults
+
+
+def _period_faults(account: Account, period: BillingPeriod) -> list[Fault]:
+    if period.closed_at is not None:
+        message = f"{period} is closed; choose an open month."
+        return [Fault("month", "closed_period", message)]
+    if Statement.objects.filter(
+        account=account, period=period, state=Statement.State.REVIEWED
+    ).exists():
+        message = f"The statement of {account.slug} for {period} is reviewed; send it back first."
+        return [Fault("month", "reviewed", message)]
+    return []
+
+
+def _state(row: Adjustment) -> dict[str, Any]:
+    return {
+        "amount": str(row.amount),
+        "currency": row.currency,
+        "month": str(row.period),
+        "state": row.state,
+        "corrects": row.corrects_id,
+    }

@@ -1,0 +1,296 @@
+"""The hash chain over closed periods: every fact and every statement line, row by row.
+
+A block is what one workspace, account or statement has in one table and period. Its digest covers
+the digest of the block before it, so that no block can be changed, added or taken away unseen;
+a checksum of every row, four bytes, names the row that was.
+
+Source: spec money, section 1.4; spec features, section 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from zlib import crc32
+
+from budgets.models import (
+    AccountUsage,
+    BillingPeriod,
+    LedgerBlock,
+    Statement,
+    StatementLine,
+    UsageRecord,
+    WorkloadUsage,
+)
+from budgets.selectors.billing.documents import accounts_of
+from budgets.units import Period, utc_hour
+
+MARK = 4
+CHUNK = 20_000
+USAGE = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
+ACCOUNT = ("burst", "from_pool", "lent", "from_platform", "uncovered")
+WORKLOAD = ("committed_used", "burst")
+
+
+Row = tuple[str, tuple[Any, ...]]
+"""All of a row's content as text, and the row as it was read, from which it is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRow:
+    """The first place where the ledger is not what was closed."""
+
+    period: str
+    table: str
+    key: str
+    row: str
+    problem: str
+
+    def __str__(self) -> str:
+        where = f"{self.table} {self.key}" + (f", {self.row}" if self.row else "")
+        return f"{self.period}: {where}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification looked at, and the first broken row; None: all is as it was closed."""
+
+    periods: int
+    blocks: int
+    rows: int
+    broken: BrokenRow | None
+
+
+def write_chain(period: BillingPeriod) -> str:
+    """Write the blocks of a period that is about to be closed; returns the new head.
+
+    One ordered query per table; memory holds one block's marks and a chunk of rows.
+    """
+    before = (
+        BillingPeriod.objects.filter(close_number__isnull=False).order_by("-close_number").first()
+    )
+    head = before.head if before else ""
+    blocks: list[LedgerBlock] = []
+    for number, (table, key, rows) in enumerate(_blocks(period), start=1):
+        count, marks, body = _digest(rows)
+        digest = _chained(head, table, key, body)
+        blocks.append(
+            LedgerBlock(
+                period=period,
+                number=number,
+                table=table,
+                key=key,
+                rows=count,
+                marks=marks,
+                previous=head,
+                digest=digest,
+            )
+        )
+        head = digest
+    LedgerBlock.objects.bulk_create(blocks, batch_size=500)
+    # An empty period has a head of its own too, or nobody could tell it from one never closed.
+    return _chained(head, "period", f"{period.name} {period.zone}", b"")
+
+
+def verify_chain(*, name: str | None = None) -> Verified:
+    """Work every closed period's digests out again, in the order of closing.
+
+    Args:
+        name: Only months of this name, such as ``2026-10``; the links before them are trusted.
+
+    Returns:
+        Counts up to the first broken row, and that row.
+    """
+    periods = blocks = rows = 0
+    head = ""
+    closed = BillingPeriod.objects.filter(close_number__isnull=False).order_by("close_number")
+    for expected, period in enumerate(closed, start=1):
+        if period.close_number != expected:
+            gap = BrokenRow(str(period), "period", str(expected), "", "a closed period is missing")
+            return Verified(periods, blocks, rows, gap)
+        if name is None or period.name == name:
+            broken, seen, counted = _verify_period(period, head)
+            periods, blocks, rows = periods + 1, blocks + seen, rows + counted
+            if broken is not None:
+                return Verified(periods, blocks, rows, broken)
+        head = period.head
+    return Verified(periods, blocks, rows, _number_hole())
+
+
+def _verify_period(period: BillingPeriod, head: str) -> tuple[BrokenRow | None, int, int]:
+    stored = LedgerBlock.objects.filter(period=period).order_by("number").iterator(chunk_size=200)
+    seen = counted = 0
+    for table, key, rows in _blocks(period):
+        block = next(stored, None)
+        found = list(rows)
+        if block is None or (block.table, block.key) != (table, key):
+            return _odd_block(period, block, table, key), seen, counted
+        count, marks, body = _digest(found)
+        broken = _compare(period, block, found, marks)
+        if broken is None and (
+            block.previous != head or block.digest != _chained(head, table, key, body)
+        ):
+            is_linked = block.previous == head
+            words = "a row was changed" if is_linked else "the link to the block before is broken"
+            broken = BrokenRow(str(period), table, key, "", words)
+        if broken is not None:
+            return broken, seen, counted
+        head, seen, counted = block.digest, seen + 1, counted + count
+    if (block := next(stored, None)) is not None:
+        words = "every row of it is missing"
+        return BrokenRow(str(period), block.table, block.key, "", words), seen, counted
+    if _chained(head, "period", f"{period.name} {period.zone}", b"") != period.head:
+        words = "its head is not that of its blocks"
+        return BrokenRow(str(period), "period", period.name, "", words), seen, counted
+    return None, seen, counted
+
+
+def _odd_block(period: BillingPeriod, block: LedgerBlock | None, table: str, key: str) -> BrokenRow:
+    """Rows without a block, or a block without rows, whichever comes first."""
+    is_known = LedgerBlock.objects.filter(period=period, table=table, key=key).exists()
+    if block is not None and is_known:
+        words = "every row of it is missing"
+        return BrokenRow(str(period), block.table, block.key, "", words)
+    return BrokenRow(str(period), table, key, "", "rows were added after the close")
+
+
+def _compare(
+    period: BillingPeriod, block: LedgerBlock, rows: list[Row], marks: bytes
+) -> BrokenRow | None:
+    """Name the first row whose mark is not the one that was closed."""
+    stored = bytes(block.marks)
+    if stored == marks:
+        return None
+    old = [stored[at : at + MARK] for at in range(0, len(stored), MARK)]
+    new = [marks[at : at + MARK] for at in range(0, len(marks), MARK)]
+    at = next(
+        (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
+        min(len(old), len(new)),
+    )
+    row = _name(rows[at]) if at < len(rows) else f"after {_name(rows[-1])}"
+    if len(new) < len(old):
+        words = "a row before it is missing" if at < len(rows) else "the last row is missing"
+    elif len(new) > len(old):
+        words = "the row was added after the close"
+    else:
+        words = "the row was changed after the close"
+    return BrokenRow(str(period), block.table, block.key, row, words)
+
+
+def _number_hole() -> BrokenRow | None:
+    """The first hole in a series of statement numbers; numbers are given without any."""
+    last: dict[str, int] = {}
+    numbers = Statement.objects.exclude(number="").order_by("number")
+    for number in numbers.values_list("number", flat=True):
+        series, _, text = number.rpartition("-")
+        expected = last.get(series, 0) + 1
+        if int(text) != expected:
+            words = f"number {series}-{expected:06d} is missing"
+            return BrokenRow(series, "statement", number, "", words)
+        last[series] = expected
+    return None
+
+
+def _digest(rows: Iterable[Row]) -> tuple[int, bytes, bytes]:
+    """Count, marks and digest of the rows of a block.
+
+    The digest guards the block, the marks only name a row: a checksum is enough for them.
+    """
+    contents = [content.encode() for content, _ in rows]
+    marks = b"".join(crc32(content).to_bytes(MARK, "big") for content in contents)
+    return len(contents), marks, hashlib.sha256(b"\n".join(contents)).digest()
+
+
+def _chained(previous: str, table: str, key: str, body: bytes) -> str:
+    return hashlib.sha256(f"{previous}|{table}|{key}|".encode() + body).hexdigest()
+
+
+def _blocks(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
+    """(table, key, rows) of a period in the order of the chain: of keys, never of a collation."""
+    window = Period(period.start, period.end)
+    accounts = list(accounts_of(period.zone).order_by().values_list("pk", flat=True))
+    tables: list[tuple[str, Any, str, tuple[str, ...], tuple[str, ...]]] = [
+        ("usage", UsageRecord, "workspace", ("flavor__slug",), USAGE),
+        ("account", AccountUsage, "account", ("flavor__slug",), ACCOUNT),
+        ("workload", WorkloadUsage, "workspace", ("flavor", "cluster", "uid"), WORKLOAD),
+    ]
+    for table, model, owner, names, amounts in tables:
+        is_account = owner == "account"
+        facts = model.objects.filter(
+            hour__gte=utc_hour(window.start),
+            hour__lt=window.end,
+            start__gte=window.start,
+            **{"account__in" if is_account else "workspace__account__in": accounts},
+        )
+        key = "account__slug" if is_account else "workspace__namespace"
+        found = facts.order_by(f"{owner}_id", "hour", "start", "pk").values_list(
+            key, "hour", "start", *names, *amounts
+        )
+        rows = found.iterator(chunk_size=CHUNK)
+        for name, group in groupby(rows, key=itemgetter(0)):
+            yield table, name, map(_fact_row, group)
+    yield from _statements(period)
+
+
+def _fact_row(row: tuple[Any, ...]) -> Row:
+    """``row``: key, hour, start, names, amounts."""
+    seconds = int(row[1].timestamp()), int(row[2].timestamp())
+    return "|".join(map(str, (*seconds, *row[3:]))), row
+
+
+def _statements(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
+    """Content of the period's documents, never their state: that goes on after the close."""
+    documents = Statement.objects.filter(period=period).select_related("account").order_by("pk")
+    for row in documents:
+        who = row.account.slug if row.account else "(platform)"
+        is_note = row.kind == Statement.Kind.CREDIT_NOTE
+        yield "statement", f"{who} {row.number}" if is_note else who, _statement_rows(row)
+
+
+def _statement_rows(statement: Statement) -> Iterator[Row]:
+    rate = f"{statement.exchange_rate:.8f}" if statement.exchange_rate else ""
+    yield (
+        f"{statement.currency}|{statement.priced_in}|{rate}|{statement.exchange_day or ''}|"
+        f"{statement.payable:.4f}",
+        ("head",),
+    )
+    for row in (
+        StatementLine.objects.filter(statement=statement)
+        .order_by("position")
+        .values_list(
+            "position",
+            "workspace__namespace",
+            "flavor",
+            "kind",
+            "class_of",
+            "gpu_seconds",
+            "exact_text",
+            "adjustment_id",
+            "amount",
+            "text",
+            "parts",
+        )
+    ):
+        *plain, amount, text, parts = row
+        content = "|".join(map(str, (*plain, f"{amount:.4f}", json.dumps(parts, sort_keys=True))))
+        yield f"{content}|{text}", ("line", row[0])
+
+
+def _name(row: Row) -> str:
+    """A row in words: ``2026-10-01T05:00:00Z h100``, or ``line 3``."""
+    raw = row[1]
+    if not isinstance(raw[-1], int) or len(raw) < 4:
+        return " ".join(map(str, raw))
+    start = "" if raw[2] == raw[1] else f" from {_time(raw[2])}"
+    names = (value for value in raw[3:] if isinstance(value, str))
+    return f"{_time(raw[1])}{start} {' '.join(names)}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,82 @@
+"""Closing a month: everything has to hold, then nothing of it changes any more.
+
+Source: spec money, sections 1.4 and 1.5; spec features, section 5.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from budgets.errors import Fault, Rejected
+from budgets.models import BillingPeriod, BillingTerms, MeterState, User
+from budgets.selectors.billing.documents import accounts_of, draw
+from budgets.selectors.billing.periods import check_list
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.billing.chain import write_chain
+from budgets.services.billing.drawing import write_drafts
+from budgets.services.billing.guards import lock_billing, require_finance, stored_month
+
+
+@transaction.atomic
+def close_period(
+    actor: User | None, *, month: str, zone: str = "UTC", now: datetime | None = None
+) -> BillingPeriod:
+    """Close a month of a zone for good.
+
+    Args:
+        actor: Finance or admin.
+        month: Such as ``2026-10``.
+        zone: Of the month.
+        now: UTC; None for the present.
+
+    Raises:
+        NotAllowed: For other roles.
+        Rejected: It is closed already, or the check list is not met: every entry, at once.
+    """
+    require_finance(actor)
+    instant = now or utc_now()
+    # 1. Nobody changes a price, a draft or a fact until this is done: the meter waits here too.
+    lock_billing()
+    list(MeterState.objects.select_for_update().order_by("pk"))
+    period = stored_month(month, zone)
+    if period.closed_at is not None:
+        raise Rejected([Fault("month", "closed_period", f"{period} is closed already.")])
+    # 2. Everything holds.
+    drawing = draw(period)
+    faults = [
+        Fault("", check.key, f"{check.title}: {detail}")
+        for check in check_list(period, drawing=drawing, now=instant)
+        for detail in check.details
+    ]
+    if faults:
+        raise Rejected(faults)
+    # 3. Statements are what the facts say, reviewed or not.
+    write_drafts(period, drawing)
+    # 4. All of it is digested, in the chain after the month closed before.
+    number = BillingPeriod.objects.filter(close_number__isnull=False).count() + 1
+    period.head = write_chain(period)
+    # 5. From here the triggers refuse every change.
+    _close_accounts(period)
+    period.closed_at, period.closed_by, period.close_number = instant, actor, number
+    period.save()
+    audit(
+        actor,
+        action="period.close",
+        subject=f"period:{period}",
+        after={"number": number, "head": period.head, "statements": len(drawing.drawn)},
+    )
+    return period
+
+
+def _close_accounts(period: BillingPeriod) -> None:
+    """Move the closed edge of every account of the zone."""
+    accounts = list(accounts_of(period.zone).order_by("pk").values_list("pk", flat=True))
+    BillingTerms.objects.bulk_create(
+        [BillingTerms(account_id=key, zone=period.zone) for key in accounts],
+        ignore_conflicts=True,
+        batch_size=500,
+    )
+    BillingTerms.objects.filter(account__in=accounts).update(closed_until=period.end)

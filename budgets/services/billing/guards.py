@@ -1,0 +1,96 @@
+"""What every write about money does first: the right, the lock, the closed edge."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from budgets.errors import Fault, NotAllowed
+from budgets.models import Account, BillingPeriod, NumberSeries, User
+from budgets.selectors.billing.months import closed_edges, month_of
+from budgets.services.guards import roles_for
+from budgets.units import UnitsError, currency_digits
+
+LOCK = "lock"
+PRICE_DIGITS = 8
+LARGEST_PRICE = Decimal(10) ** 9
+
+
+def require_finance(actor: User | None) -> None:
+    """Let only finance and platform admins pass.
+
+    Raises:
+        NotAllowed: For everybody else.
+    """
+    roles = roles_for(actor)
+    if not (roles.is_admin or roles.is_finance):
+        raise NotAllowed("Only finance or a platform admin can do this.")
+
+
+def lock_billing() -> None:
+    """Hold the one lock of everything that asks whether a period is open, until the end.
+
+    Taken before any other lock; a close and a price that reaches into the month cannot cross.
+    """
+    NumberSeries.objects.get_or_create(prefix=LOCK)
+    NumberSeries.objects.select_for_update().get(prefix=LOCK)
+
+
+def closed_edge(account: Account | None) -> datetime | None:
+    """Before it nothing changes: of one account, or (None) of any account."""
+    edges = closed_edges()
+    return max(edges.values(), default=None) if account is None else edges.get(account.pk)
+
+
+def stored_month(name: str, zone: str) -> BillingPeriod:
+    """The row of a month, made when it is missing.
+
+    Raises:
+        BillingPeriod.DoesNotExist: There is no such month or zone.
+    """
+    wanted = month_of(name, zone)
+    if wanted.pk is not None:
+        return wanted
+    # The meter makes months too, and does not wait for the lock of billing.
+    stored, _ = BillingPeriod.objects.get_or_create(
+        name=name, zone=zone, defaults={"start": wanted.start, "end": wanted.end}
+    )
+    return stored
+
+
+def currency_faults(field: str, code: str) -> list[Fault]:
+    """One fault when a currency code is none."""
+    try:
+        currency_digits(code)
+    except UnitsError as error:
+        return [Fault(field, "unknown_currency", f"{error}.")]
+    return []
+
+
+def price_of(
+    field: str, value: Any, faults: list[Fault], *, most: Decimal | None = None
+) -> Decimal:
+    """Read a price or share: at least 0, at most eight places.
+
+    Args:
+        field: Where it stands, for the fault.
+        value: A Decimal, or text as it was typed; never a float.
+        faults: Gets what is wrong.
+        most: Upper bound, inclusive.
+    """
+    try:
+        price = value if isinstance(value, Decimal) else Decimal(str(value).strip())
+    except InvalidOperation:
+        faults.append(Fault(field, "not_a_number", f"{value!r} is not a number, such as 2.50."))
+        return Decimal(0)
+    bound = LARGEST_PRICE if most is None else most
+    if not price.is_finite() or price < 0 or price > bound:
+        faults.append(Fault(field, "out_of_range", f"{price} is not from 0 to {bound}."))
+    elif price != round(price, PRICE_DIGITS):
+        faults.append(
+            Fault(field, "too_fine", f"{price} has more than {PRICE_DIGITS} places; round it.")
+        )
+    else:
+        return price
+    return Decimal(0)

@@ -1,0 +1,244 @@
+"""A statement's way: reviewed, issued with the next number, void by a credit note.
+
+Source: spec money, section 2.1 (an issued invoice is frozen); spec features, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from budgets.errors import Fault, Rejected
+from budgets.models import BillingPeriod, NumberSeries, Statement, StatementLine, User
+from budgets.selectors.billing.documents import draw
+from budgets.selectors.billing.months import month_at, open_month
+from budgets.selectors.billing.periods import drawn_content, statement_content
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.billing.guards import lock_billing, require_finance, stored_month
+from budgets.services.guards import require_reason
+
+INVOICE, CREDIT_NOTE = "ST", "CN"
+
+
+@transaction.atomic
+def review_statements(
+    actor: User | None, *, month: str, zone: str = "UTC", only: Iterable[int] | None = None
+) -> list[Statement]:
+    """Mark drafts as reviewed; from then on their content stands.
+
+    Args:
+        actor: Finance or admin.
+        month: Such as ``2026-10``.
+        zone: Of the month.
+        only: Keys of some statements; None for every draft of the month.
+
+    Raises:
+        NotAllowed: For other roles.
+        Rejected: Nothing is there to review, or facts changed since a draft was drawn up.
+    """
+    require_finance(actor)
+    lock_billing()
+    period = stored_month(month, zone)
+    rows = _chosen(period, Statement.State.DRAFT, only, "review")
+    if period.closed_at is None:
+        wanted = drawn_content(draw(period))
+        faults = [
+            Fault(
+                "",
+                "outdated",
+                f"Something changed since the statement of {_who(row)} was drawn up; draw up anew.",
+            )
+            for row in rows
+            if statement_content(row) != wanted.get(row.account_id)
+        ]
+        if faults:
+            raise Rejected(faults)
+    now = utc_now()
+    for row in rows:
+        row.state, row.reviewed_by, row.reviewed_at = Statement.State.REVIEWED, actor, now
+    Statement.objects.bulk_update(rows, ["state", "reviewed_by", "reviewed_at"], batch_size=500)
+    for row in rows:
+        _log(actor, "statement.review", row)
+    return rows
+
+
+@transaction.atomic
+def send_back_statement(actor: User | None, *, statement: Statement, reason: str) -> Statement:
+    """Make a reviewed statement of an open month a draft again."""
+    require_finance(actor)
+    require_reason(reason)
+    lock_billing()
+    row = _locked(statement)
+    faults = []
+    if row.state != Statement.State.REVIEWED:
+        faults.append(Fault("", "not_reviewed", f"The statement is {_state(row)}, not reviewed."))
+    if row.period.closed_at is not None:
+        message = f"{row.period} is closed; issue the statement and void it by a credit note."
+        faults.append(Fault("", "closed_period", message))
+    if faults:
+        raise Rejected(faults)
+    row.state, row.reviewed_by, row.reviewed_at = Statement.State.DRAFT, None, None
+    row.save(update_fields=["state", "reviewed_by", "reviewed_at"])
+    _log(actor, "statement.send_back", row, reason)
+    return row
+
+
+@transaction.atomic
+def issue_statements(
+    actor: User | None, *, month: str, zone: str = "UTC", only: Iterable[int] | None = None
+) -> list[Statement]:
+    """Issue reviewed statements of a closed month, each with the next number of the series.
+
+    Raises:
+        NotAllowed: For other roles than finance and admin.
+        Rejected: The month is not closed, or nothing is there to issue.
+    """
+    require_finance(actor)
+    lock_billing()
+    period = stored_month(month, zone)
+    if period.closed_at is None:
+        message = f"{period} is not closed; close it, so that what is issued cannot change."
+        raise Rejected([Fault("month", "open_period", message)])
+    rows = _chosen(period, Statement.State.REVIEWED, only, "issue")
+    now = utc_now()
+    numbers = _numbers(INVOICE, now, len(rows))
+    for row, number in zip(rows, numbers, strict=True):
+        row.state, row.number = Statement.State.ISSUED, number
+        row.issued_by, row.issued_at = actor, now
+    Statement.objects.bulk_update(
+        rows, ["state", "number", "issued_by", "issued_at"], batch_size=500
+    )
+    for row in rows:
+        _log(actor, "statement.issue", row)
+    return rows
+
+
+@transaction.atomic
+def void_statement(actor: User | None, *, statement: Statement, reason: str) -> Statement:
+    """Void an issued statement by a credit note in the account's open month.
+
+    The statement stays as it is, but for its state; the note has its lines with the sign turned.
+    What is owed instead is an adjustment of the open month: a closed one takes no new rows.
+
+    Returns:
+        The credit note, issued.
+
+    Raises:
+        NotAllowed: For other roles than finance and admin.
+        Rejected: It is not issued, or there is no reason.
+    """
+    require_finance(actor)
+    require_reason(reason)
+    lock_billing()
+    row = _locked(statement)
+    if row.state != Statement.State.ISSUED or row.kind != Statement.Kind.STATEMENT:
+        message = f"The document is {_state(row)}; only an issued statement can be voided."
+        raise Rejected([Fault("", "not_issued", message)])
+    now = utc_now()
+    unsaved = (
+        open_month(row.account_id, now)
+        if row.account_id is not None
+        else month_at(max(now, row.period.end), row.period.zone)
+    )
+    period = stored_month(unsaved.name, unsaved.zone)
+    note = Statement.objects.create(
+        account=row.account,
+        period=period,
+        kind=Statement.Kind.CREDIT_NOTE,
+        currency=row.currency,
+        priced_in=row.priced_in,
+        exchange_rate=row.exchange_rate,
+        exchange_day=row.exchange_day,
+        payable=-row.payable,
+        credits=row,
+        reason=reason[:500],
+    )
+    StatementLine.objects.bulk_create([_turned(line, note) for line in row.lines.all()])
+    note.state, note.number = Statement.State.ISSUED, _numbers(CREDIT_NOTE, now, 1)[0]
+    note.reviewed_by = note.issued_by = actor
+    note.reviewed_at = note.issued_at = now
+    note.save()
+    row.state, row.reason = Statement.State.VOID, reason[:500]
+    row.save(update_fields=["state", "reason"])
+    _log(actor, "statement.void", row, reason)
+    _log(actor, "credit_note.issue", note, reason)
+    return note
+
+
+def _chosen(
+    period: BillingPeriod, state: str, only: Iterable[int] | None, verb: str
+) -> list[Statement]:
+    rows = Statement.objects.select_related("account", "period").filter(
+        period=period, kind=Statement.Kind.STATEMENT, state=state
+    )
+    if only is not None:
+        rows = rows.filter(pk__in=list(only))
+    found = list(rows.order_by(F("account__slug").asc(nulls_last=True), "pk"))
+    if not found:
+        message = f"There is no statement of {period} to {verb}."
+        raise Rejected([Fault("", "nothing_to_do", message)])
+    return found
+
+
+def _locked(statement: Statement) -> Statement:
+    return (
+        Statement.objects.select_for_update(of=("self",))
+        .select_related("account", "period")
+        .get(pk=statement.pk)
+    )
+
+
+def _numbers(prefix: str, now: datetime, count: int) -> list[str]:
+    """The next numbers of a year's series; a roll-back gives them back, so there is no hole."""
+    name = f"{prefix}-{now:%Y}"
+    NumberSeries.objects.get_or_create(prefix=name)
+    series = NumberSeries.objects.select_for_update().get(prefix=name)
+    first = series.last + 1
+    series.last += count
+    series.save(update_fields=["last"])
+    return [f"{name}-{number:06d}" for number in range(first, first + count)]
+
+
+def _turned(line: StatementLine, note: Statement) -> StatementLine:
+    return StatementLine(
+        statement=note,
+        position=line.position,
+        workspace_id=line.workspace_id,
+        flavor=line.flavor,
+        kind=line.kind,
+        class_of=line.class_of,
+        gpu_seconds=-line.gpu_seconds,
+        exact_text=str(-line.exact),
+        amount=-line.amount,
+        text=line.text,
+        adjustment_id=line.adjustment_id,
+        parts=[{**part, "gpu_seconds": -part["gpu_seconds"]} for part in line.parts],
+    )
+
+
+def _who(row: Statement) -> str:
+    return row.account.slug if row.account else "the platform"
+
+
+def _state(row: Statement) -> str:
+    return str(row.get_state_display()).lower()
+
+
+def _log(actor: User | None, action: str, row: Statement, reason: str = "") -> None:
+    audit(
+        actor,
+        action=action,
+        subject=f"statement:{row.pk}",
+        account=row.account,
+        reason=reason,
+        after={
+            "number": row.number,
+            "month": str(row.period),
+            "payable": str(row.payable),
+            "currency": row.currency,
+        },
+    )

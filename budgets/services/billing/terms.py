@@ -1,0 +1,148 @@
+"""In which month and currency an account is billed, and what currencies were worth."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.db import transaction
+
+from budgets.errors import Fault
+from budgets.models import (
+    Account,
+    Adjustment,
+    BillingPeriod,
+    BillingTerms,
+    ExchangeRate,
+    Statement,
+    UsageRecord,
+    User,
+)
+from budgets.selectors.billing.prices import portal_currency
+from budgets.services.audit import audit
+from budgets.services.billing.guards import (
+    currency_faults,
+    lock_billing,
+    price_of,
+    require_finance,
+)
+from budgets.services.guards import save_checked
+
+CHECKED_YEARS = (2000, 2040)
+
+
+@transaction.atomic
+def set_billing_terms(
+    actor: User | None, *, account: Account, zone: str = "UTC", currency: str = ""
+) -> BillingTerms:
+    """Say in which zone's months and in which currency an account is billed.
+
+    Args:
+        actor: Finance or admin.
+        account: Whose statements.
+        zone: IANA name whose months begin on whole UTC hours.
+        currency: ISO 4217; empty for that of the rate cards.
+
+    Raises:
+        NotAllowed: For other roles.
+        Rejected: The zone or currency is unknown; the zone would change after a period of the
+            account was closed; money waits or is reviewed in the old currency.
+    """
+    require_finance(actor)
+    lock_billing()
+    row = BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
+    before = {"zone": row.zone, "currency": row.currency}
+    faults = _zone_faults(zone)
+    if row.closed_until is not None and zone != row.zone:
+        message = f"A month of {account.slug} is closed; its zone stays {row.zone}."
+        faults.append(Fault("zone", "closed_period", message))
+    if currency:
+        faults += currency_faults("currency", currency)
+    faults += _closed_zone_faults(account, row, zone)
+    if (currency or portal_currency()) != (row.currency or portal_currency()):
+        faults += _money_in_old_currency(account)
+    row.zone, row.currency = zone, currency
+    save_checked(row, also=faults)
+    audit(
+        actor,
+        action="billing_terms.set",
+        subject=f"account:{account.slug}",
+        account=account,
+        before=before,
+        after={"zone": zone, "currency": currency},
+    )
+    return row
+
+
+@transaction.atomic
+def record_exchange_rate(
+    actor: User | None, *, base: str, quote: str, day: date, rate: Decimal | str
+) -> ExchangeRate:
+    """Record what 1 ``base`` was worth in ``quote`` on a day; a further one supersedes it.
+
+    Statements keep the rate that they were drawn up with.
+    """
+    require_finance(actor)
+    faults = currency_faults("base", base) + currency_faults("quote", quote)
+    if base == quote:
+        faults.append(Fault("quote", "same", "A currency is worth itself; name another one."))
+    read = price_of("rate", rate, faults)
+    if not faults and not read:
+        faults.append(Fault("rate", "out_of_range", "A rate is above 0."))
+    row = ExchangeRate(base=base, quote=quote, day=day, rate=read or 1, recorded_by=actor)
+    save_checked(row, also=faults)
+    audit(
+        actor,
+        action="exchange_rate.record",
+        subject=f"exchange_rate:{base}-{quote}",
+        after={"day": day.isoformat(), "rate": str(read)},
+    )
+    return row
+
+
+def _zone_faults(zone: str) -> list[Fault]:
+    try:
+        found = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        message = f"{zone!r} is not a time zone, such as Europe/Berlin or UTC."
+        return [Fault("zone", "unknown", message)]
+    for year in range(*CHECKED_YEARS):
+        for month in range(1, 13):
+            start = datetime(year, month, 1, tzinfo=found).astimezone(UTC)
+            if (start.minute, start.second) != (0, 0):
+                message = (
+                    f"A month of {zone} begins at {start:%H:%M} UTC, within an hour that is "
+                    "metered as a whole; choose a zone with whole hours, or UTC."
+                )
+                return [Fault("zone", "cuts_an_hour", message)]
+    return []
+
+
+def _closed_zone_faults(account: Account, terms: BillingTerms, zone: str) -> list[Fault]:
+    """Use of a month that is closed in the new zone would be in no closed period's books."""
+    if zone == terms.zone or terms.closed_until is not None:
+        return []
+    last = BillingPeriod.objects.filter(zone=zone, closed_at__isnull=False).order_by("-end").first()
+    facts = UsageRecord.objects.filter(workspace__account=account)
+    if last is None or not facts.filter(start__lt=last.end).exists():
+        return []
+    message = f"{last} is closed and {account.slug} has use in it; keep the zone {terms.zone}."
+    return [Fault("zone", "closed_period", message)]
+
+
+def _money_in_old_currency(account: Account) -> list[Fault]:
+    faults = []
+    if (
+        Adjustment.objects.filter(account=account, period__closed_at__isnull=True)
+        .exclude(state=Adjustment.State.DECLINED)
+        .exists()
+    ):
+        message = "Adjustments of an open month are in the old currency; decline them first."
+        faults.append(Fault("currency", "has_adjustments", message))
+    if Statement.objects.filter(
+        account=account, period__closed_at__isnull=True, state=Statement.State.REVIEWED
+    ).exists():
+        message = "A reviewed statement is in the old currency; send it back first."
+        faults.append(Fault("currency", "has_reviewed", message))
+    return faults

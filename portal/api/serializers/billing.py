@@ -1,0 +1,329 @@
+"""Prices, statements and months. Amounts and prices are texts: a JSON number would be a float."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from budgets import models
+from budgets.charging import FloorHours
+from portal.api.serializers.base import InstantField, Strict, name_of
+
+PRICE: Any = {"max_digits": 18, "decimal_places": 8}
+MOST_PRICES = 500
+MOST_POINTS = 10_000
+
+
+class PriceSerializer(serializers.Serializer[Any]):
+    """Prices of one flavor per GPU-hour."""
+
+    flavor = serializers.CharField(source="flavor.slug")
+    committed = serializers.DecimalField(**PRICE)
+    burst = serializers.DecimalField(**PRICE)
+    lending_credit = serializers.DecimalField(**PRICE)
+    is_dynamic = serializers.BooleanField()
+
+
+class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
+    """A whole price list; an account's own goes before the one for everybody."""
+
+    account = name_of("account.slug")
+    prices = PriceSerializer(many=True)
+    author = name_of("author.username")
+    decided_by = name_of("decided_by.username")
+
+    class Meta:
+        model = models.RateCard
+        fields = [
+            "id",
+            "account",
+            "name",
+            "currency",
+            "floor_hours",
+            "rounding",
+            "state",
+            "valid_from",
+            "prices",
+            "reason",
+            "author",
+            "decided_by",
+            "decided_at",
+            "created_at",
+        ]
+
+
+class PriceInput(Strict):
+    """Prices of one flavor; the credit is a share of the committed price, 0 to 1."""
+
+    flavor = serializers.CharField(max_length=63)
+    committed = serializers.CharField(max_length=30)
+    burst = serializers.CharField(max_length=30)
+    lending_credit = serializers.CharField(max_length=30, default="0")
+    is_dynamic = serializers.BooleanField(default=False)
+
+
+class RateCardInput(Strict):
+    """A proposal."""
+
+    name = serializers.CharField(max_length=120)
+    currency = serializers.CharField(max_length=3)
+    account = serializers.CharField(max_length=63, required=False, allow_null=True)
+    floor_hours = serializers.ChoiceField(
+        [row.value for row in FloorHours], default=FloorHours.ACTUAL.value
+    )
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
+    prices = serializers.ListField(child=PriceInput(), max_length=MOST_PRICES)
+
+
+class ActivationInput(Strict):
+    """From which whole UTC hour a card holds."""
+
+    valid_from = InstantField()
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
+
+
+class SpotPriceSerializer(serializers.ModelSerializer[models.SpotPrice]):
+    """The burst price of a dynamic flavor from an hour on."""
+
+    class Meta:
+        model = models.SpotPrice
+        fields = ["id", "start", "price", "currency", "recorded_at"]
+
+
+class SpotPointInput(Strict):
+    """One point of a time series."""
+
+    start = InstantField()
+    price = serializers.CharField(max_length=30)
+
+
+class SpotPricesInput(Strict):
+    """Points of a time series; what stands already is left alone."""
+
+    currency = serializers.CharField(max_length=3)
+    prices = serializers.ListField(child=SpotPointInput(), max_length=MOST_POINTS)
+
+
+class CountSerializer(serializers.Serializer[Any]):
+    """How many were new."""
+
+    count = serializers.IntegerField()
+
+
+class ExchangeRateSerializer(serializers.ModelSerializer[models.ExchangeRate]):
+    """1 base was worth so much quote on a day."""
+
+    class Meta:
+        model = models.ExchangeRate
+        fields = ["id", "base", "quote", "day", "rate", "recorded_at"]
+
+
+class ExchangeRateInput(Strict):
+    """A further rate of a day supersedes the one before."""
+
+    base = serializers.CharField(max_length=3)
+    quote = serializers.CharField(max_length=3)
+    day = serializers.DateField()
+    rate = serializers.CharField(max_length=30)
+
+
+class BillingTermsSerializer(serializers.Serializer[Any]):
+    """How an account is billed; an empty currency is that of the rate cards."""
+
+    zone = serializers.CharField()
+    currency = serializers.CharField(allow_blank=True)
+    closed_until = serializers.DateTimeField(allow_null=True)
+
+
+class BillingTermsInput(Strict):
+    """Zone and currency of an account."""
+
+    zone = serializers.CharField(max_length=64, default="UTC")
+    currency = serializers.CharField(max_length=3, default="", allow_blank=True)
+
+
+class ClosingCheckSerializer(serializers.Serializer[Any]):
+    """One entry of the check list; details say what is missing."""
+
+    key = serializers.CharField()
+    title = serializers.CharField()
+    is_met = serializers.BooleanField()
+    details = serializers.ListField(child=serializers.CharField())
+
+
+class MonthSerializer(serializers.ModelSerializer[models.BillingPeriod]):
+    """A month of a zone, closed or open."""
+
+    class Meta:
+        model = models.BillingPeriod
+        fields = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
+
+
+class MonthCheckSerializer(serializers.Serializer[Any]):
+    """A month with what stands in the way of its close."""
+
+    month = MonthSerializer()
+    checks = ClosingCheckSerializer(many=True)
+
+
+class MonthInput(Strict):
+    """The zone whose month it is."""
+
+    zone = serializers.CharField(max_length=64, default="UTC")
+
+
+class DrawnSerializer(serializers.Serializer[Any]):
+    """How many statements were drawn up, kept because they are reviewed, and removed."""
+
+    drawn = serializers.IntegerField()
+    kept = serializers.IntegerField()
+    removed = serializers.IntegerField()
+
+
+class StatementLineSerializer(serializers.ModelSerializer[models.StatementLine]):
+    """One line: exact as a fraction, and rounded once."""
+
+    workspace = name_of("workspace.namespace")
+    exact = serializers.CharField(source="exact_text")
+
+    class Meta:
+        model = models.StatementLine
+        fields = [
+            "position",
+            "workspace",
+            "flavor",
+            "kind",
+            "class_of",
+            "gpu_seconds",
+            "exact",
+            "amount",
+            "text",
+            "parts",
+        ]
+
+
+class StatementSerializer(serializers.ModelSerializer[models.Statement]):
+    """A statement or credit note; a null account is the platform itself.
+
+    ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
+    """
+
+    account = name_of("account.slug")
+    month = serializers.CharField(source="period.name")
+    zone = serializers.CharField(source="period.zone")
+    credits = name_of("credits.number")
+    total = serializers.SerializerMethodField()
+    is_whole = serializers.SerializerMethodField()
+    lines = serializers.SerializerMethodField()
+
+    class Meta:
+        model = models.Statement
+        fields = [
+            "id",
+            "account",
+            "month",
+            "zone",
+            "kind",
+            "state",
+            "number",
+            "currency",
+            "priced_in",
+            "exchange_rate",
+            "exchange_day",
+            "credits",
+            "reason",
+            "drawn_at",
+            "reviewed_at",
+            "issued_at",
+            "total",
+            "is_whole",
+            "lines",
+        ]
+
+    @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
+    def get_total(self, row: models.Statement) -> str:
+        return f"{self._sheet.total:.4f}"
+
+    def get_is_whole(self, row: models.Statement) -> bool:
+        return bool(self._sheet.is_whole)
+
+    @property
+    def _sheet(self) -> Any:
+        return self.context["sheet"]
+
+    @extend_schema_field(StatementLineSerializer(many=True))
+    def get_lines(self, row: models.Statement) -> Any:
+        lines = [line for part in self._sheet.parts for line in part.lines]
+        return StatementLineSerializer(lines, many=True).data
+
+
+class StatementRowSerializer(serializers.ModelSerializer[models.Statement]):
+    """A document in a list; its lines and total are at its own address."""
+
+    account = name_of("account.slug")
+    month = serializers.CharField(source="period.name")
+    zone = serializers.CharField(source="period.zone")
+    credits = name_of("credits.number")
+
+    class Meta:
+        model = models.Statement
+        fields = [
+            "id",
+            "account",
+            "month",
+            "zone",
+            "kind",
+            "state",
+            "number",
+            "currency",
+            "credits",
+            "issued_at",
+        ]
+
+
+class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):
+    """An amount that no meter knows."""
+
+    account = name_of("account.slug")
+    workspace = name_of("workspace.namespace")
+    month = serializers.CharField(source="period.name")
+    proposed_by = name_of("proposed_by.username")
+    decided_by = name_of("decided_by.username")
+
+    class Meta:
+        model = models.Adjustment
+        fields = [
+            "id",
+            "account",
+            "workspace",
+            "month",
+            "amount",
+            "currency",
+            "reason",
+            "state",
+            "proposed_by",
+            "decided_by",
+            "decided_at",
+            "decision_reason",
+            "created_at",
+        ]
+
+
+class AdjustmentInput(Strict):
+    """A proposal; negative gives money back."""
+
+    account = serializers.CharField(max_length=63)
+    workspace = serializers.CharField(max_length=63, required=False, allow_null=True)
+    month = serializers.CharField(max_length=7)
+    zone = serializers.CharField(max_length=64, default="UTC")
+    amount = serializers.CharField(max_length=30)
+    reason = serializers.CharField(max_length=500)
+
+
+class AdjustmentDecision(Strict):
+    """Approve, by somebody else than the proposer, or decline with a reason."""
+
+    approve = serializers.BooleanField()
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)

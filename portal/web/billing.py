@@ -1,0 +1,200 @@
+"""Months and statements: the check list and the close for finance, papers for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import date
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from budgets import selectors
+from budgets.errors import Rejected
+from budgets.models import BillingPeriod, Statement
+from budgets.selectors import billing as read
+from portal import billing as actions
+from portal.web.billing_lines import STATES, part_views, price_steps
+from portal.web.billing_lines import line_view as view_of
+from portal.web.forms import ReasonForm
+from portal.web.htmx import render
+from portal.web.numbers import money_text
+from portal.web.pages import page
+
+MOST_MONTHS = 36
+MOST_PAPERS = 200
+
+
+@page()
+def billing(request: HttpRequest) -> HttpResponseBase:
+    """Months for platform roles; the papers that others were sent."""
+    user: Any = request.user
+    roles = selectors.roles_of(user)
+    papers = list(read.visible_statements(user)[:MOST_PAPERS])
+    months = read.billing_months(user)[:MOST_MONTHS] if roles.sees_everything else []
+    totals = read.month_totals(user, months)
+    context = {
+        "months": [
+            {"period": month, "url": month_url(month), "totals": totals.get(month.pk, ())}
+            for month in months
+        ],
+        "papers": [{"paper": row, "tag": STATES[row.state]} for row in papers],
+        "sees_months": roles.sees_everything,
+        "most": MOST_PAPERS,
+    }
+    return render(request, "billing/billing.html", context)
+
+
+@page("GET", "POST")
+def period(request: HttpRequest, name: str) -> HttpResponseBase:
+    """One month: what stands in the way of its close, and its statements."""
+    user: Any = request.user
+    zone = request.GET.get("zone", "UTC")
+    month = read.period_for(user, name, zone)
+    roles = selectors.roles_of(user)
+    may_write = roles.is_admin or roles.is_finance
+    # At the size of a fleet the list takes seconds: the page comes first and asks for it.
+    is_checked = "checks" in request.GET
+    faults: Iterable[str] = ()
+    if request.method == "POST":
+        if not may_write:
+            raise PermissionDenied("Only finance or a platform admin can do this.")
+        try:
+            said = _month_deed(request.POST.get("deed", ""))(user, name, zone)
+        except Rejected as rejected:
+            faults = [fault.message for fault in rejected.faults]
+        else:
+            messages.success(request, said)
+            return redirect(month_url(month))
+    papers = [row for row in read.visible_statements(user).filter(period=month.pk) if month.pk]
+    context = {
+        "month": month,
+        "checks": read.check_list(month) if is_checked and not month.closed_at else (),
+        "checks_url": f"?{urlencode({'zone': zone, 'checks': 1})}",
+        "papers": [{"paper": row, "tag": STATES[row.state]} for row in papers],
+        "totals": read.month_totals(user, [month]).get(month.pk, ()),
+        "corrections": read.corrections_in(month),
+        "may_write": may_write,
+        "faults": faults,
+        "has_drafts": any(row.state == Statement.State.DRAFT for row in papers),
+        "has_reviewed": any(row.state == Statement.State.REVIEWED for row in papers),
+    }
+    return render(request, "billing/period.html", context, status=422 if faults else 200)
+
+
+def _month_deed(deed: str) -> Callable[[Any, str, str], str]:
+    """What a button of the month's page does, and the sentence about it."""
+
+    def draw_up(user: Any, month: str, zone: str) -> str:
+        done = actions.draw_up_statements(user, month=month, zone=zone)
+        return f"{done.drawn} statements are drawn up, {done.kept} reviewed ones stay."
+
+    def review(user: Any, month: str, zone: str) -> str:
+        return f"{len(actions.review_statements(user, month=month, zone=zone))} are reviewed."
+
+    def close(user: Any, month: str, zone: str) -> str:
+        actions.close_period(user, month=month, zone=zone)
+        return f"{month} is closed: nothing of it changes any more."
+
+    def issue(user: Any, month: str, zone: str) -> str:
+        return f"{len(actions.issue_statements(user, month=month, zone=zone))} are issued."
+
+    deeds = {"draw_up": draw_up, "review": review, "close": close, "issue": issue}
+    if deed not in deeds:
+        raise Http404
+    return deeds[deed]
+
+
+@page("GET", "POST")
+def statement(request: HttpRequest, key: int) -> HttpResponseBase:
+    """One statement or credit note: for the screen and for paper."""
+    user: Any = request.user
+    paper = read.statement_for(user, key)
+    roles = selectors.roles_of(user)
+    may_write = roles.is_admin or roles.is_finance
+    form = ReasonForm(request.POST or None)
+    if request.method == "POST":
+        if not may_write:
+            raise PermissionDenied("Only finance or a platform admin can do this.")
+        if _statement_deed(request, paper, form):
+            return redirect("statement", key=paper.pk)
+    sheet = read.statement_sheet(user, paper)
+    context = {
+        "paper": paper,
+        "tag": STATES[paper.state],
+        "sheet": sheet,
+        "parts": part_views(sheet),
+        "month": paper.period,
+        "month_url": month_url(paper.period),
+        "sees_month": roles.sees_everything,
+        "may_write": may_write,
+        "note": getattr(paper, "credit_note", None),
+        "form": form,
+    }
+    return render(request, "billing/statement.html", context, status=422 if form.errors else 200)
+
+
+def _statement_deed(request: HttpRequest, paper: Statement, form: ReasonForm) -> bool:
+    """Do what a button of the statement's page says; False when its form has a fault."""
+    user: Any = request.user
+    deed = request.POST.get("deed", "")
+    if deed in ("review", "issue"):
+        act = actions.review_statements if deed == "review" else actions.issue_statements
+        try:
+            act(user, month=paper.period.name, zone=paper.period.zone, only=[paper.pk])
+        except Rejected as rejected:
+            for fault in rejected.faults:
+                messages.error(request, fault.message, extra_tags="trouble")
+        else:
+            messages.success(request, "It is reviewed." if deed == "review" else "It is issued.")
+        return True
+    if deed not in ("send_back", "void"):
+        raise Http404
+    if not form.is_valid():
+        return False
+    reason = form.cleaned_data["reason"]
+    change = actions.send_back_statement if deed == "send_back" else actions.void_statement
+    done = form.carry_out(lambda: change(user, statement=paper, reason=reason))
+    if done is None:
+        return False
+    said = "It is a draft again." if deed == "send_back" else f"{done.number} voids it."
+    messages.success(request, said)
+    return True
+
+
+@page()
+def statement_line(request: HttpRequest, key: int, position: int) -> HttpResponseBase:
+    """Where a line comes from: its prices, its days, the hours and workloads of one day."""
+    user: Any = request.user
+    paper = read.statement_for(user, key)
+    line = read.line_for(user, paper, position)
+    day = _day(request.GET.get("day", ""))
+    trace = read.line_trace(paper, line, day=day)
+    context = {
+        "paper": paper,
+        "view": view_of(line),
+        "line": line,
+        "trace": trace,
+        "day": day,
+        "steps": price_steps(line)[:50],
+        "more_steps": max(0, len(line.parts) - 50),
+        "amount": money_text(line.amount, paper.currency),
+    }
+    return render(request, "billing/line.html", context)
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise Http404 from error
+
+
+def month_url(month: BillingPeriod) -> str:
+    """The page of a month."""
+    address = reverse("billing_period", args=[month.name])
+    return address if month.zone == "UTC" else f"{address}?zone={month.zone}"

@@ -1,0 +1,102 @@
+"""Statement lines in words: what each is for, at which price, and where it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from budgets.charging import RowKind
+from budgets.models import Statement, StatementLine
+from budgets.selectors.billing import Part, StatementSheet
+from portal.web.numbers import price_text
+
+WORDS: Mapping[str, str] = {
+    RowKind.FLOOR: "Committed floor",
+    RowKind.BURST: "Burst",
+    RowKind.LENDING_CREDIT: "Credit for lending",
+    RowKind.LENDING_FUNDING: "Funding of credits",
+    RowKind.ADJUSTMENT: "Adjustment",
+    RowKind.ROUNDING: "Rounding",
+    RowKind.CORRECTION: "Correction",
+}
+STATES: Mapping[str, str] = {
+    Statement.State.DRAFT: "pending",
+    Statement.State.REVIEWED: "busy",
+    Statement.State.ISSUED: "good",
+    Statement.State.VOID: "trouble",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """One line as the page shows it.
+
+    Attributes:
+        line: The stored line.
+        words: What it is for.
+        price: Per GPU-hour, in the currency of the rate cards; how many when it changed.
+        cards: Version ids of the rate cards.
+        leads_on: Whether it has hours to look into.
+    """
+
+    line: StatementLine
+    words: str
+    price: str
+    cards: str
+    leads_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartView:
+    """One workspace's lines."""
+
+    part: Part
+    lines: tuple[LineView, ...]
+
+
+def part_views(sheet: StatementSheet) -> list[PartView]:
+    """The parts of a sheet in words."""
+    return [PartView(part, tuple(line_view(line) for line in part.lines)) for part in sheet.parts]
+
+
+def line_view(line: StatementLine) -> LineView:
+    """One line in words."""
+    kind = line.class_of or line.kind
+    prices = list(dict.fromkeys(_price(part, kind) for part in line.parts if part["card"]))
+    cards = sorted({part["card"] for part in line.parts if part["card"]})
+    words = WORDS[line.kind]
+    if line.class_of:
+        words = f"{words} {line.text}: {WORDS[line.class_of].lower()}"
+    elif line.text:
+        words = f"{words}: {line.text}"
+    return LineView(
+        line=line,
+        words=words,
+        price=prices[0] if len(prices) == 1 else f"{len(prices)} prices" if prices else "",
+        cards=", ".join(f"#{card}" for card in cards[:5]) + (" …" if len(cards) > 5 else ""),
+        leads_on=bool(line.flavor and line.workspace_id),
+    )
+
+
+def price_steps(line: StatementLine) -> list[dict[str, Any]]:
+    """Every price of a line with its GPU-seconds, in order of time."""
+    kind = line.class_of or line.kind
+    return [
+        {
+            "since": part["from"].replace("T", " ").replace(":00Z", " UTC"),
+            "card": part["card"],
+            "price": _price(part, kind) if part["card"] else "none",
+            "gpu_seconds": part["gpu_seconds"],
+        }
+        for part in line.parts
+    ]
+
+
+def _price(part: Mapping[str, Any], kind: str) -> str:
+    if kind == RowKind.BURST:
+        return price_text(Decimal(part["burst"]))
+    if kind == RowKind.LENDING_CREDIT:
+        return price_text(Decimal(part["committed"]) * Decimal(part["lending_credit"]))
+    return price_text(Decimal(part["committed"]))

@@ -1,0 +1,314 @@
+"""Adjustments, billing terms, exchange rates and time series: tables with a form each."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+
+from budgets import selectors
+from budgets.models import (
+    Account,
+    Adjustment,
+    BillingTerms,
+    ExchangeRate,
+    Flavor,
+    SpotPrice,
+    Workspace,
+)
+from budgets.selectors import billing as read
+from portal import billing as actions
+from portal.web.forms import PortalForm
+from portal.web.htmx import render
+from portal.web.numbers import money_text, price_text
+from portal.web.pages import page
+from portal.web.setup_pages import Row, Section, sections_page
+from portal.web.tags import when
+
+SHOWN = 200
+
+
+class AdjustmentForm(PortalForm):
+    """A new adjustment; somebody else approves it."""
+
+    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    workspace = forms.ModelChoiceField(
+        Workspace.objects.none(),
+        to_field_name="namespace",
+        required=False,
+        label="Workspace",
+        empty_label="the account's own",
+    )
+    month = forms.CharField(
+        label="Month", max_length=7, help_text="Such as 2026-10, of the account's zone."
+    )
+    amount = forms.CharField(
+        label="Amount",
+        max_length=20,
+        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+        help_text="In the account's currency; negative gives money back.",
+    )
+    reason = forms.CharField(label="Reason", max_length=500, help_text="Is on the statement.")
+
+    def __init__(self, *args: Any, accounts: Any, workspaces: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+        self.part("workspace").queryset = workspaces
+
+
+@page("GET", "POST")
+def adjustments(request: HttpRequest) -> HttpResponseBase:
+    """Every adjustment that the reader may see; finance proposes."""
+    user: Any = request.user
+    rows = read.visible_adjustments(user).order_by("-pk")[:SHOWN]
+    may_write = _may_write(user)
+    if request.method == "POST":
+        _require(may_write)
+
+    def propose(typed: dict[str, Any]) -> Any:
+        terms = BillingTerms.objects.filter(account=typed["account"]).first()
+        return actions.propose_adjustment(user, **typed, zone=terms.zone if terms else "UTC")
+
+    section = Section(
+        key="new",
+        title="Adjustments",
+        text="One proposes, somebody else approves; an approved one is on the next draft.",
+        columns=("Account", "Amount", "Month", "Reason", "State"),
+        rows=[
+            Row(
+                (
+                    row.workspace.namespace if row.workspace else row.account.name,
+                    money_text(row.amount, row.currency),
+                    str(row.period),
+                    row.reason,
+                    f"{row.get_state_display()} ({row.decided_by or row.proposed_by or 'portal'})",
+                ),
+                url=reverse("adjustment", args=[row.pk]),
+            )
+            for row in rows
+        ],
+        empty="Nothing was ever adjusted.",
+        form=AdjustmentForm if may_write else None,
+        arguments={
+            "accounts": selectors.visible_accounts(user),
+            "workspaces": selectors.visible_workspaces(user),
+        },
+        do=propose,
+        button="Propose an adjustment",
+        said="It waits for somebody else's approval.",
+    )
+    return sections_page(
+        request,
+        title="Adjustments",
+        headline="Amounts that no meter knows, with a reason and two people behind each.",
+        sections=[section],
+        crumbs=_crumbs(),
+    )
+
+
+class DecisionForm(PortalForm):
+    """Approve, or decline with a reason."""
+
+    reason = forms.CharField(
+        label="Reason",
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Asked for when it is declined.",
+    )
+
+
+@page("GET", "POST")
+def adjustment(request: HttpRequest, key: int) -> HttpResponseBase:
+    """One adjustment, and its decision by somebody else than its proposer."""
+    user: Any = request.user
+    row = read.visible_adjustments(user).get(pk=key)
+    form = DecisionForm(request.POST or None)
+    if request.method == "POST":
+        _require(_may_write(user))
+        is_approved = request.POST.get("decision") == "approve"
+        if form.is_valid():
+            done = form.carry_out(
+                lambda: actions.decide_adjustment(
+                    user,
+                    adjustment=row,
+                    is_approved=is_approved,
+                    reason=form.cleaned_data["reason"],
+                )
+            )
+            if done is not None:
+                messages.success(request, f"It is {done.get_state_display().lower()}.")
+                return redirect("adjustments")
+    waits = row.state == Adjustment.State.PROPOSED
+    context = {
+        "row": row,
+        "form": form,
+        "may_decide": waits and _may_write(user),
+        "is_own": row.proposed_by_id == user.pk,
+    }
+    return render(request, "billing/adjustment.html", context, status=422 if form.errors else 200)
+
+
+class TermsForm(PortalForm):
+    """Zone and currency of one account."""
+
+    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    zone = forms.CharField(label="Months of", max_length=64, initial="UTC")
+    currency = forms.CharField(
+        label="Currency", max_length=3, required=False, help_text="Empty: that of the rate cards."
+    )
+
+    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+
+
+class ExchangeForm(PortalForm):
+    """What one currency was worth in another on a day."""
+
+    base = forms.CharField(label="1 of", max_length=3)
+    quote = forms.CharField(label="was worth, in", max_length=3)
+    rate = forms.CharField(label="Rate", max_length=20)
+    day = forms.DateField(label="Day", widget=forms.DateInput(attrs={"type": "date"}))
+
+
+class SeriesForm(PortalForm):
+    """Points of a time series, one on each line."""
+
+    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    prices = forms.CharField(
+        label="Prices",
+        max_length=500_000,
+        widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}),
+        help_text="One on each line: 2026-10-01T00:00:00Z,1.50. Each holds until the next.",
+    )
+
+    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("flavor").queryset = flavors
+
+    def clean_prices(self) -> list[tuple[Any, str]]:
+        found, wrong = [], []
+        lines = self.cleaned_data["prices"].splitlines()
+        for number, cells in enumerate(csv.reader(lines), start=1):
+            if not cells:
+                continue
+            moment = _moment(cells[0]) if len(cells) == 2 else None
+            if moment is None:
+                wrong.append(f"Line {number} is not of the form 2026-10-01T00:00:00Z,1.50.")
+            else:
+                found.append((moment, cells[1].strip()))
+        if wrong:
+            raise forms.ValidationError(wrong[:20])
+        return found
+
+    def field_of(self, path: str) -> str:
+        """Every fault of a point stands at the points."""
+        return "prices" if path.startswith("prices") else super().field_of(path)
+
+
+def _moment(text: str) -> Any:
+    try:
+        moment = parse_datetime(text.strip())
+    except ValueError:
+        return None
+    return moment.astimezone(UTC) if moment is not None and moment.tzinfo else None
+
+
+@page("GET", "POST")
+def terms(request: HttpRequest) -> HttpResponseBase:
+    """Where finance says in which months and money accounts are billed."""
+    user: Any = request.user
+    _require(_may_write(user))
+    kept = BillingTerms.objects.select_related("account").order_by("account__slug")
+    rates = ExchangeRate.objects.order_by("-day", "base", "quote", "-pk")[:SHOWN]
+    points = SpotPrice.objects.select_related("flavor").order_by("-start", "flavor", "-pk")[:SHOWN]
+    sections = [
+        Section(
+            key="terms",
+            title="Accounts",
+            text="An account that is not listed is billed in UTC months and the cards' currency.",
+            columns=("Account", "Months of", "Currency", "Closed to"),
+            rows=[
+                Row(
+                    (
+                        row.account.name,
+                        row.zone,
+                        row.currency or "that of the rate cards",
+                        when(row.closed_until),
+                    )
+                )
+                for row in kept
+            ],
+            empty="Every account is billed in UTC months.",
+            form=TermsForm,
+            arguments={"accounts": selectors.visible_accounts(user)},
+            do=lambda typed: actions.set_billing_terms(
+                user, **{**typed, "currency": typed["currency"].upper()}
+            ),
+            button="Set the terms of an account",
+        ),
+        Section(
+            key="exchange",
+            title="Exchange rates",
+            text="A statement in another currency takes the rate of its month's last day.",
+            columns=("Day", "Rate"),
+            rows=[
+                Row((str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}"))
+                for row in rates
+            ],
+            empty="No rate is recorded.",
+            form=ExchangeForm,
+            do=lambda typed: actions.record_exchange_rate(
+                user,
+                **{**typed, "base": typed["base"].upper(), "quote": typed["quote"].upper()},
+            ),
+            button="Record a rate",
+        ),
+        Section(
+            key="series",
+            title="Time series",
+            text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on.",
+            columns=("From", "Flavor", "Price per GPU-hour"),
+            rows=[
+                Row((when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}"))
+                for row in points
+            ],
+            empty="No flavor has a time series.",
+            form=SeriesForm,
+            arguments={"flavors": selectors.visible_flavors(user)},
+            do=lambda typed: actions.record_spot_prices(
+                user, **typed, currency=read.portal_currency() or "EUR"
+            ),
+            button="Add prices",
+        ),
+    ]
+    return sections_page(
+        request,
+        title="Billing terms",
+        headline="In which months and money accounts are billed.",
+        sections=sections,
+        crumbs=_crumbs(),
+    )
+
+
+def _crumbs() -> tuple[tuple[str, str], ...]:
+    return (("Billing", reverse("billing")),)
+
+
+def _may_write(user: Any) -> bool:
+    roles = selectors.roles_of(user)
+    return roles.is_admin or roles.is_finance
+
+
+def _require(is_allowed: bool) -> None:
+    if not is_allowed:
+        raise PermissionDenied("Only finance or a platform admin can do this.")

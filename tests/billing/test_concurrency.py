@@ -1,0 +1,103 @@
+"""Two people of finance, and the meter, at the same instant: on a database with real locks."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import time_machine
+
+from budgets import services
+from budgets.errors import Rejected
+from budgets.models import BillingPeriod, Correction, Statement, UsageRecord
+from budgets.services import billing
+from budgets.services.billing import closing, rates, statements
+from tests.billing.conftest import AFTER, APRIL, Books, active_card, held, meter, price, store
+from tests.budgets.test_concurrency import at_once
+from tests.builders import hours, line, small_fleet
+
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def books() -> Books:
+    """As the one of the room, in committed rows."""
+    fleet = small_fleet()
+    with time_machine.travel(hours(0), tick=False):
+        fleet.revise(fleet.vision, line("h100", 8, 24))
+    active_card(fleet)
+    store(held("a", 0, 10))
+    meter()
+    return Books(fleet, fleet.admin)
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, module, name: str) -> None:
+    """Widen the gap before a step, so that a missing lock is always seen."""
+    step = getattr(module, name)
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.4)
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, slowly)
+
+
+def test_a_month_is_closed_once(books: Books, monkeypatch):
+    slowed(monkeypatch, closing, "write_chain")
+    outcomes = at_once(books.close, books.close)
+
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["BillingPeriod", "Rejected"]
+    assert BillingPeriod.objects.get().close_number == 1
+    assert billing.verify_chain().broken is None
+
+
+def test_numbers_are_given_once_each(books: Books, monkeypatch):
+    books.close()
+    billing.review_statements(books.fleet.finance, month="2026-03")
+    slowed(monkeypatch, statements, "_numbers")
+
+    def issue():
+        return billing.issue_statements(books.fleet.finance, month="2026-03")
+
+    outcomes = at_once(issue, issue)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Rejected", "list"]
+    assert [row.number[-6:] for row in Statement.objects.all()] == ["000001"]
+
+
+def test_no_price_slips_into_a_month_while_it_is_closed(books: Books, monkeypatch):
+    card = billing.propose_rate_card(
+        books.fleet.finance, name="x", currency="EUR", prices=[price(committed="9")]
+    )
+    slowed(monkeypatch, closing, "write_chain")
+    slowed(monkeypatch, rates, "_lost_prices")
+
+    def activate():
+        return billing.activate_rate_card(books.fleet.finance, card=card, valid_from=hours(700))
+
+    closed, activated = at_once(books.close, activate)
+    assert isinstance(closed, BillingPeriod)
+    # Whoever comes first: the month has the price as a whole, or the price is refused.
+    payable = Statement.objects.get(account=books.fleet.acme).payable
+    if isinstance(activated, Rejected):
+        assert {fault.code for fault in activated.faults} == {"closed_period"}
+        assert payable == 8 * 744 * 2
+    else:
+        assert payable == 8 * (700 * 2 + 44 * 9)
+
+
+def test_the_meter_waits_for_the_close_and_corrects_after_it(books: Books, monkeypatch):
+    slowed(monkeypatch, closing, "write_chain")
+    store(held("late", 600, 604, namespace="globex-search"))
+    services.record_progress(cluster="gpu-east", complete_until=AFTER)
+
+    def late_meter():
+        time.sleep(0.1)
+        return services.meter_usage(AFTER)
+
+    closed, _ = at_once(books.close, late_meter)
+    if isinstance(closed, Rejected):
+        assert "complete" in {fault.code for fault in closed.faults}
+        assert UsageRecord.objects.filter(hour__lt=APRIL, burst__gt=0).count() == 4
+    else:
+        assert Correction.objects.exists()
+    assert billing.verify_chain().broken is None

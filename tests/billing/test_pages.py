@@ -1,0 +1,274 @@
+"""The pages of finance, and what others see of them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+import time_machine
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from budgets.models import (
+    Adjustment,
+    BillingPeriod,
+    BillingTerms,
+    ExchangeRate,
+    RateCard,
+    SpotPrice,
+    Statement,
+    User,
+)
+from budgets.services import billing
+from tests.billing.conftest import AFTER, APRIL, Books, active_card, price
+
+pytestmark = pytest.mark.django_db
+MONTH = "/billing/months/2026-03/"
+
+
+def client_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def now():
+    with time_machine.travel(AFTER, tick=True):
+        yield
+
+
+@pytest.fixture
+def finance(books: Books, now) -> Client:
+    return client_of(books.fleet.finance)
+
+
+def text(client: Client, address: str, status: int = 200) -> str:
+    answer = client.get(address)
+    assert answer.status_code == status, address
+    return answer.content.decode()
+
+
+def test_finance_closes_a_month_by_its_page(books: Books, finance: Client):
+    assert "2026-03" in text(finance, "/billing/")
+    assert 'hx-trigger="load"' in text(finance, MONTH)
+    page = text(finance, f"{MONTH}?checks=1")
+    assert page.count('class="tag good">yes') == 9
+    for deed in ("draw_up", "review", "close", "issue"):
+        answer = finance.post(MONTH, {"deed": deed})
+        assert (answer.status_code, answer.url) == (302, MONTH), deed
+
+    assert {row.state for row in Statement.objects.all()} == {"issued"}
+    assert "Closed" in text(finance, MONTH)
+    assert finance.post(MONTH, {"deed": "close"}).status_code == 422
+    assert finance.post(MONTH, {"deed": "burn"}).status_code == 404
+
+
+def test_the_page_of_a_month_says_what_is_missing(books: Books, finance: Client):
+    books.fleet.revise(books.fleet.search)
+    billing.propose_adjustment(
+        books.fleet.finance, account=books.fleet.acme, month="2026-03", amount="5", reason="x"
+    )
+    assert "The adjustment of 5" in text(finance, f"{MONTH}?checks=1")
+
+    answer = finance.post(MONTH, {"deed": "close"})
+    assert answer.status_code == 422
+    assert "Nothing waits for approval: The adjustment of 5" in answer.content.decode()
+    assert not BillingPeriod.objects.filter(closed_at__isnull=False).exists()
+    assert text(finance, "/billing/months/2026-13/", 404)
+    assert text(finance, f"{MONTH}?zone=Mars/Olympus", 404)
+
+
+def test_a_statement_shows_lines_that_add_up_and_leads_to_jobs(books: Books, finance: Client):
+    books.issued()
+    statement = Statement.objects.get(account=books.fleet.acme)
+    page = text(finance, f"/billing/statements/{statement.pk}/")
+    assert "ST-2026-" in page
+    assert "23,936.00 EUR" in page  # two floors of 11,904, 192 of burst, 64 back
+    burst = statement.lines.get(kind="burst")
+    line = f"/billing/statements/{statement.pk}/lines/{burst.position}/"
+    assert line in page
+    assert "?day=2026-03-01" in text(finance, line)
+    day = text(finance, f"{line}?day=2026-03-01")
+    assert "/jobs/gpu-east/b/" in day
+    assert 'title="230,400 GPU-seconds">64.0<' in day
+    assert text(finance, f"{line}?day=yesterday", 404)
+
+    amounts = re.findall(r'class="num">(−?[\d,.]+) EUR</td></tr></tfoot>', page)
+    total = sum(float(a.replace("−", "-").replace(",", "")) for a in amounts)
+    assert total == pytest.approx(23_936)
+
+
+def test_an_owner_sees_their_part_only(books: Books, finance: Client):
+    books.issued()
+    owner = client_of(books.fleet.owner)
+    statement = Statement.objects.get(account=books.fleet.acme)
+    page = text(owner, f"/billing/statements/{statement.pk}/")
+
+    assert "acme-vision" in page
+    assert "acme-speech" not in page
+    assert "12,096.00 EUR" in page
+    assert "23,936" not in page
+    assert "23,936" not in text(owner, "/billing/")
+    speech = statement.lines.filter(workspace=books.fleet.speech).first()
+    assert text(owner, f"/billing/statements/{statement.pk}/lines/{speech.position}/", 404)
+    assert text(owner, MONTH, 404)
+    for foreign in Statement.objects.exclude(pk=statement.pk):
+        assert text(owner, f"/billing/statements/{foreign.pk}/", 404)
+    answer = owner.post(f"/billing/statements/{statement.pk}/", {"deed": "void", "reason": "x"})
+    assert answer.status_code == 403
+
+
+def test_a_statement_is_sent_back_issued_and_voided_by_its_page(books: Books, finance: Client):
+    billing.draw_up_statements(books.fleet.finance, month="2026-03")
+    statement = Statement.objects.get(account=books.fleet.acme)
+    address = f"/billing/statements/{statement.pk}/"
+    assert finance.post(address, {"deed": "review"}).status_code == 302
+    assert finance.post(address, {"deed": "send_back"}).status_code == 422
+    assert finance.post(address, {"deed": "send_back", "reason": "typo"}).status_code == 302
+    assert finance.post(address, {"deed": "review"}).status_code == 302
+    assert "not closed" in finance.post(address, {"deed": "issue"}, follow=True).content.decode()
+    books.close()
+    assert finance.post(address, {"deed": "issue"}).status_code == 302
+    assert finance.post(address, {"deed": "void", "reason": "wrong"}).status_code == 302
+
+    note = Statement.objects.get(kind="credit_note")
+    assert "Void by credit note" in text(finance, address)
+    page = text(finance, f"/billing/statements/{note.pk}/")
+    assert "−23,936.00 EUR" in page
+    burst = note.lines.get(kind="burst")
+    trace = text(finance, f"/billing/statements/{note.pk}/lines/{burst.position}/")
+    assert "−192.00 EUR" in trace
+
+
+def test_a_rate_card_is_proposed_tried_and_activated_by_its_pages(books: Books, finance: Client):
+    assert "in force" in text(finance, "/billing/rates/")
+    form = text(finance, "/billing/rates/new/")
+    assert 'name="h100.committed" value="2.00"' in form
+    typed = {
+        "name": "April",
+        "currency": "eur",
+        "floor_hours": "actual",
+        "h100.committed": "2.5",
+        "h100.burst": "3.75",
+        "h100.lending_credit": "2",
+        "a100.burst": "x",
+    }
+    wrong = finance.post("/billing/rates/new/", typed)
+    assert wrong.status_code == 422
+    errors = wrong.context["form"].errors
+    assert set(errors) == {"h100.lending_credit", "a100.burst"}
+    right = typed | {"h100.lending_credit": "0.5", "a100.burst": "1"}
+    answer = finance.post("/billing/rates/new/", right)
+    card = RateCard.objects.get(name="April")
+    assert answer.url == f"/billing/rates/{card.pk}/"
+
+    page = text(finance, answer.url)
+    assert "Tried on 2026-03" in page
+    # Vision: floor 11,904 → 14,880 and burst 192 → 240.
+    assert "12,096.00 EUR" in page
+    assert "15,120.00 EUR" in page
+    late = {"deed": "activate", "valid_from": "2026-04-03T10:30", "reason": "x"}
+    assert finance.post(answer.url, late).status_code == 422
+    late["valid_from"] = "2026-04-03T11:00"
+    assert finance.post(answer.url, late).status_code == 302
+    card.refresh_from_db()
+    assert card.valid_from == APRIL + timedelta(days=2, hours=11)
+
+
+def test_a_card_is_withdrawn_with_a_reason(books: Books, finance: Client):
+    card = billing.propose_rate_card(
+        books.fleet.finance, name="No", currency="EUR", prices=[price()]
+    )
+    address = f"/billing/rates/{card.pk}/"
+    assert finance.post(address, {"deed": "withdraw"}).status_code == 422
+    answer = finance.post(address, {"deed": "withdraw", "withdraw-reason": "typo"})
+    assert answer.status_code == 302
+    card.refresh_from_db()
+    assert card.state == "withdrawn"
+
+
+def test_people_see_prices_of_theirs_and_change_none(books: Books, now):
+    own = active_card(books.fleet, price(burst="1.5"), account=books.fleet.globex, start=APRIL)
+    proposed = billing.propose_rate_card(
+        books.fleet.finance, name="x", currency="EUR", prices=[price()]
+    )
+    owner = client_of(books.fleet.owner)
+    assert "Prices" in text(owner, "/billing/rates/")
+    for hidden in (own, proposed):
+        assert text(owner, f"/billing/rates/{hidden.pk}/", 404)
+    assert text(owner, "/billing/rates/new/", 403)
+    assert text(owner, "/billing/terms/", 403)
+    auditor = client_of(books.fleet.auditor)
+    assert text(auditor, f"/billing/rates/{proposed.pk}/")
+    refused = auditor.post(f"/billing/rates/{proposed.pk}/", {"deed": "withdraw"})
+    assert refused.status_code == 403
+
+
+def test_an_adjustment_goes_through_two_people(books: Books, finance: Client):
+    typed = {
+        "section": "new",
+        "account": "acme",
+        "workspace": "acme-vision",
+        "month": "2026-03",
+        "amount": "-12.50",
+        "reason": "outage",
+    }
+    assert finance.post("/billing/adjustments/", typed | {"amount": "1.005"}).status_code == 422
+    assert finance.post("/billing/adjustments/", typed).status_code == 302
+    row = Adjustment.objects.get()
+    address = f"/billing/adjustments/{row.pk}/"
+    assert "somebody else approves it" in text(finance, address)
+    assert finance.post(address, {"decision": "approve"}).status_code == 403
+    second = client_of(books.second)
+    assert second.post(address, {"decision": "decline"}).status_code == 422
+    assert second.post(address, {"decision": "approve"}).status_code == 302
+    assert "−12.50 EUR" in text(client_of(books.fleet.owner), address)
+
+
+def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
+    terms = {"section": "terms", "account": "globex", "zone": "Europe/Berlin", "currency": "usd"}
+    assert finance.post("/billing/terms/", terms).status_code == 302
+    half = terms | {"zone": "Asia/Kolkata"}
+    assert "18:30 UTC" in finance.post("/billing/terms/", half).content.decode()
+    rate = {
+        "section": "exchange",
+        "base": "eur",
+        "quote": "usd",
+        "rate": "1.1",
+        "day": "2026-03-31",
+    }
+    assert finance.post("/billing/terms/", rate).status_code == 302
+    series = {"section": "series", "flavor": "h100-spot", "prices": "2026-04-03T00:00:00Z,1.5\n"}
+    assert finance.post("/billing/terms/", series).status_code == 302
+    broken = series | {"prices": "yesterday,1\n2026-04-03T00:30:00Z,1"}
+    answer = finance.post("/billing/terms/", broken).content.decode()
+    assert "Line 1 is not of the form" in answer
+
+    assert BillingTerms.objects.get(account=books.fleet.globex).currency == "USD"
+    assert ExchangeRate.objects.get().rate == Decimal("1.1")
+    assert SpotPrice.objects.count() == 1
+    assert "1.50 EUR" in text(finance, "/billing/terms/")
+
+
+@pytest.mark.parametrize(
+    ("address", "want"),
+    [
+        ("/billing/", 11),
+        (f"{MONTH}?checks=1", 26),
+        ("/billing/statements/{}/", 10),
+        ("/billing/rates/", 7),
+        ("/billing/adjustments/", 10),
+    ],
+)
+def test_pages_ask_the_database_so_often(books: Books, finance: Client, address: str, want: int):
+    if "statements" in address:
+        books.issued()
+    paper = Statement.objects.filter(account=books.fleet.acme).first()
+    with CaptureQueriesContext(connection) as queries:
+        text(finance, address.format(paper.pk if paper else 0))
+
+    assert len(queries) == want
