@@ -1,0 +1,142 @@
+"""Alerts: what somebody wants to be told about, that it happened, and how the word got out."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+
+from budgets.models.access import User
+from budgets.models.fleet import Account, Workspace
+
+
+class Webhook(models.Model):
+    """An address that is told of an account's alerts, or of all with ``account`` None.
+
+    No secret is stored: the signing key follows from the portal's own key and ``key_version``.
+    """
+
+    name = models.CharField(max_length=80)
+    url = models.URLField(max_length=500)
+    account = models.ForeignKey(
+        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="webhooks"
+    )
+    key_version = models.PositiveIntegerField(default=1)
+    created_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name", "pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertRule(models.Model):
+    """When a value of a workspace, or of a whole account, reaches a share of a limit."""
+
+    class Measure(models.TextChoices):
+        SPEND = "spend", "Money spent"
+        SPEND_FORECAST = "spend_forecast", "Money, forecast to the end of the window"
+        HOURS = "hours", "GPU-hours used"
+        HOURS_FORECAST = "hours_forecast", "GPU-hours, forecast to the end of the window"
+        BURST_SHARE = "burst_share", "Burst share of the use (%)"
+        IDLE_SHARE = "idle_share", "Idle share of the committed GPUs (%)"
+        PENDING_AGE = "pending_age", "Longest wait of a pending job (hours)"
+
+    class Window(models.TextChoices):
+        DAY = "day", "day"
+        WEEK = "week", "week"
+        MONTH = "month", "month"
+
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"
+    )
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="alert_rules")
+    measure = models.CharField(max_length=16, choices=Measure.choices)
+    window = models.CharField(max_length=5, choices=Window.choices, default=Window.MONTH)
+    # Money in the currency of the rate cards, GPU-hours, percent or hours, as the measure says.
+    limit = models.DecimalField(max_digits=18, decimal_places=2)
+    at_percent = models.PositiveSmallIntegerField(
+        default=100, validators=[MinValueValidator(1), MaxValueValidator(1000)]
+    )
+    snoozed_until = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["account", "workspace", "measure", "limit", "pk"]
+        constraints = [
+            models.CheckConstraint(name="alert_rule_limit_above_zero", condition=Q(limit__gt=0))
+        ]
+        indexes = [
+            models.Index(fields=["account"], name="alert_rule_active", condition=Q(removed_at=None))
+        ]
+
+    @property
+    def subject(self) -> str:
+        """What it watches, as people read it; both relations have to be joined."""
+        return self.workspace.name if self.workspace else f"account {self.account.name}"
+
+
+class Alert(models.Model):
+    """A rule was met in a window: told once, however often it is looked at."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    rule = models.ForeignKey(AlertRule, on_delete=models.PROTECT, related_name="alerts")
+    window_start = models.DateTimeField()
+    window_end = models.DateTimeField()
+    value = models.DecimalField(max_digits=18, decimal_places=2)
+    exhausted_at = models.DateTimeField(null=True, blank=True)
+    text = models.CharField(max_length=500)
+    raised_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-raised_at", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["rule", "window_start"], name="alert_once_in_a_window")
+        ]
+
+
+class Delivery(models.Model):
+    """One alert on its way to one address; tried again until it arrives or is given up."""
+
+    class Channel(models.TextChoices):
+        MAIL = "mail", "Mail"
+        WEBHOOK = "webhook", "Webhook"
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "On its way"
+        SENT = "sent", "Delivered"
+        GIVEN_UP = "given_up", "Given up"
+
+    alert = models.ForeignKey(Alert, on_delete=models.PROTECT, related_name="deliveries")
+    channel = models.CharField(max_length=8, choices=Channel.choices)
+    address = models.CharField(max_length=500)
+    webhook = models.ForeignKey(
+        Webhook, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
+    )
+    state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    problem = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["-next_at", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["alert", "channel", "address"], name="delivery_once_to_an_address"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["next_at"], name="delivery_due", condition=Q(state="waiting"))
+        ]

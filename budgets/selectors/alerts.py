@@ -1,0 +1,253 @@
+"""What alert rules look at, and what a user may see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.db.models import Min, Q, QuerySet, Sum
+
+from budgets.models import (
+    Account,
+    Alert,
+    AlertRule,
+    BillingTerms,
+    Budget,
+    BudgetLine,
+    Delivery,
+    MeterState,
+    PendingSpan,
+    UsageRecord,
+    User,
+    Webhook,
+    Workspace,
+)
+from budgets.outlook import HISTORY, Outlook, Series, project
+from budgets.selectors.billing import costs, month_at, rates_now
+from budgets.selectors.roles import roles_of
+from budgets.units import Period, utc_hour
+
+HOUR_S = 3600
+Measure = AlertRule.Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a rule's value is in the window that an instant lies in.
+
+    Attributes:
+        window: UTC.
+        value: In the unit of the measure.
+        currency: Of money, else empty.
+        exhausted_at: When the limit is reached as things go, of measures with a forecast.
+    """
+
+    window: Period
+    value: float
+    currency: str = ""
+    exhausted_at: datetime | None = None
+
+
+def visible_rules(user: User) -> QuerySet[AlertRule]:
+    """Rules about what the user may see, removed ones left out."""
+    found = AlertRule.objects.filter(removed_at=None).select_related("workspace", "account")
+    return found.filter(_scope(user, "")) if not roles_of(user).sees_everything else found
+
+
+def visible_alerts(user: User) -> QuerySet[Alert]:
+    """Alerts about what the user may see, newest first."""
+    found = Alert.objects.select_related("rule__workspace", "rule__account")
+    return found.filter(_scope(user, "rule__")) if not roles_of(user).sees_everything else found
+
+
+def visible_webhooks(user: User) -> QuerySet[Webhook]:
+    """For those who may change them, and auditors; nothing for others."""
+    found = Webhook.objects.filter(removed_at=None).select_related("account")
+    return found if roles_of(user).sees_everything else found.none()
+
+
+def visible_deliveries(user: User) -> QuerySet[Delivery]:
+    """The delivery log of visible alerts, for platform roles; addresses are people's."""
+    found = Delivery.objects.select_related("alert__rule__workspace", "alert__rule__account")
+    return found if roles_of(user).sees_everything else found.none()
+
+
+def workspace_outlook(workspace: Workspace, now: datetime) -> tuple[Outlook, str]:
+    """How this month's cost of a workspace is likely to end, and its currency.
+
+    The caller has asked whether the workspace may be seen. Empty currency: no prices yet.
+    """
+    window = month_window(workspace.account_id, now)
+    return _money([workspace], workspace.account_id, window, now, limit=None)
+
+
+def read_rule(rule: AlertRule, now: datetime) -> Reading:
+    """The value of one rule; its relations have to be joined. A bounded number of queries."""
+    window = window_of(rule, now)
+    spaces = watched(rule)
+    known = _known_until(now)
+    if rule.measure == Measure.PENDING_AGE:
+        return Reading(window, _longest_wait(spaces, now))
+    if rule.measure in (Measure.BURST_SHARE, Measure.IDLE_SHARE):
+        return Reading(window, _share(rule.measure, spaces, window))
+    limit = float(rule.limit)
+    if rule.measure in (Measure.SPEND, Measure.SPEND_FORECAST):
+        outlook, currency = _money(spaces, rule.account_id, window, now, limit=limit)
+    else:
+        outlook, currency = _hours(spaces, window, known, limit=limit), ""
+    is_forecast = rule.measure in (Measure.SPEND_FORECAST, Measure.HOURS_FORECAST)
+    value = outlook.expected if is_forecast else outlook.spent
+    return Reading(window, value, currency, outlook.exhausted_at)
+
+
+def watched(rule: AlertRule) -> list[Workspace]:
+    """The workspaces of a rule, archived ones too: what they used is spent."""
+    if rule.workspace is not None:
+        return [rule.workspace]
+    return list(Workspace.objects.filter(account=rule.account_id).order_by("pk"))
+
+
+def window_of(rule: AlertRule, now: datetime) -> Period:
+    """The day, ISO week or month of the account's billing zone that holds an instant."""
+    if rule.window == AlertRule.Window.MONTH:
+        return month_window(rule.account_id, now)
+    zone = ZoneInfo(_zone(rule.account_id))
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = 1
+    if rule.window == AlertRule.Window.WEEK:
+        midnight -= timedelta(days=midnight.weekday())
+        days = 7
+    # Days of the wall clock: one with a clock change has 23 or 25 hours.
+    return Period(midnight, midnight + timedelta(days=days))
+
+
+def _scope(user: User, prefix: str) -> Q:
+    """Rules of a whole account are seen by those who see the account."""
+    roles = roles_of(user)
+    accounts = roles.owned_accounts | roles.viewed_accounts
+    spaces = roles.owned_workspaces | roles.viewed_workspaces
+    return Q(**{f"{prefix}account__in": accounts}) | Q(**{f"{prefix}workspace__in": spaces})
+
+
+def _zone(account_id: int) -> str:
+    terms = BillingTerms.objects.filter(account=account_id).first()
+    return terms.zone if terms else "UTC"
+
+
+def month_window(account_id: int, now: datetime) -> Period:
+    """The month of an account's billing zone that holds an instant."""
+    found = month_at(now, _zone(account_id))
+    return Period(found.start, found.end)
+
+
+def _known_until(now: datetime) -> datetime:
+    """Until when hour facts are known: the whole hour before the meter's last run."""
+    marks = MeterState.objects.exclude(metered_until=None).values_list("metered_until", flat=True)
+    return utc_hour(min([now, *(mark for mark in marks if mark is not None)]))
+
+
+def _longest_wait(spaces: Iterable[Workspace], now: datetime) -> float:
+    first = PendingSpan.objects.filter(
+        workspace__in=[row.pk for row in spaces], end__isnull=True
+    ).aggregate(first=Min("start"))["first"]
+    return 0.0 if first is None else max(0.0, (now - first) / timedelta(hours=1))
+
+
+def _share(measure: str, spaces: Iterable[Workspace], window: Period) -> float:
+    sums = _facts(spaces, window.start, window.end).aggregate(
+        committed=Sum("committed"), idle=Sum("idle"), used=Sum("committed_used"), burst=Sum("burst")
+    )
+    amounts = {name: value or 0 for name, value in sums.items()}
+    if measure == Measure.IDLE_SHARE:
+        part, whole = amounts["idle"], amounts["committed"]
+    else:
+        part, whole = amounts["burst"], amounts["used"] + amounts["burst"]
+    return 100 * part / whole if whole else 0.0
+
+
+def _hours(
+    spaces: Iterable[Workspace], window: Period, known: datetime, *, limit: float | None
+) -> Outlook:
+    """GPU-hours: nothing of them is certain before it is used."""
+    rows = (
+        _facts(spaces, known - HISTORY, window.end)
+        .values("hour")
+        .annotate(used=Sum("committed_used"), burst=Sum("burst"))
+    )
+    amounts = {row["hour"]: (row["used"] + row["burst"]) / HOUR_S for row in rows}
+    if window.start < known - HISTORY:
+        sums = _facts(spaces, window.start, window.end).aggregate(
+            used=Sum("committed_used"), burst=Sum("burst")
+        )
+        spent = ((sums["used"] or 0) + (sums["burst"] or 0)) / HOUR_S
+    else:
+        spent = sum(amount for hour, amount in amounts.items() if hour in window)
+    return project(window, _series(amounts, known), spent=spent, fixed=0.0, limit=limit)
+
+
+def _money(
+    spaces: list[Workspace],
+    account_id: int,
+    window: Period,
+    now: datetime,
+    *,
+    limit: float | None,
+) -> tuple[Outlook, str]:
+    """Money: the floor is certain at today's prices, burst is as in the weeks before."""
+    known = _known_until(now)
+    spent = costs(spaces, window.start, max(known, window.start + timedelta(hours=1)))
+    currency = next((row.currency for row in spent.values() if row.currency), "")
+    rates = {str(flavor): rate for flavor, rate in rates_now(account_id, now).items()}
+    rows = (
+        _facts(spaces, known - HISTORY, known)
+        .values("hour", "flavor__slug")
+        .annotate(b=Sum("burst"))
+    )
+    amounts: dict[datetime, float] = {}
+    for row in rows:
+        rate = rates.get(row["flavor__slug"])
+        price = float(rate.burst) if rate else 0.0
+        amounts[row["hour"]] = amounts.get(row["hour"], 0.0) + price * row["b"] / HOUR_S
+    fixed = sum(
+        gpus * float(rates[flavor].committed)
+        for flavor, gpus in _committed_now(spaces).items()
+        if flavor in rates
+    )
+    so_far = sum((float(row.exact) for row in spent.values()), 0.0)
+    series = _series(amounts, known)
+    return project(window, series, spent=so_far, fixed=fixed, limit=limit), currency
+
+
+def _committed_now(spaces: Iterable[Workspace]) -> Mapping[str, int]:
+    in_force = Budget.objects.filter(workspace__in=[row.pk for row in spaces]).values("in_force")
+    lines = BudgetLine.objects.filter(revision__in=in_force)
+    rows = lines.order_by().values_list("flavor__slug").annotate(gpus=Sum("committed"))
+    return dict(rows)
+
+
+def _series(amounts: Mapping[datetime, float], known: datetime) -> Series:
+    first = min((hour for hour in amounts if hour < known), default=known)
+    return Series(first, known, amounts)
+
+
+def _facts(spaces: Iterable[Workspace], start: datetime, end: datetime) -> QuerySet[UsageRecord]:
+    return UsageRecord.objects.filter(
+        workspace__in=[row.pk for row in spaces],
+        hour__gte=utc_hour(start),
+        hour__lt=end,
+        start__gte=start,
+    ).order_by()
+
+
+def recipients_of(rule: AlertRule) -> list[str]:
+    """Mail addresses of the active owners of what a rule watches, and of who made it."""
+    account: Account = rule.account
+    owners = User.objects.filter(
+        Q(memberships__role="owner", memberships__account=account)
+        | Q(memberships__role="owner", memberships__workspace=rule.workspace_id or -1)
+        | Q(pk=rule.created_by_id or -1),
+        is_active=True,
+    ).exclude(email="")
+    return sorted(set(owners.values_list("email", flat=True)))

@@ -1,0 +1,120 @@
+"""What a budget would cost, before it is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from budgets.models import UsageRecord, Workspace
+from budgets.plan import Line
+from budgets.selectors.alerts import month_window
+from budgets.selectors.billing import portal_currency, rates_now
+from budgets.units import FlavorName, Money, utc_hour
+
+LOOK_BACK = timedelta(days=30)
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LineCost:
+    """What one line costs in a month, each rounded once to the currency's digits.
+
+    Attributes:
+        flavor: Slug.
+        floor: Of the committed GPUs, used or not; None without a price, as are the others.
+        ceiling: If the ceiling were used in every hour.
+        expected: With the use of the last 30 days: the floor, and what went beyond it as burst.
+    """
+
+    flavor: str
+    floor: Money | None
+    ceiling: Money | None
+    expected: Money | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostPreview:
+    """A draft's cost in the month that runs now.
+
+    Attributes:
+        currency: Of every amount.
+        lines: In the draft's order.
+        hours: Hours of the month.
+        floor, ceiling, expected: Sums of the lines that have a price.
+        unpriced: Flavors without one.
+    """
+
+    currency: str
+    lines: tuple[LineCost, ...]
+    hours: int
+    floor: Money
+    ceiling: Money
+    expected: Money
+    unpriced: tuple[str, ...]
+
+
+def preview_cost(workspace: Workspace, lines: Iterable[Line], now: datetime) -> CostPreview | None:
+    """Cost of a draft at the prices in force; None while there are no prices.
+
+    Actual hours of the month; a rate card that bills 730 fixed hours differs by that much. The
+    caller has asked whether the workspace may be seen.
+
+    Args:
+        workspace: Whose budget it is.
+        lines: Of the draft.
+        now: UTC.
+    """
+    currency = portal_currency()
+    if not currency:
+        return None
+    rates = rates_now(workspace.account_id, now)
+    window = month_window(workspace.account_id, now)
+    hours = int((window.end - window.start) / HOUR)
+    used = _use_by_hour(workspace, now)
+    found = []
+    for line in lines:
+        rate = rates.get(FlavorName(line.flavor))
+        if rate is None:
+            found.append(LineCost(line.flavor, None, None, None))
+            continue
+        burst = Fraction(rate.burst)
+        floor = line.committed * hours * Fraction(rate.committed)
+        above = line.ceiling - line.committed
+        beyond = [
+            min(max(Fraction(seconds, 3600) - line.committed, Fraction(0)), Fraction(above))
+            for seconds in used.get(line.flavor, ())
+        ]
+        share = Fraction(hours, LOOK_BACK // HOUR)
+        exact = (
+            floor,
+            floor + above * hours * burst,
+            floor + sum(beyond, Fraction(0)) * share * burst,
+        )
+        found.append(LineCost(line.flavor, *(Money.rounded(e, currency=currency) for e in exact)))
+    return CostPreview(
+        currency=currency,
+        lines=tuple(found),
+        hours=hours,
+        floor=_sum((row.floor for row in found), currency),
+        ceiling=_sum((row.ceiling for row in found), currency),
+        expected=_sum((row.expected for row in found), currency),
+        unpriced=tuple(row.flavor for row in found if row.floor is None),
+    )
+
+
+def _use_by_hour(workspace: Workspace, now: datetime) -> dict[str, list[int]]:
+    """Flavor -> GPU-seconds of each hour with use in the last 30 days."""
+    rows = UsageRecord.objects.filter(
+        workspace=workspace, hour__gte=utc_hour(now) - LOOK_BACK, hour__lt=now
+    )
+    found: dict[str, list[int]] = {}
+    for slug, committed_used, burst in rows.values_list("flavor__slug", "committed_used", "burst"):
+        if committed_used + burst:
+            found.setdefault(slug, []).append(committed_used + burst)
+    return found
+
+
+def _sum(amounts: Iterable[Money | None], currency: str) -> Money:
+    return sum((amount for amount in amounts if amount is not None), Money.zero(currency))

@@ -1,0 +1,139 @@
+"""Getting the word out: each delivery claimed, tried, tried again later, given up with a reason.
+
+At least once: a worker killed between sending and noting it sends again, under the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from smtplib import SMTPException
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db.models import F
+
+from budgets.errors import NotAllowed
+from budgets.models import Alert, Delivery, User
+from budgets.selectors.clock import utc_now
+from budgets.services.alerts.posting import PostFailed
+from budgets.services.alerts.webhooks import send
+from budgets.services.guards import roles_for
+
+log = logging.getLogger(__name__)
+
+PAUSES: Final = tuple(timedelta(minutes=m) for m in (1, 5, 30, 120, 360, 720))
+"""After each failure; the one after the last gives up."""
+AT_ONCE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one run came to."""
+
+    sent: int
+    failed: int
+
+
+def deliver_alerts(now: datetime | None = None) -> Delivered:
+    """Try every delivery that is due, at most :data:`AT_ONCE`; safe to run twice at once."""
+    instant = now or utc_now()
+    due = Delivery.objects.filter(state=Delivery.State.WAITING, next_at__lte=instant)
+    sent = failed = 0
+    for row in due.select_related("alert__rule__workspace", "alert__rule__account", "webhook")[
+        :AT_ONCE
+    ]:
+        if not _claim(row, instant):
+            continue
+        problem = _try(row, instant)
+        if problem:
+            failed += 1
+        else:
+            sent += 1
+        _note(row, problem, instant)
+    return Delivered(sent, failed)
+
+
+def retry_delivery(actor: User | None, *, delivery: Delivery) -> None:
+    """Try one that was given up once more, from the start.
+
+    Raises:
+        NotAllowed: For everybody but finance and admins.
+    """
+    roles = roles_for(actor)
+    if not (roles.is_admin or roles.is_finance):
+        raise NotAllowed("Only finance or a platform admin can deliver again.")
+    Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.GIVEN_UP).update(
+        state=Delivery.State.WAITING, attempts=0, next_at=utc_now()
+    )
+
+
+def _claim(row: Delivery, now: datetime) -> bool:
+    """Take a row for this attempt; whoever dies with it leaves it to the next pause."""
+    pause = PAUSES[min(row.attempts, len(PAUSES) - 1)]
+    return bool(
+        Delivery.objects.filter(
+            pk=row.pk, state=Delivery.State.WAITING, attempts=row.attempts
+        ).update(attempts=F("attempts") + 1, next_at=now + pause)
+    )
+
+
+def _try(row: Delivery, now: datetime) -> str:
+    """Send it; why it failed, empty when it did not."""
+    try:
+        if row.channel == Delivery.Channel.MAIL:
+            _mail(row)
+        elif row.webhook is None or row.webhook.removed_at is not None:
+            return "the webhook was removed"
+        else:
+            send(row.webhook, _body(row.alert), delivery=str(row.alert_id), now=now)
+    except PostFailed as error:
+        return str(error)
+    except (SMTPException, OSError) as error:
+        return f"the mail server did not take it ({type(error).__name__})"
+    return ""
+
+
+def _note(row: Delivery, problem: str, now: datetime) -> None:
+    changes: dict[str, Any] = {"problem": problem[:300]}
+    if not problem:
+        changes |= {"state": Delivery.State.SENT, "sent_at": now}
+    elif row.attempts + 1 > len(PAUSES):
+        changes["state"] = Delivery.State.GIVEN_UP
+    Delivery.objects.filter(pk=row.pk).update(**changes)
+    if problem:
+        log.warning("alert_not_delivered delivery=%s attempt=%d", row.pk, row.attempts + 1)
+
+
+def _mail(row: Delivery) -> None:
+    alert = row.alert
+    text = f"{alert.text}\n\n{settings.PORTAL_PUBLIC_URL}/alerts/\n"
+    EmailMessage(
+        subject=f"GPU budget alert: {alert.rule.subject}".replace("\n", " "),
+        body=text,
+        to=[row.address],
+        headers={"Message-ID": f"<alert-{alert.pk}-{row.pk}@gpu-budget-portal>"},
+    ).send()
+
+
+def _body(alert: Alert) -> dict[str, Any]:
+    rule = alert.rule
+    return {
+        "kind": "alert",
+        "id": str(alert.pk),
+        "account": rule.account.slug,
+        "workspace": rule.workspace.namespace if rule.workspace else None,
+        "measure": rule.measure,
+        "window": {
+            "start": alert.window_start.isoformat(),
+            "end": alert.window_end.isoformat(),
+        },
+        "limit": str(rule.limit),
+        "at_percent": rule.at_percent,
+        "value": str(alert.value),
+        "exhausted_at": alert.exhausted_at.isoformat() if alert.exhausted_at else None,
+        "text": alert.text,
+        "raised_at": alert.raised_at.isoformat(),
+    }

@@ -1,0 +1,127 @@
+"""The look at all rules: who is over a limit and has not been told yet in this window."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+from django.db.models import Q
+
+from budgets.models import Alert, AlertRule, Delivery, Webhook
+from budgets.selectors.alerts import Reading, read_rule, recipients_of, window_of
+from budgets.selectors.clock import utc_now
+
+log = logging.getLogger(__name__)
+Measure = AlertRule.Measure
+MONEY = (Measure.SPEND, Measure.SPEND_FORECAST)
+FORECASTS = (Measure.SPEND_FORECAST, Measure.HOURS_FORECAST)
+LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What one look came to."""
+
+    looked_at: int
+    raised: int
+
+
+def raise_alerts(now: datetime | None = None) -> Raised:
+    """Look at every rule that is awake and was not met yet in its window; idempotent.
+
+    Each alert is written with its deliveries in one transaction, so that a kill in between
+    neither loses a word nor says it twice.
+
+    Args:
+        now: UTC; None for the present.
+    """
+    instant = now or utc_now()
+    rules = (
+        AlertRule.objects.filter(removed_at=None)
+        .filter(Q(snoozed_until=None) | Q(snoozed_until__lte=instant))
+        .select_related("workspace", "account")
+    )
+    looked_at = raised = 0
+    for rule in rules:
+        if Alert.objects.filter(rule=rule, window_start=window_of(rule, instant).start).exists():
+            continue
+        looked_at += 1
+        reading = read_rule(rule, instant)
+        if _limit(rule) <= _shown(reading.value):
+            raised += _raise(rule, reading, instant)
+    if raised:
+        log.info("alerts_raised count=%d", raised)
+    return Raised(looked_at, raised)
+
+
+@transaction.atomic
+def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
+    alert, is_new = Alert.objects.get_or_create(
+        rule=rule,
+        window_start=reading.window.start,
+        defaults={
+            "window_end": reading.window.end,
+            "value": _shown(reading.value),
+            "exhausted_at": reading.exhausted_at,
+            "text": sentence(rule, reading)[:LONGEST_TEXT],
+            "raised_at": now,
+        },
+    )
+    if not is_new:
+        return 0
+    hooks = Webhook.objects.filter(removed_at=None).filter(
+        Q(account=None) | Q(account=rule.account_id)
+    )
+    mail = [
+        Delivery(alert=alert, channel=Delivery.Channel.MAIL, address=address, next_at=now)
+        for address in recipients_of(rule)
+    ]
+    posts = [
+        Delivery(
+            alert=alert,
+            channel=Delivery.Channel.WEBHOOK,
+            address=f"webhook:{hook.pk}",
+            webhook=hook,
+            next_at=now,
+        )
+        for hook in hooks
+    ]
+    Delivery.objects.bulk_create([*mail, *posts])
+    return 1
+
+
+def sentence(rule: AlertRule, reading: Reading) -> str:
+    """The alert in one sentence, two where a date of exhaustion is known."""
+    value, limit = _shown(reading.value), rule.limit
+    unit = f" {reading.currency}" if rule.measure in MONEY and reading.currency else ""
+    window = f"this {rule.window}"
+    subject = rule.subject
+    if rule.measure in (Measure.BURST_SHARE, Measure.IDLE_SHARE):
+        part = (
+            "of what was used was burst"
+            if rule.measure == Measure.BURST_SHARE
+            else "of the committed GPU-hours stood idle"
+        )
+        return f"{subject}: {value} % {part} {window}; the limit is {limit} %."
+    if rule.measure == Measure.PENDING_AGE:
+        return f"{subject}: a job has been waiting for {value} hours; the limit is {limit} hours."
+    what = "" if rule.measure in MONEY else " GPU-hours"
+    share = round(100 * value / limit)
+    verb = "is likely to reach" if rule.measure in FORECASTS else "has reached"
+    end = f" by the end of {window}" if rule.measure in FORECASTS else f" {window}"
+    text = f"{subject} {verb} {value}{unit}{what}{end}: {share} % of {limit}{unit}{what}."
+    at, is_ahead = reading.exhausted_at, value < limit or rule.measure in FORECASTS
+    if at is not None and is_ahead:
+        text += f" As things go, the limit is reached on {at:%Y-%m-%d %H:%M} UTC."
+    return text
+
+
+def _limit(rule: AlertRule) -> Decimal:
+    return rule.limit * rule.at_percent / 100
+
+
+def _shown(value: float) -> Decimal:
+    return Decimal(value).quantize(Decimal("0.01"))

@@ -1,0 +1,131 @@
+"""What people want to be told about."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from django.db import transaction
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import Account, AlertRule, User, Workspace
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.guards import roles_for, save_checked
+
+LONGEST_SNOOZE = timedelta(days=92)
+MOST_RULES = 50
+SHARES = (AlertRule.Measure.BURST_SHARE, AlertRule.Measure.IDLE_SHARE)
+
+
+@transaction.atomic
+def create_rule(
+    actor: User | None,
+    *,
+    measure: str,
+    limit: Decimal,
+    window: str = AlertRule.Window.MONTH,
+    at_percent: int = 100,
+    workspace: Workspace | None = None,
+    account: Account | None = None,
+) -> AlertRule:
+    """Watch a workspace, or a whole account.
+
+    Args:
+        actor: Owner of what is watched, finance or an admin.
+        measure: One of ``AlertRule.Measure``.
+        limit: In the unit of the measure.
+        window: It is told at most once in each.
+        at_percent: Of the limit, so that 80 warns before it is reached.
+        workspace: What is watched.
+        account: All workspaces of it instead.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: Everything that is wrong.
+    """
+    if (workspace is None) == (account is None):
+        raise Rejected([Fault("workspace", "one_subject", "Name a workspace or an account.")])
+    watched = workspace.account if workspace is not None else account
+    assert watched is not None
+    _require_right(actor, watched, workspace)
+    faults = []
+    if measure in SHARES and not 0 < limit <= 100:
+        faults.append(Fault("limit", "not_a_share", f"{limit} is no share; write 1 to 100 (%)."))
+    subject = workspace or watched
+    if subject.archived_at is not None:
+        faults.append(Fault("workspace", "archived", f"{subject.name} is archived."))
+    active = AlertRule.objects.filter(account=watched, workspace=workspace, removed_at=None)
+    if active.count() >= MOST_RULES:
+        words = f"There are {MOST_RULES} rules already; remove one first."
+        faults.append(Fault("", "too_many", words))
+    same = active.filter(measure=measure, window=window, limit=limit, at_percent=at_percent)
+    if same.exists():
+        faults.append(Fault("measure", "exists", "The same rule is there already."))
+    rule = AlertRule(
+        workspace=workspace,
+        account=watched,
+        measure=measure,
+        window=window,
+        limit=limit,
+        at_percent=at_percent,
+        created_by=actor,
+    )
+    save_checked(rule, also=faults)
+    _audit(actor, rule, "alert.create_rule")
+    return rule
+
+
+@transaction.atomic
+def remove_rule(actor: User | None, *, rule: AlertRule) -> None:
+    """Stop watching; the alerts that were raised stay."""
+    _require_right(actor, rule.account, rule.workspace)
+    if rule.removed_at is None:
+        rule.removed_at = utc_now()
+        rule.save(update_fields=["removed_at"])
+        _audit(actor, rule, "alert.remove_rule")
+
+
+@transaction.atomic
+def snooze_rule(actor: User | None, *, rule: AlertRule, until: datetime | None) -> None:
+    """Be quiet until an instant; None wakes it.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: The instant is past, or beyond three months.
+    """
+    _require_right(actor, rule.account, rule.workspace)
+    now = utc_now()
+    if until is not None and not now < until <= now + LONGEST_SNOOZE:
+        words = "Choose an instant from now on and within three months."
+        raise Rejected([Fault("until", "out_of_range", words)])
+    rule.snoozed_until = until
+    rule.save(update_fields=["snoozed_until"])
+    _audit(actor, rule, "alert.snooze_rule")
+
+
+def _require_right(actor: User | None, account: Account, workspace: Workspace | None) -> None:
+    roles = roles_for(actor)
+    is_owner = account.pk in roles.owned_accounts or (
+        workspace is not None and workspace.pk in roles.owned_workspaces
+    )
+    if not (roles.is_admin or roles.is_finance or is_owner):
+        raise NotAllowed("Only an owner, finance or a platform admin can change alerts.")
+
+
+def _audit(actor: User | None, rule: AlertRule, action: str) -> None:
+    subject = f"alert rule:{rule.pk}"
+    audit(
+        actor,
+        action=action,
+        subject=subject,
+        account=rule.account,
+        workspace=rule.workspace,
+        after={
+            "measure": rule.measure,
+            "window": rule.window,
+            "limit": str(rule.limit),
+            "at_percent": rule.at_percent,
+            "snoozed_until": rule.snoozed_until.isoformat() if rule.snoozed_until else None,
+        },
+    )

@@ -1,0 +1,140 @@
+"""Addresses that are told, and how a message to them is signed."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import transaction
+from django.utils.crypto import salted_hmac
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import Account, User, Webhook
+from budgets.selectors.clock import utc_now
+from budgets.services.alerts.posting import PostFailed, post
+from budgets.services.audit import audit
+from budgets.services.guards import roles_for, save_checked
+
+SIGNATURE = "Portal-Signature"
+DELIVERY = "Portal-Delivery"
+
+
+@transaction.atomic
+def create_webhook(
+    actor: User | None, *, name: str, url: str, account: Account | None = None
+) -> tuple[Webhook, str]:
+    """Add an address that is told of an account's alerts; of all when ``account`` is None.
+
+    Returns:
+        The row and its signing key, which is shown this once.
+
+    Raises:
+        NotAllowed: For everybody but finance and admins.
+        Rejected: The address is unusable.
+    """
+    _require_right(actor)
+    webhook = Webhook(name=name, url=url, account=account, created_by=actor)
+    save_checked(webhook, also=address_faults(url))
+    _audit(actor, webhook, "webhook.create")
+    return webhook, signing_key(webhook)
+
+
+@transaction.atomic
+def rotate_webhook(actor: User | None, *, webhook: Webhook) -> str:
+    """Sign with a new key from now on; returns it, this once."""
+    _require_right(actor)
+    webhook.key_version += 1
+    webhook.save(update_fields=["key_version"])
+    _audit(actor, webhook, "webhook.rotate")
+    return signing_key(webhook)
+
+
+@transaction.atomic
+def remove_webhook(actor: User | None, *, webhook: Webhook) -> None:
+    """Tell it nothing more; what was delivered stays in the log."""
+    _require_right(actor)
+    if webhook.removed_at is None:
+        webhook.removed_at = utc_now()
+        webhook.save(update_fields=["removed_at"])
+        _audit(actor, webhook, "webhook.remove")
+
+
+def test_webhook(actor: User | None, *, webhook: Webhook) -> None:
+    """Send a message that says that it is a test.
+
+    Raises:
+        NotAllowed: For everybody but finance and admins.
+        Rejected: It did not arrive; the fault says why.
+    """
+    _require_right(actor)
+    now = utc_now()
+    body = {"kind": "test", "text": "A test of the GPU budget portal.", "sent_at": now.isoformat()}
+    try:
+        send(webhook, body, delivery=f"test-{webhook.pk}-{int(now.timestamp())}", now=now)
+    except PostFailed as failed:
+        words = f"The test did not arrive: {failed}"
+        raise Rejected([Fault("url", "not_delivered", words)]) from failed
+
+
+def send(webhook: Webhook, body: dict[str, Any], *, delivery: str, now: datetime) -> None:
+    """POST a signed JSON message.
+
+    The signature is ``t=SECONDS,v1=HEX``: HMAC-SHA256 of ``SECONDS.BODY``, so that a receiver can
+    refuse what is old or changed; ``Portal-Delivery`` is the same in every attempt.
+
+    Raises:
+        PostFailed: It did not arrive.
+    """
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+    seconds = str(int(now.timestamp()))
+    digest = hmac.new(signing_key(webhook).encode(), seconds.encode() + b"." + text, sha256)
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "gpu-budget-portal",
+        SIGNATURE: f"t={seconds},v1={digest.hexdigest()}",
+        DELIVERY: delivery,
+    }
+    post(webhook.url, text, headers=headers, allows_private=settings.PORTAL_WEBHOOK_PRIVATE)
+
+
+def signing_key(webhook: Webhook) -> str:
+    """The key of a stored webhook; it follows from the portal's key and is stored nowhere."""
+    return salted_hmac(
+        "budgets.webhook", f"{webhook.pk}:{webhook.key_version}", algorithm="sha256"
+    ).hexdigest()
+
+
+def address_faults(url: str) -> list[Fault]:
+    """Why an address cannot be used; whether it resolves to a public one is asked when sending."""
+    parts = urlsplit(url)
+    faults = []
+    if parts.scheme != "https" and not (parts.scheme == "http" and settings.PORTAL_WEBHOOK_PRIVATE):
+        words = "Only https is used, so that nobody reads or changes the message on its way."
+        faults.append(Fault("url", "not_https", words))
+    if parts.username or parts.password:
+        words = "Leave name and password out; the message is signed instead."
+        faults.append(Fault("url", "credentials_in_url", words))
+    if not parts.hostname:
+        faults.append(Fault("url", "no_host", f"{url[:80]!r} names no host."))
+    return faults
+
+
+def _require_right(actor: User | None) -> None:
+    roles = roles_for(actor)
+    if not (roles.is_admin or roles.is_finance):
+        raise NotAllowed("Only finance or a platform admin can change webhooks.")
+
+
+def _audit(actor: User | None, webhook: Webhook, action: str) -> None:
+    audit(
+        actor,
+        action=action,
+        subject=f"webhook:{webhook.pk}",
+        account=webhook.account,
+        after={"name": webhook.name, "host": urlsplit(webhook.url).hostname or ""},
+    )

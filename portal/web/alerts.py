@@ -1,0 +1,261 @@
+"""Alerts: what was raised, the rules behind it, webhooks, and whether the word got out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import get_object_or_404
+
+from budgets import selectors
+from budgets.models import Account, AlertRule, Delivery, Webhook, Workspace
+from budgets.selectors import alerts as seen
+from budgets.selectors.clock import utc_now
+from portal import alerting
+from portal.web.forms import PortalForm
+from portal.web.pages import page
+from portal.web.setup_pages import Row, Section, sections_page
+from portal.web.tags import when
+
+ALERTS_SHOWN = 50
+SNOOZES = [("24", "one day"), ("168", "one week"), ("744", "31 days"), ("0", "not at all: wake it")]
+KEY_ONCE = "Signing key, shown this once: {key}"
+
+
+class RuleForm(PortalForm):
+    """What to watch, and where the limit is."""
+
+    subject = forms.ChoiceField(label="Watch")
+    measure = forms.ChoiceField(label="Value", choices=AlertRule.Measure.choices)
+    limit = forms.DecimalField(
+        label="Limit",
+        min_value=Decimal("0.01"),
+        max_digits=18,
+        decimal_places=2,
+        help_text="Money, GPU-hours, percent or hours, as the value says.",
+    )
+    at_percent = forms.IntegerField(
+        label="Tell at so many percent of it", min_value=1, max_value=1000, initial=100
+    )
+    window = forms.ChoiceField(
+        label="Once in each", choices=AlertRule.Window.choices, initial="month"
+    )
+    fault_fields = {"workspace": "subject", "account": "subject"}
+
+    def __init__(
+        self, *args: Any, workspaces: list[Workspace], accounts: list[Account], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._subjects: dict[str, dict[str, Any]] = {
+            **{f"workspace:{row.namespace}": {"workspace": row} for row in workspaces},
+            **{f"account:{row.slug}": {"account": row} for row in accounts},
+        }
+        self.part("subject").choices = [
+            *(
+                (f"workspace:{row.namespace}", f"{row.name} ({row.namespace})")
+                for row in workspaces
+            ),
+            *((f"account:{row.slug}", f"all of {row.name}") for row in accounts),
+        ]
+
+    def clean(self) -> dict[str, Any]:
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        typed["watched"] = self._subjects.get(typed.get("subject", ""), {})
+        return typed
+
+
+class SnoozeForm(PortalForm):
+    """Which rule is quiet, and for how long."""
+
+    rule = forms.ChoiceField(label="Rule")
+    hours = forms.ChoiceField(label="Quiet for", choices=SNOOZES)
+
+    def __init__(self, *args: Any, rules: list[AlertRule], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("rule").choices = [(str(row.pk), _words(row)) for row in rules]
+
+
+class WebhookForm(PortalForm):
+    """An address that is told."""
+
+    name = forms.CharField(label="Name", max_length=80)
+    url = forms.URLField(label="Address", max_length=500, assume_scheme="https")
+    account = forms.ModelChoiceField(
+        Account.objects.none(),
+        to_field_name="slug",
+        label="Alerts of",
+        required=False,
+        empty_label="every account",
+    )
+
+    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("account").queryset = accounts
+
+
+@page("GET", "POST")
+def alerts(request: HttpRequest) -> HttpResponseBase:
+    """What was raised first, then the rules; webhooks and deliveries for platform roles."""
+    user: Any = request.user
+    roles = selectors.roles_of(user)
+    rules = list(seen.visible_rules(user))
+    sections = [_raised(user), _rules(user, rules)]
+    if rules:
+        sections.append(_snooze(user, rules))
+    if roles.sees_everything:
+        sections += [_webhooks(request, user), _deliveries(user)]
+    headline = "One alert once: by mail to the owners, and to webhooks, signed."
+    return sections_page(request, title="Alerts", headline=headline, sections=sections)
+
+
+def _raised(user: Any) -> Section:
+    rows = [
+        Row((alert.text, when(alert.raised_at)))
+        for alert in seen.visible_alerts(user)[:ALERTS_SHOWN]
+    ]
+    return Section(
+        key="raised",
+        title="Raised",
+        columns=("What", "When"),
+        rows=rows,
+        empty="Nothing was raised. A rule below says what you want to be told about.",
+    )
+
+
+def _rules(user: Any, rules: list[AlertRule]) -> Section:
+    roles = selectors.roles_of(user)
+
+    def remove(key: str) -> None:
+        alerting.remove_rule(user, rule=get_object_or_404(seen.visible_rules(user), pk=key))
+
+    def create(typed: dict[str, Any]) -> None:
+        given = {name: typed[name] for name in ("measure", "limit", "at_percent", "window")}
+        alerting.create_rule(user, **given, **typed["watched"])
+
+    spaces = [
+        row for row in selectors.visible_workspaces(user) if roles.may_edit(row) or roles.is_finance
+    ]
+    accounts = [
+        row
+        for row in selectors.visible_accounts(user)
+        if roles.is_admin or roles.is_finance or row.pk in roles.owned_accounts
+    ]
+    may_change = bool(spaces or accounts)
+    return Section(
+        key="rules",
+        title="Rules",
+        text="Each is met at most once in its window.",
+        columns=("Watched", "Value", "Told at", "Once in each", "Quiet until"),
+        rows=[
+            Row(
+                (
+                    rule.subject,
+                    rule.get_measure_display(),
+                    f"{rule.at_percent} % of {rule.limit:,}",
+                    rule.window,
+                    when(rule.snoozed_until) if _is_quiet(rule) else "",
+                ),
+                remove=str(rule.pk) if may_change else "",
+            )
+            for rule in rules
+        ],
+        empty="No rule yet.",
+        remove=remove if may_change else None,
+        form=RuleForm if may_change else None,
+        arguments={"workspaces": spaces, "accounts": accounts} if may_change else {},
+        do=create,
+        button="Add rule",
+        said="The rule is looked at every minute.",
+    )
+
+
+def _snooze(user: Any, rules: list[AlertRule]) -> Section:
+    def snooze(typed: dict[str, Any]) -> None:
+        rule = get_object_or_404(seen.visible_rules(user), pk=typed["rule"])
+        hours = int(typed["hours"])
+        until = utc_now() + timedelta(hours=hours) if hours else None
+        alerting.snooze_rule(user, rule=rule, until=until)
+
+    return Section(
+        key="snooze",
+        title="Quiet for a while",
+        form=SnoozeForm,
+        arguments={"rules": rules},
+        do=snooze,
+        button="Set",
+        said="Done.",
+    )
+
+
+def _webhooks(request: HttpRequest, user: Any) -> Section:
+    def remove(key: str) -> None:
+        found: Webhook = get_object_or_404(seen.visible_webhooks(user), pk=key)
+        alerting.remove_webhook(user, webhook=found)
+
+    def create(typed: dict[str, Any]) -> None:
+        _, key = alerting.create_webhook(user, **typed)
+        messages.info(request, KEY_ONCE.format(key=key))
+
+    return Section(
+        key="webhooks",
+        title="Webhooks",
+        text="POST of a JSON document; Portal-Signature is t=SECONDS,v1=HMAC-SHA256 of "
+        "SECONDS.BODY with the signing key, Portal-Delivery the same in every attempt.",
+        columns=("Name", "Address", "Alerts of"),
+        rows=[
+            Row(
+                (row.name, row.url, row.account.name if row.account else "every account"),
+                remove=str(row.pk),
+            )
+            for row in seen.visible_webhooks(user)
+        ],
+        empty="No webhook yet.",
+        remove=remove,
+        form=WebhookForm,
+        arguments={"accounts": selectors.visible_accounts(user)},
+        do=create,
+        button="Add webhook",
+        said="{name} is told from now on.",
+    )
+
+
+def _deliveries(user: Any) -> Section:
+    def again(key: str) -> None:
+        found = get_object_or_404(seen.visible_deliveries(user), pk=key)
+        alerting.retry_delivery(user, delivery=found)
+
+    rows = seen.visible_deliveries(user).select_related("webhook")[:ALERTS_SHOWN]
+    return Section(
+        key="deliveries",
+        title="Deliveries",
+        columns=("To", "About", "State", "Attempts", "Problem"),
+        rows=[
+            Row(
+                (
+                    row.webhook.name if row.webhook else row.address,
+                    row.alert.rule.subject,
+                    row.get_state_display() + (f", {when(row.sent_at)}" if row.sent_at else ""),
+                    row.attempts,
+                    row.problem,
+                ),
+                remove=str(row.pk) if row.state == Delivery.State.GIVEN_UP else "",
+            )
+            for row in rows
+        ],
+        empty="Nothing was sent yet.",
+        remove=again,
+        remove_label="Try again",
+        removed="On its way again.",
+    )
+
+
+def _is_quiet(rule: AlertRule) -> bool:
+    return rule.snoozed_until is not None and rule.snoozed_until > utc_now()
+
+
+def _words(rule: AlertRule) -> str:
+    return f"{rule.subject}: {rule.get_measure_display()}, {rule.at_percent} % of {rule.limit:,}"

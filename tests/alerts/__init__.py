@@ -1,0 +1,1 @@
+"""Outlooks, alert rules, and getting the word out."""
