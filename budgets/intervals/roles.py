@@ -93,9 +93,7 @@ class Managers:
         if manager is None:
             return [Segment(start, None, Role.UNDECIDED, "its manager's workload is not known")]
         namings = self._namings[manager.uid]
-        at = next(
-            (at for at, row in enumerate(namings) if row.end is None or row.end > start), None
-        )
+        at = next((at for at, row in enumerate(namings) if _is_about(row, copy, start)), None)
         if at is None:
             return [_unnamed(copy, epoch, manager)]
         naming = namings[at]
@@ -105,6 +103,17 @@ class Managers:
         if _is_too_late(naming.start, copy, epoch):
             return [Segment(start, None, Role.RACE, "it was named only later")]
         return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
+
+
+def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
+    """Whether a naming decides about an admission that began at ``start``.
+
+    Condition times have whole seconds, so one that ended in the second in which the copy was
+    admitted may still be about it: then the copy has to be there already when it was named.
+    """
+    if naming.end is None or naming.end > start:
+        return True
+    return naming.end == start and naming.start >= copy.facts.created_at
 
 
 def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:

@@ -99,6 +99,31 @@ def test_lost_worker_is_billed_only_until_another_is_named():
     assert ("east", "billable", 8, 111, None, "open") in found
 
 
+def test_copy_named_and_evicted_in_the_second_of_its_admission_is_billed_to_its_end():
+    """Condition times have whole seconds: the naming seems to end before it began to count."""
+    hub = Job("hub", "m1").see(0).reserve(1).see(1)
+    west = Job("west", "w1", created=4, origin=ORIGIN).admit(4).see(4.2)
+    hub.admit(4).set(cluster_name="west").see(4.4)
+    hub.evict(4).release(4).set(cluster_name="").see(4.9)
+    west.delete(6)
+    assert rows(hub, west, cluster="west") == [("west", "billable", 8, 4, 6, "closed")]
+
+
+def test_copy_made_in_the_second_of_an_eviction_is_not_what_was_named_before():
+    hub, _, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    hub.evict(50).release(50).set(cluster_name="").see(50.2)
+    west.delete(50)
+    loser = Job("west", "w2", created=50, origin=ORIGIN).admit(50).see(50.6)
+    winner = Job("east", "e2", created=50, origin=ORIGIN).admit(50).see(50.7)
+    hub.reserve(50).see(50.4).admit(51).set(cluster_name="east").see(51)
+    loser.delete(52)
+    winner.finish(90).see(90)
+    found = rows(hub, west, loser, winner)
+    assert ("west", "race", 8, 50, 52, "closed") in found
+    assert ("east", "billable", 8, 50, 90, "closed") in found
+
+
 def test_manager_waiting_time_is_never_billed():
     hub, east, west = race()
     hub.admit(5).set(cluster_name="west").see(5).finish(80).see(80)
