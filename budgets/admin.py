@@ -110,3 +110,30 @@ admin.site.register(
     ],
     ReadOnlyAdmin,
 )
+
+
+@admin.register(models.RateCard)
+class RateCardAdmin(ReadOnlyAdmin):
+    """Price lists."""
+
+    list_display = ("name", "account", "currency", "state", "valid_from")
+    list_filter = ("state",)
+    list_select_related = ("account",)
+
+
+@admin.register(models.Statement)
+class StatementAdmin(ReadOnlyAdmin):
+    """Statements and credit notes."""
+
+    list_display = ("number", "account", "period", "kind", "state", "payable", "currency")
+    list_filter = ("state", "kind")
+    list_select_related = ("account", "period")
+
+
+@admin.register(models.Correction)
+class CorrectionAdmin(ReadOnlyAdmin):
+    """Differences to closed facts."""
+
+    list_display = ("account", "workspace", "flavor", "start", "committed", "burst", "lent")
+    list_filter = ("table",)
+    list_select_related = ("account", "workspace")

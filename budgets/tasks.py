@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from budgets import services
+from budgets.services import alerts, exports, outlooks
 
 
 @shared_task(name="budgets.advance_in_force", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
@@ -18,3 +19,29 @@ def meter_usage() -> dict[str, int]:
     """Bring the hour facts up to date; a second meter waits for the lock and finds nothing."""
     summary = services.meter_usage()
     return {"written": summary.written, "removed": summary.removed}
+
+
+@shared_task(name="budgets.run_exports", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
+def run_exports() -> dict[str, int]:
+    """Write the exports that wait; each is written once, whoever looks."""
+    return exports.run_exports()
+
+
+@shared_task(name="budgets.raise_alerts", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
+def raise_alerts() -> dict[str, int]:
+    """Look at every alert rule; a rule is met once in its window however often this runs."""
+    found = alerts.raise_alerts()
+    return {"looked_at": found.looked_at, "raised": found.raised}
+
+
+@shared_task(name="budgets.deliver_alerts", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
+def deliver_alerts() -> dict[str, int]:
+    """Send what is due; each delivery is claimed by one worker."""
+    done = alerts.deliver_alerts()
+    return {"sent": done.sent, "failed": done.failed}
+
+
+@shared_task(name="budgets.refresh_outlooks", time_limit=1800)  # type: ignore[untyped-decorator]  # celery has no types
+def refresh_outlooks() -> dict[str, int]:
+    """Bring the outlooks of the months up to date; pages read them, nobody is billed by them."""
+    return {"workspaces": outlooks.refresh_outlooks()}

@@ -214,7 +214,7 @@ def quantise(exact: Fraction, *, digits: int) -> Decimal:
     Independent of the decimal context, so no precision setting can change an invoice.
     """
     whole = round(exact * 10**digits)
-    return Decimal((int(whole < 0), tuple(int(digit) for digit in str(abs(whole))), -digits))
+    return Decimal(f"{whole}E-{digits}")
 
 
 def largest_remainder(shares: Sequence[Fraction], *, total: int) -> tuple[int, ...]:

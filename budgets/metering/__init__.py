@@ -5,6 +5,7 @@ Pure: no Django, no clock, no I/O, no prices. Source: spec money, sections 1.4 a
 
 from __future__ import annotations
 
+from budgets.metering.advice import FloorAdvice, advise_floor
 from budgets.metering.checks import Placed, Span, held_by, identity_faults, seconds_by_hour
 from budgets.metering.meter import MeteringError, meter
 from budgets.metering.model import (
@@ -27,6 +28,7 @@ __all__ = [
     "AccountFact",
     "AccountPool",
     "Floor",
+    "FloorAdvice",
     "Held",
     "HourFact",
     "MeteringError",
@@ -38,6 +40,7 @@ __all__ = [
     "Span",
     "Usage",
     "WorkloadFact",
+    "advise_floor",
     "held_by",
     "identity_faults",
     "meter",

@@ -8,8 +8,18 @@ this app knows nothing of :mod:`clusters`.
 from __future__ import annotations
 
 from budgets.models.access import ApiToken, Membership, Role, User
+from budgets.models.alerts import Alert, AlertRule, Delivery, Webhook
 from budgets.models.audit import AuditEntry, Operation
+from budgets.models.billing import (
+    BillingPeriod,
+    BillingTerms,
+    ExchangeRate,
+    RateCard,
+    RatePrice,
+    SpotPrice,
+)
 from budgets.models.budget import Allocation, Budget, BudgetLine, BudgetRevision
+from budgets.models.exports import Export
 from budgets.models.fleet import (
     Account,
     Capacity,
@@ -23,41 +33,76 @@ from budgets.models.fleet import (
     PoolShare,
     Workspace,
 )
+from budgets.models.outlook import MonthOutlook
+from budgets.models.statements import (
+    Adjustment,
+    Correction,
+    LedgerBlock,
+    NumberSeries,
+    Statement,
+    StatementLine,
+)
 from budgets.models.usage import (
+    AccountHour,
     AccountUsage,
+    ClusterHour,
     Interval,
     MeterState,
     PendingSpan,
+    PlatformHour,
     UsageRecord,
     WorkloadUsage,
+    WorkspaceDay,
 )
 
 __all__ = [
     "Account",
+    "AccountHour",
     "AccountUsage",
+    "Adjustment",
+    "Alert",
+    "AlertRule",
     "Allocation",
     "ApiToken",
     "AuditEntry",
+    "BillingPeriod",
+    "BillingTerms",
     "Budget",
     "BudgetLine",
     "BudgetRevision",
     "Capacity",
+    "ClusterHour",
+    "Correction",
+    "Delivery",
     "Envelope",
+    "ExchangeRate",
+    "Export",
     "Flavor",
     "FlavorClock",
     "Interval",
+    "LedgerBlock",
     "MeasuredCapacity",
     "Membership",
     "MeterState",
+    "MonthOutlook",
+    "NumberSeries",
     "Operation",
     "PendingSpan",
+    "PlatformHour",
     "Pool",
     "PoolAllocation",
     "PoolAmount",
     "PoolShare",
+    "RateCard",
+    "RatePrice",
     "Role",
+    "SpotPrice",
+    "Statement",
+    "StatementLine",
     "UsageRecord",
     "User",
+    "Webhook",
     "WorkloadUsage",
     "Workspace",
+    "WorkspaceDay",
 ]

@@ -69,6 +69,11 @@ class Interval(models.Model):
                 name="interval_estimated",
                 condition=Q(state="estimated"),
             ),
+            models.Index(
+                fields=["start"],
+                name="interval_unbilled",
+                condition=Q(kind__in=["race", "reserved", "undecided", "outside"]),
+            ),
         ]
 
 
@@ -133,7 +138,12 @@ class UsageRecord(models.Model):
                 ),
             ),
         ]
-        indexes = [models.Index(fields=["hour", "workspace"], name="usage_by_hour")]
+        indexes = [
+            models.Index(fields=["hour", "workspace"], name="usage_by_hour"),
+            models.Index(
+                fields=["hour"], name="usage_moved", condition=Q(lent__gt=0) | Q(borrowed__gt=0)
+            ),
+        ]
 
 
 class AccountUsage(models.Model):
@@ -160,6 +170,7 @@ class AccountUsage(models.Model):
                 condition=Q(burst=F("from_pool") + F("lent") + F("from_platform") + F("uncovered")),
             ),
         ]
+        indexes = [models.Index(fields=["hour", "account"], name="account_usage_by_hour")]
 
 
 class WorkloadUsage(models.Model):
@@ -186,6 +197,88 @@ class WorkloadUsage(models.Model):
         indexes = [
             models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour"),
             models.Index(fields=["uid"], name="workload_usage_by_uid"),
+        ]
+
+
+class UsageSums(models.Model):
+    """GPU-seconds by class, added up from hour facts in the transaction that writes these.
+
+    Derived, and rebuildable at any time (:mod:`budgets.services.totals`): a page over a whole
+    platform reads thousands of rows here in the place of millions of facts.
+    """
+
+    committed = models.BigIntegerField(default=0)
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+    borrowed = models.BigIntegerField(default=0)
+    lent = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    pending = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class PlatformHour(UsageSums):
+    """Hour facts of all workspaces, added up by hour and flavor."""
+
+    hour = models.DateTimeField()
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["hour", "flavor"], name="platform_hour_natural_key")
+        ]
+
+
+class AccountHour(UsageSums):
+    """Hour facts of an account's workspaces, added up by hour and flavor."""
+
+    hour = models.DateTimeField()
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["account", "hour", "flavor"], name="account_hour_natural_key"
+            )
+        ]
+        indexes = [models.Index(fields=["hour"], name="account_hour_by_hour")]
+
+
+class WorkspaceDay(UsageSums):
+    """Hour facts of one workspace, added up by UTC day and flavor."""
+
+    day = models.DateField()
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "workspace", "flavor"], name="workspace_day_natural_key"
+            )
+        ]
+
+
+class ClusterHour(models.Model):
+    """What an account's workloads used on one cluster, by hour and flavor."""
+
+    hour = models.DateTimeField()
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
+    cluster = models.CharField(max_length=40)
+    flavor = models.CharField(max_length=63)
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "account", "cluster", "flavor"], name="cluster_hour_natural_key"
+            )
         ]
 
 

@@ -76,7 +76,11 @@ def roles_of(user: User | None) -> RoleSet:
 
 def visible_workspaces(user: User, *, include_archived: bool = False) -> QuerySet[Workspace]:
     """Workspaces that a user may see, with account, home flavor and budget joined."""
-    roles = roles_of(user)
+    return workspaces_of(roles_of(user), include_archived=include_archived)
+
+
+def workspaces_of(roles: RoleSet, *, include_archived: bool = True) -> QuerySet[Workspace]:
+    """The same of roles that were asked for already."""
     found = Workspace.objects.select_related(
         "account", "home_flavor", "budget", "budget__in_force"
     ).order_by("namespace")

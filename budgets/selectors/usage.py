@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
 from django.db.models import F, Max, Min, QuerySet, Sum
 from django.db.models.functions import TruncDay
 
-from budgets.models import Interval, MeterState, UsageRecord, User, WorkloadUsage
+from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
-from budgets.selectors.roles import visible_workspaces
+from budgets.selectors.usage_scope import (
+    AMOUNTS,
+    HELD_AMOUNTS,
+    UsageFilter,
+    UsageScope,
+    amounts_of,
+)
 
-AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
-HELD_AMOUNTS = ("committed_used", "burst")
 LATE_AFTER = timedelta(minutes=5)
-STEPS = ("hour", "day")
-SPLITS = ("none", "workspace", "flavor", "cluster")
-
-
-@dataclass(frozen=True, slots=True)
-class UsageFilter:
-    """What of the usage is asked for.
-
-    Attributes:
-        start: UTC, inclusive; facts of the hours that begin at or after it.
-        end: UTC, exclusive.
-        workspaces: Namespaces; empty for all visible ones. Invisible ones have no usage.
-        flavors: Flavor slugs; empty for all.
-        step: ``hour`` or ``day`` (UTC).
-        split_by: ``none``, ``workspace``, ``flavor`` or ``cluster``.
-    """
-
-    start: datetime
-    end: datetime
-    workspaces: tuple[str, ...] = ()
-    flavors: tuple[str, ...] = ()
-    step: str = "hour"
-    split_by: str = "none"
-
-    def __post_init__(self) -> None:
-        if self.step not in STEPS or self.split_by not in SPLITS:
-            raise ValueError(f"no such step or split: {self.step!r}, {self.split_by!r}")
+ROWS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     """GPU-seconds of one step and key; None where a class has no meaning.
 
-    A floor belongs to no cluster, so a split by cluster knows only what ran there.
+    A floor belongs to no cluster, so a split by cluster knows only what ran there. ``start`` is
+    None in sums over a range.
     """
 
     start: datetime | None
@@ -112,23 +91,36 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
 
     The number of queries is bounded; sums are made by the database, whole numbers only.
     """
-    rows = tuple(_rows(user, chosen))
-    amounts: dict[str, Any] = {}
-    for name in AMOUNTS:
-        values = [getattr(row, name) for row in rows]
-        is_unknown = chosen.split_by == "cluster" and name not in HELD_AMOUNTS
-        amounts[name] = None if is_unknown else sum(values)
+    scope = UsageScope(user, chosen)
+    rows = tuple(_rows(scope, whole=True))
     return UsageTable(
         rows=rows,
-        totals=UsageRow(start=None, key="", name="total", **amounts),
-        freshness=freshness(user, chosen, now=now),
+        totals=add_up(rows, key="", name="total", known=known_amounts(chosen)),
+        freshness=freshness(scope, now=now),
     )
+
+
+def add_up(
+    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = AMOUNTS
+) -> UsageRow:
+    """One row that is the sum of rows; None for the amounts that are not ``known``."""
+    sums: dict[str, Any] = {amount: 0 if amount in known else None for amount in AMOUNTS}
+    for row in rows:
+        for amount in known:
+            sums[amount] += getattr(row, amount)
+    return UsageRow(start=None, key=key, name=name, **sums)
+
+
+def known_amounts(chosen: UsageFilter) -> tuple[str, ...]:
+    """Amounts that have a meaning in a split: a floor belongs to no cluster."""
+    return HELD_AMOUNTS if chosen.split_by == "cluster" else AMOUNTS
 
 
 def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
     """What the usage page shows, as rows of texts, the header first; GPU-hours are exact.
 
-    Times are ISO 8601 with Z; an amount that has no meaning is empty.
+    Times are ISO 8601 with Z; an amount that has no meaning is empty. Rows are read from the
+    database as they are taken, never held all at once.
     """
     yield (
         "start",
@@ -137,10 +129,10 @@ def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
         *(f"{name}_gpu_seconds" for name in AMOUNTS),
         *(f"{name}_gpu_hours" for name in AMOUNTS),
     )
-    for row in _rows(user, chosen):
+    for row in _rows(UsageScope(user, chosen)):
         amounts = [getattr(row, name) for name in AMOUNTS]
         yield (
-            f"{row.start:%Y-%m-%dT%H:%M:%SZ}",
+            _iso(row.start),
             _plain(row.key),
             _plain(row.name),
             *("" if amount is None else str(amount) for amount in amounts),
@@ -166,8 +158,8 @@ def workload_usage(
         after: How many of the largest to leave out.
     """
     found = list(
-        _workload_facts(user, chosen)
-        .order_by()
+        UsageScope(user, chosen)
+        .of_workloads()
         .values("workspace__namespace", "cluster", "uid", "flavor")
         .annotate(
             used=Sum("committed_used"), over=Sum("burst"), first=Min("hour"), last=Max("hour")
@@ -195,24 +187,11 @@ def workload_usage(
     ]
 
 
-def freshness(
-    user: User | None = None, chosen: UsageFilter | None = None, *, now: datetime | None = None
-) -> Freshness:
-    """Up to when every cluster's facts are complete, and whether a part is estimated."""
+def freshness(scope: UsageScope | None = None, *, now: datetime | None = None) -> Freshness:
+    """Up to when every cluster's facts are complete, and whether a part of it is estimated."""
     instant = now or utc_now()
     clusters = dict(MeterState.objects.order_by("cluster").values_list("cluster", "complete_until"))
     known = [until for until in clusters.values() if until is not None]
-    is_estimated = False
-    if user is not None and chosen is not None:
-        estimated = Interval.objects.filter(
-            workspace__in=_workspaces(user, chosen).values("pk"),
-            state=Interval.State.ESTIMATED,
-            start__lt=chosen.end,
-            end__gt=chosen.start,
-        )
-        if chosen.flavors:
-            estimated = estimated.filter(flavor__in=chosen.flavors)
-        is_estimated = estimated.exists()
     return Freshness(
         complete_until=min(known) if len(known) == len(clusters) and known else None,
         late_clusters=tuple(
@@ -221,50 +200,56 @@ def freshness(
             if until is None or until < instant - LATE_AFTER
         ),
         clusters=clusters,
-        estimated=is_estimated,
+        estimated=scope is not None and _is_estimated(scope),
     )
 
 
-def _workspaces(user: User, chosen: UsageFilter) -> QuerySet[Any]:
-    found = visible_workspaces(user, include_archived=True)
-    return found.filter(namespace__in=chosen.workspaces) if chosen.workspaces else found
-
-
-def _rows(user: User, chosen: UsageFilter) -> Iterator[UsageRow]:
-    if chosen.split_by == "cluster":
-        yield from _cluster_rows(user, chosen)
-        return
-    facts = UsageRecord.objects.filter(
-        workspace__in=_workspaces(user, chosen).order_by().values("pk"),
-        hour__gte=chosen.start,
-        hour__lt=chosen.end,
+def _is_estimated(scope: UsageScope) -> bool:
+    """Whether an interval of the range has an end that was not seen."""
+    chosen = scope.chosen
+    found = Interval.objects.filter(
+        state=Interval.State.ESTIMATED,
+        workspace__isnull=False,
+        start__lt=chosen.end,
+        end__gt=chosen.start,
     )
+    if not scope.is_platform:
+        found = found.filter(workspace__in=scope.workspaces.values("pk"))
     if chosen.flavors:
-        facts = facts.filter(flavor__slug__in=chosen.flavors)
-    keys = {
-        "none": (),
-        "workspace": ("workspace__namespace", "workspace__name"),
-        "flavor": ("flavor__slug", "flavor__name"),
-    }[chosen.split_by]
-    step = TruncDay("hour") if chosen.step == "day" else F("hour")
-    grouped = facts.order_by().annotate(step=step).values("step", *keys)
-    for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in AMOUNTS}).order_by(
-        "step", *keys
-    ):
+        found = found.filter(flavor__in=chosen.flavors)
+    return found.exists()
+
+
+def _rows(scope: UsageScope, *, whole: bool = False) -> Iterator[UsageRow]:
+    """Rows by time and key, in that order; read in pieces unless the whole is wanted anyway."""
+    chosen = scope.chosen
+    if chosen.split_by == "cluster":
+        yield from _cluster_rows(scope, whole=whole)
+        return
+    if chosen.split_by == "workspace":
+        facts: Any = scope.facts()
+        keys: tuple[str, ...] = ("workspace__namespace", "workspace__name")
+    elif chosen.split_by == "account":
+        facts = scope.hours(by_account=True)
+        keys = (f"{scope.account_field}__slug", f"{scope.account_field}__name")
+    else:
+        facts = scope.hours()
+        keys = ("flavor__slug", "flavor__name") if chosen.split_by == "flavor" else ()
+    grouped = facts.annotate(step=_step(chosen)).values("step", *keys)
+    sums = grouped.annotate(**{f"sum_{name}": Sum(name) for name in AMOUNTS})
+    for row in _read(sums.order_by("step", *keys), whole=whole):
         yield UsageRow(
             start=row["step"],
             key=row[keys[0]] if keys else "",
             name=row[keys[1]] if keys else "all",
-            **{name: row[f"sum_{name}"] for name in AMOUNTS},
+            **amounts_of(row),
         )
 
 
-def _cluster_rows(user: User, chosen: UsageFilter) -> Iterator[UsageRow]:
-    step = TruncDay("hour") if chosen.step == "day" else F("hour")
-    grouped = _workload_facts(user, chosen).order_by().annotate(step=step).values("step", "cluster")
-    for row in grouped.annotate(used=Sum("committed_used"), over=Sum("burst")).order_by(
-        "step", "cluster"
-    ):
+def _cluster_rows(scope: UsageScope, *, whole: bool) -> Iterator[UsageRow]:
+    facts = scope.on_clusters().annotate(step=_step(scope.chosen)).values("step", "cluster")
+    sums = facts.annotate(used=Sum("committed_used"), over=Sum("burst"))
+    for row in _read(sums.order_by("step", "cluster"), whole=whole):
         yield UsageRow(
             start=row["step"],
             key=row["cluster"],
@@ -275,13 +260,18 @@ def _cluster_rows(user: User, chosen: UsageFilter) -> Iterator[UsageRow]:
         )
 
 
-def _workload_facts(user: User, chosen: UsageFilter) -> QuerySet[WorkloadUsage]:
-    facts = WorkloadUsage.objects.filter(
-        workspace__in=_workspaces(user, chosen).order_by().values("pk"),
-        hour__gte=chosen.start,
-        hour__lt=chosen.end,
-    )
-    return facts.filter(flavor__in=chosen.flavors) if chosen.flavors else facts
+def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[str, Any]]:
+    """All at once in one round trip, or by a cursor of the server that holds them."""
+    return rows if whole else rows.iterator(chunk_size=ROWS_AT_ONCE)
+
+
+def _step(chosen: UsageFilter) -> Any:
+    """Where a row's step begins; said with the zone, for rows may be read after the request."""
+    return TruncDay("hour", tzinfo=chosen.zone) if chosen.step == "day" else F("hour")
+
+
+def _iso(instant: datetime | None) -> str:
+    return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _plain(text: str) -> str:

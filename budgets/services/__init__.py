@@ -48,6 +48,7 @@ from budgets.services.revisions import (
     revise_budget,
     withdraw_request,
 )
+from budgets.services.totals import count_wrong_totals, rebuild_totals, rewrite_totals
 
 __all__ = [
     "MeterError",
@@ -61,6 +62,7 @@ __all__ = [
     "archive_workspace",
     "audit",
     "authenticate_api_token",
+    "count_wrong_totals",
     "create_account",
     "create_api_token",
     "create_first_admin",
@@ -77,6 +79,7 @@ __all__ = [
     "mark_dirty",
     "meter_usage",
     "reallocate",
+    "rebuild_totals",
     "record_measured_capacity",
     "record_progress",
     "remove_pool_share",
@@ -85,6 +88,7 @@ __all__ = [
     "revise_budget",
     "revoke_api_token",
     "revoke_role",
+    "rewrite_totals",
     "set_capacity",
     "set_envelope",
     "set_password",

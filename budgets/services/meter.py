@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import models, transaction
-from django.db.models import Min, Q, QuerySet
+from django.db import transaction
+from django.db.models import Min, Q
 
 from budgets import metering
 from budgets.errors import PortalError
@@ -25,10 +25,11 @@ from budgets.models import (
 )
 from budgets.selectors.clock import utc_now
 from budgets.selectors.metered import metered_pools, metered_revisions
+from budgets.services.billing.corrections import FactWriter
+from budgets.services.totals import rewrite_totals
 from budgets.units import ClusterName, FlavorName, Period, WorkloadUid, WorkspaceName
 
 STEP = timedelta(hours=24)
-BATCH = 1000
 HOUR_AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
 ACCOUNT_AMOUNTS = ("burst", "from_pool", "lent", "from_platform", "uncovered")
 WORKLOAD_AMOUNTS = ("committed_used", "burst")
@@ -130,7 +131,7 @@ def _first_hour(states: Sequence[MeterState]) -> datetime | None:
 
 
 def _rewrite_window(window: Period) -> tuple[int, int]:
-    """Meter a window and write what differs from what stands."""
+    """Meter a window and write what differs from what stands, or of closed months corrections."""
     workspaces = {row.namespace: row for row in Workspace.objects.select_related("account")}
     flavors = dict(Flavor.objects.values_list("slug", "pk"))
     pools = metered_pools(workspaces.values(), window)
@@ -140,14 +141,15 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
     if faults:
         raise MeterError(f"{window.start:%Y-%m-%dT%H}: " + "; ".join(faults))
     accounts = {row.account.slug: row.account_id for row in workspaces.values()}
+    facts = FactWriter(window)
     counts = [
-        _rewrite(
+        facts.rewrite(
             UsageRecord.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("workspace_id", "flavor_id", "hour", "start"),
             amounts=HOUR_AMOUNTS,
             wanted=_hour_rows(usage, window, workspaces, flavors),
         ),
-        _rewrite(
+        facts.rewrite(
             AccountUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("account_id", "flavor_id", "hour", "start"),
             amounts=ACCOUNT_AMOUNTS,
@@ -158,9 +160,10 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
                 for fact in usage.accounts
             },
         ),
-        _rewrite(
+        facts.rewrite(
             WorkloadUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("cluster", "uid", "flavor", "hour", "start", "workspace_id"),
+            natural=("cluster", "uid", "flavor", "hour", "start"),
             amounts=WORKLOAD_AMOUNTS,
             wanted={
                 (
@@ -175,6 +178,7 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
             },
         ),
     ]
+    rewrite_totals(window)
     return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
 
@@ -246,42 +250,3 @@ def _pending_by_hour(
         for (hour, key), seconds in metering.seconds_by_hour(spans, window).items()
         if seconds
     }
-
-
-def _rewrite(
-    rows: QuerySet[Any],
-    *,
-    key: Sequence[str],
-    amounts: Sequence[str],
-    wanted: Mapping[tuple[Any, ...], tuple[int, ...]],
-) -> tuple[int, int]:
-    """Make the rows of a window what is wanted; untouched where they are already."""
-    model: type[models.Model] = rows.model
-    stored = {
-        tuple(row[1 : 1 + len(key)]): (row[0], tuple(row[1 + len(key) :]))
-        for row in rows.order_by().values_list("pk", *key, *amounts)
-    }
-    gone = [pk for place, (pk, _) in stored.items() if place not in wanted]
-    for batch in _batches(gone):
-        rows.model._default_manager.filter(pk__in=batch).delete()
-    changed = [
-        model(**dict(zip(key, place, strict=True)), **dict(zip(amounts, values, strict=True)))
-        for place, values in wanted.items()
-        if place not in stored or stored[place][1] != tuple(values)
-    ]
-    natural = [name.removesuffix("_id") for name in key]
-    if model is WorkloadUsage:
-        natural.remove("workspace")
-    rows.model._default_manager.bulk_create(
-        changed,
-        batch_size=BATCH,
-        update_conflicts=True,
-        unique_fields=natural,
-        update_fields=list(amounts),
-    )
-    return len(changed), len(gone)
-
-
-def _batches(keys: Sequence[int]) -> Iterable[Sequence[int]]:
-    for at in range(0, len(keys), BATCH):
-        yield keys[at : at + BATCH]
