@@ -44,13 +44,14 @@ class QueueItem:
     def copy(self) -> QueueItem:
         """The same item for another queue, sharing what never changes."""
         return QueueItem(
-            workload=self.workload,
-            last_tried=self.last_tried,
-            tried_generation=self.tried_generation,
-            tried_cycle=self.tried_cycle,
-            message=self.message,
-            reason=self.reason,
-            attempts=self.attempts,
+            self.workload,
+            self.sequence,
+            self.last_tried,
+            self.tried_generation,
+            self.tried_cycle,
+            self.message,
+            self.reason,
+            self.attempts,
         )
 
     @property
@@ -65,6 +66,18 @@ class Bucket:
 
     members: dict[str, QueueItem] = field(default_factory=dict)
     heap: list[Entry] = field(default_factory=list)
+
+    def copy(self) -> Bucket:
+        """The same with copies of its members. O(members)."""
+        members = {key: item.copy() for key, item in self.members.items()}
+        heap = [
+            (entry[0], entry[1], members[entry[2].key])
+            for entry in self.heap
+            if self.is_member(entry)
+        ]
+        if len(heap) != len(self.heap):
+            heapq.heapify(heap)
+        return Bucket(members, heap)
 
     def push(self, item: QueueItem, sequence: int) -> None:
         """Let an item in."""
@@ -109,6 +122,10 @@ class Group:
     active: Bucket = field(default_factory=Bucket)
     parked: Bucket = field(default_factory=Bucket)
     advertised: Entry | None = None
+
+    def copy(self) -> Group:
+        """The same with copies of its members, not advertised."""
+        return Group(self.namespace, self.active.copy(), self.parked.copy())
 
     def park(self) -> None:
         """Park every active member."""

@@ -9,18 +9,18 @@ collected and happen when the next cycle, or a question, needs them, not once a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.documents import CheckSpec, ClusterQueueSpec
+from clusters.kueue.documents import CheckSpec, ClusterQueueSpec, CohortSpec
 from clusters.kueue.queue_set import QueueSet
 from clusters.kueue.readiness import queue_condition
 from clusters.kueue.requests import SurroundingsByNamespace
 from clusters.kueue.snapshot import Snapshot
-from clusters.kueue.tree import ClusterQueueState
+from clusters.kueue.tree import ClusterQueueState, Holding
 from clusters.kueue.workload_parser import WorkloadParser
 from clusters.kueue.workloads import Workload
 
@@ -41,6 +41,8 @@ class ClusterState:
         self.assumed: set[str] = set()
         self.assumed_evicted: set[str] = set()
         self.bypassed: set[str] = set()
+        # Grows whenever a workload's document changed what the next cycle may decide.
+        self.revision = 0
         self.surroundings = SurroundingsByNamespace(configuration)
         self.parser = WorkloadParser(configuration)
         self._forgets_flavors: list[Callable[[], None]] = []
@@ -54,19 +56,34 @@ class ClusterState:
 
     # Taking over parsed objects
 
-    def adopt(self, other: ClusterState) -> None:
-        """Become a copy of another, settled state, sharing what never changes. O(objects)."""
+    def adopt(self, other: ClusterState, *, names: Collection[str]) -> None:
+        """Become a copy of whole trees of another, settled state. O(objects in them).
+
+        Args:
+            other: shares what never changes with the copy.
+            names: ClusterQueues of those trees.
+        """
         self.snapshot.flavors.update(other.snapshot.flavors)
         self.checks.update(other.checks)
         self.namespaces.update(other.namespaces)
         self.priority_classes.update(other.priority_classes)
         self.surroundings.adopt(other.surroundings)
-        self.snapshot.adopt(other.snapshot)
-        self.queues.adopt(other.queues)
+        self.snapshot.adopt(other.snapshot, names=names)
+        self.queues.adopt(other.queues, names=names)
         self.workloads.update(other.workloads)
         self.assumed |= other.assumed
         self.assumed_evicted |= other.assumed_evicted
         self.bypassed |= other.bypassed
+
+    def set_cohort(self, spec: CohortSpec) -> None:
+        """Create or change a Cohort."""
+        before = self.snapshot.cohorts.get(spec.name)
+        if before is not None and before.is_declared and before.spec == spec:
+            return
+        if before is not None and before.spec.parent:
+            self.wake_cohort(before.spec.parent)
+        self.snapshot.set_cohort(spec)
+        self.wake_cohort(spec.name)
 
     def set_queue(self, spec: ClusterQueueSpec, *, now: datetime) -> None:
         """Create or change a ClusterQueue."""
@@ -210,6 +227,7 @@ class ClusterState:
         self.assumed.discard(key)
         self.assumed_evicted.discard(key)
         if workload is not None:
+            self.revision += 1
             self._lift(workload)
 
     def place(self, workload: Workload, *, now: datetime) -> None:
@@ -227,6 +245,7 @@ class ClusterState:
             return
         if before is not None and holds and self._holds_on(before, workload):
             return
+        self.revision += 1
         if before is not None:
             self._lift(before)
         self.workloads[workload.key] = workload
@@ -271,6 +290,8 @@ class ClusterState:
             return False
         if before.priority != workload.priority:
             self.wake(holding.cluster_queue)
+        if not _holds_alike(holding, workload):
+            self.revision += 1
         self.workloads[workload.key] = holding.workload = workload
         holding.is_evicted = workload.is_evicted
         return True
@@ -281,6 +302,7 @@ class ClusterState:
         if _stays_in_place(before, workload):
             self.queues.refresh(workload)
             return
+        self.revision += 1
         if before.queue_name != workload.queue_name:
             self.queues.remove(before)
         if before.priority != workload.priority or before.reclaimable != workload.reclaimable:
@@ -299,6 +321,18 @@ class ClusterState:
         holding = self.snapshot.release(workload.key)
         if holding is not None:
             self.wake(holding.cluster_queue)
+
+
+def _holds_alike(holding: Holding, after: Workload) -> bool:
+    """Whether an update of a workload that holds the same quota is news to no decision."""
+    before = holding.workload
+    assert before.reservation is not None and after.reservation is not None
+    return (
+        holding.is_evicted == after.is_evicted
+        and before.priority == after.priority
+        and before.is_pods_ready == after.is_pods_ready
+        and before.reservation.is_admitted == after.reservation.is_admitted
+    )
 
 
 def _stays_in_place(before: Workload, after: Workload) -> bool:

@@ -10,7 +10,7 @@ Source: Kueue pkg/scheduler/scheduler.go, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -101,6 +101,7 @@ class Engine:
             raise ValueError("now must be aware")
         state = self.state
         state.settle(now)
+        waiting = state.queues.active_count
         heads = state.queues.heads(is_open=self._is_open)
         if not heads:
             return CycleResult(number=self._cycles, heads=0)
@@ -123,6 +124,7 @@ class Engine:
             admitted=tuple(admitted),
             preempted=tuple(preempted),
             pending=tuple(pending),
+            is_settled=not (admitted or preempted) and state.queues.active_count >= waiting,
         )
 
     def forget(self, key: str, *, now: datetime) -> None:
@@ -149,11 +151,18 @@ class Engine:
         """Queue the parked workloads of the tree around a ClusterQueue again."""
         self.state.wake(cluster_queue)
 
-    def fork(self, *, now: datetime) -> Engine:
-        """An independent copy that shares what never changes. O(objects)."""
+    def fork(self, *, now: datetime, names: Collection[str] | None = None) -> Engine:
+        """An independent copy that shares what never changes. O(objects copied).
+
+        Args:
+            now: current time, aware.
+            names: ClusterQueues whose trees are enough; ``None`` for everything. The copy knows
+                nothing of what waits in, and holds, the others.
+        """
         self.state.settle(now)
         copy = Engine(self.configuration)
-        copy.state.adopt(self.state)
+        queues = self.state.snapshot.queues
+        copy.state.adopt(self.state, names=queues.keys() if names is None else names)
         copy._cycles = self._cycles
         return copy
 

@@ -85,14 +85,7 @@ class Intake:
             self._state.checks_changed()
 
     def _set_cohort(self, document: Document, now: datetime) -> None:
-        state, spec = self._state, parse_cohort(document)
-        before = state.snapshot.cohorts.get(spec.name)
-        if before is not None and before.is_declared and before.spec == spec:
-            return
-        if before is not None and before.spec.parent:
-            state.wake_cohort(before.spec.parent)
-        state.snapshot.set_cohort(spec)
-        state.wake_cohort(spec.name)
+        self._state.set_cohort(parse_cohort(document))
 
     def _delete_cohort(self, key: str, now: datetime) -> None:
         before = self._state.snapshot.cohorts.get(key)

@@ -8,7 +8,7 @@ Source: Kueue pkg/controller/core/workload_controller.go, pkg/workload/{workload
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -183,11 +183,11 @@ def _checks(view: _View) -> tuple[Step, ...]:
     listed = {item["name"]: item for item in view.status.get("admissionChecks") or ()}
     rejected = [item for item in listed.values() if item.get("state") == "Rejected"]
     if rejected:
-        message = f"AdmissionCheck in Rejected state: {_quoted(rejected)}"
+        message = _told_checks(rejected, "Rejected")
         return (TargetDeactivation("AdmissionCheck", message),)
     retrying = [item for item in listed.values() if item.get("state") == "Retry"]
     if retrying:
-        message = f"Evicted due to AdmissionCheck in Retry state: {_quoted(retrying)}"
+        message = f"Evicted due to {_told_checks(retrying, 'Retry')}"
         times = [item for item in map(_retry_at, retrying) if item is not None]
         return (Evict("AdmissionCheck", message, requeue_at=max(times, default=None)),)
     wanted = _wanted_checks(view, view.queue)
@@ -268,13 +268,17 @@ def _pods_ready(view: _View) -> tuple[Step, ...]:
         return (TargetDeactivation("RequeuingLimitExceeded", message),)
     message = f"Exceeded the PodsReady timeout {view.key}"
     at = view.now + backoff(count, rules=rules)
-    return (Evict("PodsReadyTimeout", message, requeue_count=count, requeue_at=at),)
+    was_ready = view.condition("PodsReady").get("reason") == "WaitForRecovery"
+    cause = "WaitForRecovery" if was_ready else "WaitForStart"
+    return (Evict("PodsReadyTimeout", message, cause, count, at),)
 
 
 def _refusal(view: _View) -> tuple[Step, ...]:
     """Say why the workload waits in no queue, if it does not say so yet."""
-    if view.holds_quota or not view.is_active:
+    if view.holds_quota:
         return ()
+    if not view.is_active:
+        return _explained(view, "Deactivated", "The workload is deactivated")
     refusal = view.engine.state.queues.refusal(view.key)
     shown = view.condition("QuotaReserved")
     if refusal is None:
@@ -287,6 +291,11 @@ def _refusal(view: _View) -> tuple[Step, ...]:
             return ()
     else:
         reason, message = refusal.reason, refusal.message
+    return _explained(view, reason, message)
+
+
+def _explained(view: _View, reason: str, message: str) -> tuple[Step, ...]:
+    shown = view.condition("QuotaReserved")
     if (shown.get("status"), shown.get("message")) == ("False", message):
         return ()
     return (ExplainWaiting(reason, message),)
@@ -311,8 +320,13 @@ _RULES: Final[tuple[Callable[[_View], tuple[Step, ...]], ...]] = (
 )
 
 
-def _quoted(checks: Iterable[Document]) -> str:
-    return ", ".join(f'"{item["name"]}" ({item.get("message", "")})' for item in checks)
+def _told_checks(checks: Sequence[Document], state: str) -> str:
+    noun = "AdmissionCheck" if len(checks) == 1 else "AdmissionChecks"
+    named = [
+        f'"{item["name"]}" ({item["message"]})' if item.get("message") else f'"{item["name"]}"'
+        for item in sorted(checks, key=lambda item: str(item["name"]))
+    ]
+    return f"{noun} in {state} state: {'; '.join(named)}"
 
 
 def _retry_at(check: Document) -> datetime | None:

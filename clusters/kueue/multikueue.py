@@ -13,16 +13,18 @@ Not here yet: elastic workloads, gates of orchestrated preemption, several workl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from clusters.kueue.documents import MULTIKUEUE_CONTROLLER
+from clusters.kueue.multikueue_dispatchers import Dispatcher, all_at_once
 from clusters.kueue.multikueue_group import (
     Copy,
     Document,
     Group,
+    Round,
     View,
     condition_of,
     is_true,
@@ -43,7 +45,7 @@ from clusters.kueue.multikueue_steps import (
     UpdatePriority,
 )
 
-__all__ = ["Copy", "Group", "Verdict", "all_at_once", "check_of", "decide"]
+__all__ = ["Copy", "Group", "Verdict", "check_of", "decide"]
 
 CLUSTERS_LIMIT: Final = 20
 OUT_OF_SYNC: Final = "OutOfSync"
@@ -51,18 +53,17 @@ OUT_OF_SYNC: Final = "OutOfSync"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do now, in this order, and when time alone asks for another look."""
+    """What to do now, in this order, and when time alone asks for another look.
+
+    Attributes:
+        actions: To be carried out.
+        look_again: When time alone changes the answer.
+        opened: The round of nominations that begins with it; to be remembered.
+    """
 
     actions: tuple[Action, ...] = ()
     look_again: datetime | None = None
-
-
-Dispatcher: TypeAlias = Callable[[Group], Sequence[str]]
-
-
-def all_at_once(group: Group) -> Sequence[str]:
-    """Nominate every connected worker that nothing speaks against."""
-    return sorted(name for name in group.copies if name not in group.blocked)
+    opened: Round | None = None
 
 
 def decide(group: Group, *, dispatcher: Dispatcher = all_at_once) -> Verdict:
@@ -271,9 +272,10 @@ def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
     if view.state != "Pending" or view.chosen or any(state != "Ready" for state in others):
         return Verdict()
     group = view.group
+    found = dispatcher(group)
     # What cannot be looked at is not withdrawn: its copy might have been admitted just now.
     unseen = [name for name in view.nominated if name in group.lost]
-    wanted = tuple(sorted({*dispatcher(group), *unseen}))[:CLUSTERS_LIMIT]
+    wanted = tuple(sorted({*found.clusters, *unseen}))[:CLUSTERS_LIMIT]
     withdrawn = tuple(
         RemoveCopy(name, why="withdrawn", only_unchanged=True)
         for name, copy in sorted(group.copies.items())
@@ -281,16 +283,21 @@ def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
     )
     if withdrawn:
         return Verdict(withdrawn)
-    told = () if set(wanted) & set(group.copies) else (_no_worker(group),)
+    is_offered = found.is_undecided or bool(set(wanted) & set(group.copies))
+    told = () if is_offered else (_no_worker(group),)
     if set(wanted) != set(view.nominated):
-        return Verdict((Nominate(wanted), *told))
+        return Verdict((Nominate(wanted), *told), found.look_again, found.opened)
     missing = [n for n in wanted if n in group.copies and group.copies[n].workload is None]
-    return Verdict((*(CreateCopy(name) for name in missing), *told))
+    actions = (*(CreateCopy(name) for name in missing), *told)
+    return Verdict(actions, found.look_again, found.opened)
 
 
 def _no_worker(group: Group) -> Tell:
     parts = [f"{name}: {why}" for name, why in sorted(group.blocked.items())]
     parts += [f"{name}: not connected" for name in sorted(group.lost)]
+    parts += [
+        f"{name}: {offer.why_not}" for name, offer in sorted(group.offers.items()) if offer.why_not
+    ]
     why = "; ".join(parts) or "none is configured"
     return Tell("MultiKueueNoWorker", f"No worker can take the workload now ({why})")
 

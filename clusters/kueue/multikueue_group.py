@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from clusters.kueue.multikueue_offers import Offer
 from clusters.kueue.workload_parser import parse_time
 
 Document: TypeAlias = Mapping[str, Any]
@@ -49,6 +50,23 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One round of nominations under one reservation.
+
+    Attributes:
+        number: From 1 on.
+        started_at: When it was opened.
+        nominated: Workers that it added.
+        why: By worker, why it was taken, or passed over.
+    """
+
+    number: int
+    started_at: datetime
+    nominated: tuple[str, ...]
+    why: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A workload with all its copies.
 
@@ -62,6 +80,9 @@ class Group:
         is_job_active: The manager's Job still says that pods run.
         now: Current time.
         worker_lost_timeout: How long a lost worker is waited for.
+        order: Workers as the check's configuration lists them.
+        rounds: Of this reservation so far, oldest first.
+        offers: What connected workers could give it now; empty unless a dispatcher asks.
     """
 
     local: Document | None
@@ -73,6 +94,23 @@ class Group:
     refusal: str = ""
     is_job_active: bool = False
     worker_lost_timeout: timedelta = timedelta(minutes=15)
+    order: tuple[str, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """Connected workers that nothing speaks against."""
+        return frozenset(name for name in self.copies if name not in self.blocked)
+
+    def order_or_names(self) -> tuple[str, ...]:
+        """The configured order; whatever it does not list comes after it, by name."""
+        rest = sorted(self.copies.keys() - set(self.order))
+        return (*self.order, *rest)
+
+    def passed_over(self) -> dict[str, str]:
+        """Why workers cannot be nominated now."""
+        return {**dict.fromkeys(self.lost, "not connected"), **self.blocked}
 
 
 @dataclass(frozen=True, slots=True)

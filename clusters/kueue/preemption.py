@@ -280,13 +280,16 @@ class ClassicalPreemption:
     def _borrowers(
         self, preemptor: Preemptor, cohort: CohortState, *, skipped: CohortState | None
     ) -> Iterator[Holding]:
-        for child in cohort.cohorts.values():
-            if child is not skipped and not child.node.is_within_nominal(preemptor.keys):
-                yield from self._borrowers(preemptor, child, skipped=None)
-        for queue in cohort.queues.values():
-            if queue is preemptor.queue or not queue.takes_part:
-                continue
-            if not queue.node.is_within_nominal(preemptor.keys):
+        """What children of a Cohort hold that use more of ``keys`` than is theirs. O(borrowers)."""
+        by_key = cohort.node.borrowers
+        nodes = {node: None for key in preemptor.keys for node in by_key.get(key, ())}
+        for node in nodes:
+            queue = cohort.queues.get(node.name)
+            if queue is None or queue.node is not node:
+                child = cohort.cohorts[node.name]
+                if child is not skipped:
+                    yield from self._borrowers(preemptor, child, skipped=None)
+            elif queue is not preemptor.queue and queue.takes_part:
                 yield from candidates_in(
                     queue,
                     preemptor=preemptor.workload,

@@ -5,7 +5,7 @@ Source: Kueue pkg/cache/queue/manager.go, pkg/controller/core/workload_controlle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -66,17 +66,25 @@ class QueueSet:
         yield from self._refusals.items()
 
     def waiting_in(self, local_queue: str) -> int:
-        """Number of pending workloads of a LocalQueue; a stopped one shows none."""
+        """Number of pending workloads of a LocalQueue; a stopped one shows none.
+
+        Without a ClusterQueue all of them wait.
+        """
+        queue = self._local_queues.get(local_queue)
+        if queue is None or queue.stop_policy is not StopPolicy.NONE:
+            return 0
+        if queue.cluster_queue not in self._queues:
+            return len(self._workloads.get(local_queue, ()))
         return sum(1 for key in self._workloads.get(local_queue, ()) if key in self._queue_of)
 
-    def adopt(self, other: QueueSet) -> None:
-        """Become a copy of another set."""
+    def adopt(self, other: QueueSet, *, names: Collection[str]) -> None:
+        """Become a copy of another set, as far as it is about some ClusterQueues."""
         self._local_queues = dict(other._local_queues)
         self._fed_by = {name: set(keys) for name, keys in other._fed_by.items()}
         self._workloads = {name: dict(items) for name, items in other._workloads.items()}
-        self._queue_of = dict(other._queue_of)
+        self._queue_of = {key: name for key, name in other._queue_of.items() if name in names}
         self._refusals = dict(other._refusals)
-        for queue in other._queues.values():
+        for queue in (other._queues[name] for name in other._queues if name in names):
             self._queues[queue.name] = PendingQueue(
                 queue.name, strategy=queue.strategy, hashes_equals=self._hashes_equals
             )
@@ -144,6 +152,11 @@ class QueueSet:
         if not members:
             del self._workloads[local_queue]
         self._unroute(workload.key, keeps_sticky=keeps_sticky)
+
+    @property
+    def active_count(self) -> int:
+        """Workloads in all heaps. O(queues)."""
+        return sum(queue.active_count for queue in self._queues.values())
 
     def heads(self, *, is_open: Callable[[str], bool]) -> list[tuple[str, QueueItem]]:
         """Pop one workload of every queue that may admit, in order of queue names."""

@@ -101,11 +101,15 @@ class PendingQueue:
         """Become a copy of another queue that has none in flight: what is parked stays parked."""
         self._sticky = other._sticky
         self._unschedulable = set(other._unschedulable)
-        for group in other._all_groups():
-            for item in group.active.members.values():
-                self._activate(self._take_in(item.copy()))
-            for item in group.parked.members.values():
-                self._park(self._take_in(item.copy()))
+        self._sequence = other._sequence
+        for shape_hash, by_namespace in other._groups.items():
+            copies = {name: group.copy() for name, group in by_namespace.items()}
+            self._groups[shape_hash] = copies
+            for group in copies.values():
+                self._items.update(group.active.members)
+                self._items.update(group.parked.members)
+                self._active_count += len(group.active.members)
+                self._advertise(group)
         for item in other._backing_off.values():
             self._backing_off[item.key] = self._take_in(item.copy())
 
@@ -179,6 +183,12 @@ class PendingQueue:
                 del self._backing_off[item.key]
                 self._activate(item)
         return self._active_count != before
+
+    def is_active(self, key: str) -> bool:
+        """Whether a workload is in the heap: tried again without anything having to change."""
+        item = self._items.get(key)
+        group = self._group_of(item) if item is not None else None
+        return group is not None and key in group.active.members
 
     def active_keys(self) -> list[str]:
         """Keys in the heap, in the order in which they would be popped."""

@@ -18,6 +18,7 @@ from clusters.kueue.fair_sharing import share_of
 from clusters.kueue.readiness import ActiveCondition, local_queue_condition, queue_condition
 from clusters.kueue.resource_node import ResourceNode
 from clusters.kueue.tree import ClusterQueueState, Holding
+from clusters.kueue.workloads import Workload, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,22 @@ def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueRepor
         reserving=len(holdings),
         admitted=len(admitted),
     )
+
+
+def resource_requests(workload: Workload) -> list[dict[str, Any]]:
+    """``status.resourceRequests`` of a pending workload: total amounts by pod set."""
+    return [
+        {
+            "name": pod_set.name,
+            "resources": {
+                resource: format_amount(amount, resource)
+                for resource, amount in sorted(
+                    scaled(pod_set.shape.requests.amounts, pod_set.count).items()
+                )
+            },
+        }
+        for pod_set in workload.pod_sets
+    ]
 
 
 def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:

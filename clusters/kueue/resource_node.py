@@ -41,6 +41,7 @@ class ResourceNode:
         usage: amounts in use; in a Cohort, what its children exceed their guaranteed part by.
         height: 0 for a ClusterQueue, the distance to the farthest leaf for a Cohort.
         lendable: per resource, what the whole tree could give at most (fair shares divide by it).
+        borrowers: children that use more than their subtree quota, by (flavor, resource).
     """
 
     name: str
@@ -52,6 +53,7 @@ class ResourceNode:
     usage: dict[FlavorResource, int] = field(default_factory=dict)
     height: int = 0
     lendable: dict[str, int] = field(default_factory=dict)
+    borrowers: dict[FlavorResource, dict[ResourceNode, None]] = field(default_factory=dict)
 
     def nominal(self, key: FlavorResource) -> int:
         """Declared nominal quota."""
@@ -88,8 +90,12 @@ class ResourceNode:
     def add(self, key: FlavorResource, amount: int) -> None:
         """Add usage here, and above what the guaranteed part cannot hold. O(depth)."""
         free = self.local_available(key)
-        self.usage[key] = add(self.usage.get(key, 0), amount)
-        if self.parent is not None and amount > free:
+        used = self.usage[key] = add(self.usage.get(key, 0), amount)
+        if self.parent is None:
+            return
+        if used > self.subtree_quota.get(key, 0):
+            self.parent.borrowers.setdefault(key, {})[self] = None
+        if amount > free:
             self.parent.add(key, subtract(amount, free))
 
     def remove(self, key: FlavorResource, amount: int) -> None:
@@ -101,7 +107,11 @@ class ResourceNode:
             self.usage[key] = left
         else:
             self.usage.pop(key, None)
-        if self.parent is not None and above > 0:
+        if self.parent is None:
+            return
+        if left <= self.subtree_quota.get(key, 0) and key in self.parent.borrowers:
+            self.parent.borrowers[key].pop(self, None)
+        if above > 0:
             self.parent.remove(key, min(amount, above))
 
     def add_all(self, usage: Usage) -> None:
@@ -185,6 +195,7 @@ class ResourceNode:
         """Derive a Cohort's subtree quota and usage from its quotas and its children."""
         subtree = {key: quota.nominal for key, quota in self.quotas.items()}
         usage: dict[FlavorResource, int] = {}
+        self.borrowers = {}
         for child in children:
             for key, quota in child.subtree_quota.items():
                 lent = subtract(quota, child.guaranteed.get(key, 0))
@@ -193,6 +204,8 @@ class ResourceNode:
                 above = max(0, subtract(used, child.guaranteed.get(key, 0)))
                 if above:
                     usage[key] = add(usage.get(key, 0), above)
+                if used > child.subtree_quota.get(key, 0):
+                    self.borrowers.setdefault(key, {})[child] = None
         self.subtree_quota = subtree
         self.usage = usage
         self.set_guaranteed()

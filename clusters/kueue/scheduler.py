@@ -29,6 +29,9 @@ from clusters.kueue.workloads import Workload
 
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
 _OVERLAPPING: Final = "Workload has overlapping preemption targets with another workload"
+_NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
+PASSING_MESSAGES: Final = frozenset({_OVERLAPPING, _NO_LONGER_FITS, _WAITING_FOR_PODS})
+"""Said of heads that are tried again at once, because of what else happened in their cycle."""
 
 
 @dataclass(slots=True)
@@ -197,7 +200,7 @@ class Scheduler:
                 self._skip(entry, _OVERLAPPING)
             return
         if not self._fits_projected(entry, queue, assumed):
-            self._skip(entry, "Workload no longer fits after processing another workload")
+            self._skip(entry, _NO_LONGER_FITS)
             return
         if entry.outcome is Outcome.FIT and self._waits_for_pods(assumed):
             self._skip(entry, _WAITING_FOR_PODS)

@@ -9,7 +9,7 @@ v0.19.2. Deviation: Kueue copies everything each cycle; the numbers are the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from clusters.kueue.amounts import FlavorResource, Usage
@@ -122,19 +122,28 @@ class Snapshot:
                 self._rebuild(root)
         self._dirty.clear()
 
-    def adopt(self, other: Snapshot) -> None:
-        """Become a copy of another, refreshed snapshot."""
+    def adopt(self, other: Snapshot, *, names: Collection[str]) -> None:
+        """Become a copy of whole trees of another, refreshed snapshot.
+
+        Args:
+            other: what to copy.
+            names: ClusterQueues, with every tree complete; Cohorts without any are copied too.
+        """
         for cohort in other.cohorts.values():
             if cohort.is_declared:
                 self.set_cohort(cohort.spec)
-        for name, queue in other.queues.items():
+        for name in names:
+            queue = other.queues[name]
             self.set_queue(queue.spec)
             self.set_active(name, is_active=queue.is_active)
-        for holding in other.holdings():
-            self.hold(holding.workload, is_evicted=holding.is_evicted)
+            for holding in queue.holdings.values():
+                self._count(holding.copy())
+        for held in other._elsewhere.values():
+            for holding in held.values():
+                self._count(holding.copy())
         self.refresh()
-        for name, queue in other.queues.items():
-            self.queues[name].generation = queue.generation
+        for name in names:
+            self.queues[name].generation = other.queues[name].generation
 
     # Holdings
 
@@ -159,12 +168,16 @@ class Snapshot:
             ),
             is_evicted=is_evicted,
         )
-        self._holdings[workload.key] = holding
+        return self._count(holding)
+
+    def _count(self, holding: Holding) -> Holding:
+        key = holding.workload.key
+        self._holdings[key] = holding
         state = self.queues.get(holding.cluster_queue)
         if state is None:
-            self._elsewhere.setdefault(holding.cluster_queue, {})[workload.key] = holding
+            self._elsewhere.setdefault(holding.cluster_queue, {})[key] = holding
         else:
-            state.holdings[workload.key] = holding
+            state.holdings[key] = holding
             state.node.add_all(holding.usage)
         return holding
 

@@ -30,6 +30,10 @@ class Holding:
     keys: frozenset[FlavorResource]
     is_evicted: bool
 
+    def copy(self) -> Holding:
+        """The same for another tree, sharing what never changes."""
+        return Holding(self.workload, self.usage, self.keys, self.is_evicted)
+
     @property
     def cluster_queue(self) -> str:
         """Name of the ClusterQueue it holds quota in."""

@@ -1,34 +1,40 @@
 """What if: change documents on a copy, run cycles until nothing moves, compare.
 
-The engine that is asked stays as it is.
+The engine that is asked stays as it is. Only the trees that a change touches are copied: the others
+decide as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.changes import AnyChange, make, touched_queues
 from clusters.kueue.decisions import Admit, CycleResult, Pending, Preempt
+from clusters.kueue.documents import StopPolicy
 from clusters.kueue.engine import Engine
 
 _CYCLE: Final = timedelta(seconds=1)
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One change: a document to take in, or the key of an object to delete.
+class Bounds:
+    """How long to go on.
 
     Attributes:
-        kind: as in documents.
-        document: its new version; ``None`` deletes ``key``.
+        most_cycles: upper bound of the work.
+        is_over: asked before each cycle; true ends it.
     """
 
-    kind: str
-    document: Mapping[str, Any] | None = None
-    key: str = ""
+    most_cycles: int = 200
+    is_over: Callable[[], bool] = field(default=_never)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +43,24 @@ class Forecast:
 
     Attributes:
         admitted: by workload key, the last admission of everything that got one.
-        preempted: preemptions in order.
-        pending: by workload key, what those say that still wait.
+        preempted: preemptions in order; what a drained queue stops comes first.
+        pending: by workload key, what those say that still wait and were looked at.
+        waiting: number of workloads that wait in the end, on the whole cluster.
         lost, gained: by ClusterQueue, potential capacity that changed.
-        is_settled: false when ``most_cycles`` ended it.
+        is_settled: false when the bounds ended it.
     """
 
     admitted: Mapping[str, Admit]
     preempted: tuple[Preempt, ...]
     pending: Mapping[str, Pending]
+    waiting: int
     lost: Mapping[str, Mapping[FlavorResource, int]]
     gained: Mapping[str, Mapping[FlavorResource, int]]
     is_settled: bool
 
 
 def what_if(
-    engine: Engine, changes: Iterable[Change], *, now: datetime, most_cycles: int = 200
+    engine: Engine, changes: Iterable[AnyChange], *, now: datetime, bounds: Bounds | None = None
 ) -> Forecast:
     """Say what changes would lead to, without making them.
 
@@ -60,30 +68,56 @@ def what_if(
         engine: is not changed.
         changes: in order.
         now: time at which the first virtual cycle runs.
-        most_cycles: upper bound of the work.
+        bounds: of the work; by default 200 cycles.
 
     Raises:
+        Inapplicable: a change names what is not there.
         KeyError: an unknown kind, or a document that lacks a required field.
         ValueError: a malformed document.
     """
-    copy = engine.fork(now=now)
+    asked = tuple(changes)
+    engine.state.settle(now)
+    copy = engine.fork(now=now, names=touched_queues(engine, asked))
     before = _potentials(copy, now)
-    for change in changes:
-        if change.document is None:
-            copy.delete(change.kind, key=change.key, now=now)
-        else:
-            copy.upsert(change.document, kind=change.kind, now=now)
-    results, is_settled = run_until_quiet(copy, now=now, most_cycles=most_cycles)
+    for change in asked:
+        make(copy, change, now=now)
+    stopped = _stop_drained(copy, now=now)
+    results, is_settled = run_until_quiet(copy, now=now, bounds=bounds or Bounds())
     admitted, pending = _outcome(results)
     after = _potentials(copy, now)
     return Forecast(
         admitted=admitted,
-        preempted=tuple(item for result in results for item in result.preempted),
+        preempted=(*stopped, *(item for result in results for item in result.preempted)),
         pending=pending,
+        waiting=sum(
+            1
+            for item in copy.state.workloads.values()
+            if item.reservation is None and item.is_active
+        ),
         lost=_differences(before, after),
         gained=_differences(after, before),
         is_settled=is_settled,
     )
+
+
+def _stop_drained(engine: Engine, *, now: datetime) -> list[Preempt]:
+    """Let everything stop that a drained queue holds, as its owner would be told."""
+    engine.state.settle(now)
+    stopped = [
+        Preempt(
+            key=key,
+            reason="ClusterQueueStopped",
+            message="The ClusterQueue is stopped",
+            preemptor="",
+            cluster_queue=name,
+        )
+        for name, queue in engine.state.snapshot.queues.items()
+        if queue.spec.stop_policy is StopPolicy.HOLD_AND_DRAIN
+        for key in sorted(queue.holdings)
+    ]
+    for item in stopped:
+        engine.release_evicted(item.key, now=now)
+    return stopped
 
 
 def _outcome(results: Iterable[CycleResult]) -> tuple[dict[str, Admit], dict[str, Pending]]:
@@ -101,21 +135,27 @@ def _outcome(results: Iterable[CycleResult]) -> tuple[dict[str, Admit], dict[str
 
 
 def run_until_quiet(
-    engine: Engine, *, now: datetime, most_cycles: int
+    engine: Engine, *, now: datetime, bounds: Bounds, stops_victims: bool = True
 ) -> tuple[list[CycleResult], bool]:
-    """Run cycles, preempted workloads stopping at once, until nothing moves.
+    """Run cycles until nothing moves.
+
+    Args:
+        engine: is changed.
+        now: time of the first cycle.
+        bounds: of the work.
+        stops_victims: preempted workloads stop at once; else they go on holding their quota.
 
     Returns:
         The cycles, and false when there would have been more.
     """
     results: list[CycleResult] = []
     before: object = None
-    while len(results) < most_cycles:
+    while len(results) < bounds.most_cycles and not bounds.is_over():
         result = engine.cycle(now)
         if not result.heads:
             return results, True
         results.append(result)
-        for victim in result.preempted:
+        for victim in result.preempted if stops_victims else ():
             engine.release_evicted(victim.key, now=now)
         engine.state.settle(now)
         waiting = None if result.has_moved else _waiting(engine, result)

@@ -1,12 +1,16 @@
 """The engine alone on the scheduler benchmark's generator, in virtual time.
 
-Run ``python -m tests.kueue.bench_engine baseline`` (15,000 workloads) or ``large`` (50,000).
+Run ``python -m tests.kueue.bench_engine baseline`` (15,000 workloads), ``large`` (50,000), or a
+number: the cost of a cycle with so many workloads always pending. One JSON line comes out.
 """
 
 from __future__ import annotations
 
+import gc
 import heapq
+import json
 import resource
+import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -101,7 +105,7 @@ def run(engine: Engine, runtimes: dict[str, timedelta]) -> dict[str, float]:
     now, left, cycles, heads, admissions = START, len(runtimes), 0, 0, 0
     ends: list[tuple[datetime, str]] = []
     running: dict[str, datetime] = {}
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     while left:
         result = engine.cycle(now)
         cycles += 1
@@ -121,17 +125,76 @@ def run(engine: Engine, runtimes: dict[str, timedelta]) -> dict[str, float]:
                 del running[key]
                 engine.delete("Workload", key=key, now=now)
                 left -= 1
-    seconds = time.perf_counter() - begin
+    seconds, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
     return {
         "cycles": cycles,
         "admissions": admissions,
         "seconds": round(seconds, 2),
-        "admissions_per_s": round(admissions / seconds),
-        "us_per_head": round(1e6 * seconds / heads, 1),
+        "cpu_s": round(cpu_s, 2),
+        "cycles_per_s": round(cycles / cpu_s),
+        "admissions_per_s": round(admissions / cpu_s),
+        "us_per_head": round(1e6 * cpu_s / heads, 1),
         "virtual_s": (now - START).total_seconds(),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mb": peak_mb(),
     }
 
 
+def peak_mb() -> int:
+    """Peak memory of this process, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def steady(pending: int, *, cohorts: int = 10, queues: int = 10, cycles: int = 400) -> float:
+    """CPU seconds of the median cycle while the number of pending workloads stays the same.
+
+    What ends is replaced at once by an equal one; the first quarter of the cycles, in which the
+    queues fill up, does not count. One workload in ten is large, two are medium.
+    """
+    engine, runtimes = load(Shape(cohorts, queues, ()))
+    names = [f"c{cohort}-q{queue}" for cohort in range(cohorts) for queue in range(queues)]
+    shares = SHAPES["large"].classes
+    pattern = [shares[0]] * 7 + [shares[1]] * 2 + [shares[2]]
+    places: dict[str, tuple[str, Share]] = {}
+
+    def add(name: str, share: Share, now: datetime) -> None:
+        number = len(runtimes)
+        engine.upsert(workload_document(number, name, share), kind="Workload", now=now)
+        key = f"ns/w{number}"
+        runtimes[key] = timedelta(milliseconds=share.runtime_ms)
+        places[key] = name, share
+
+    for number in range(pending):
+        round_, queue = divmod(number, len(names))
+        add(names[queue], pattern[round_ % len(pattern)], START)
+    # As the admission shift does once it has read everything.
+    gc.freeze()
+    costs: list[float] = []
+    now, ends, running = START, [], {}
+    while len(costs) < cycles:
+        begun = time.process_time()
+        result = engine.cycle(now)
+        if result.heads:
+            costs.append(time.process_time() - begun)
+        for victim in result.preempted:
+            engine.release_evicted(victim.key, now=now)
+            running.pop(victim.key, None)
+        for admit in result.admitted:
+            running[admit.key] = now + runtimes[admit.key]
+            heapq.heappush(ends, (running[admit.key], admit.key))
+        now = now + CYCLE if result.has_moved else max(now, ends[0][0])
+        while ends and ends[0][0] <= now:
+            end, key = heapq.heappop(ends)
+            if running.get(key) == end:
+                del running[key]
+                engine.delete("Workload", key=key, now=now)
+                add(*places.pop(key), now)
+    gc.unfreeze()
+    return statistics.median(costs[len(costs) // 4 :])
+
+
 if __name__ == "__main__":
-    print(run(*load(SHAPES[sys.argv[1]])))
+    if sys.argv[1].isdecimal():
+        cost_s = steady(int(sys.argv[1]))
+        print(json.dumps({"ms_per_cycle": round(1000 * cost_s, 3), "peak_mb": peak_mb()}))
+    else:
+        print(json.dumps(run(*load(SHAPES[sys.argv[1]]))))

@@ -241,6 +241,7 @@ def test_execution_time_counts_earlier_runs():
             Evict(
                 "PodsReadyTimeout",
                 "Exceeded the PodsReady timeout ns/w",
+                cause="WaitForStart",
                 requeue_count=1,
                 requeue_at=START + timedelta(minutes=61),
             ),
@@ -252,6 +253,7 @@ def test_execution_time_counts_earlier_runs():
             Evict(
                 "PodsReadyTimeout",
                 "Exceeded the PodsReady timeout ns/w",
+                cause="WaitForStart",
                 requeue_count=3,
                 requeue_at=START + timedelta(minutes=64),
             ),

@@ -198,6 +198,8 @@ def assert_parents_hold_what_children_exceed(snapshot: Snapshot) -> None:
             max(0, child.usage.get(KEY, 0) - child.guaranteed.get(KEY, 0)) for child in children
         )
         assert item.node.usage.get(KEY, 0) == want
+        borrowing = {child for child in children if not child.is_within_nominal([KEY])}
+        assert set(item.node.borrowers.get(KEY, ())) == borrowing
 
 
 changes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), min_size=1, max_size=12)
@@ -230,6 +232,7 @@ def test_incremental_usage_equals_a_rebuild(snapshot, steps):
         snapshot.set_cohort(item.spec)
     snapshot.refresh()
     assert usage_of(snapshot) == before
+    assert_parents_hold_what_children_exceed(snapshot)
 
 
 @settings(max_examples=150, deadline=None)

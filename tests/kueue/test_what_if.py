@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters.kueue.asking import answer_document, change_fault, read_changes
+from clusters.kueue.changes import Change, Drain, Inapplicable, Raise, touched_queues
 from clusters.kueue.reports import pending_order
-from clusters.kueue.what_if import Change, what_if
+from clusters.kueue.what_if import Bounds, run_until_quiet, what_if
+from tests.kueue.bench_engine import START, Shape, Share, load
 from tests.kueue.builders import (
     GPU,
     World,
     cluster_queue,
+    cohort,
     group,
     preemption,
     quota,
@@ -84,3 +91,177 @@ def test_asking_leaves_the_engine_as_it_was(arrivals, nominal):
     what_if(world.engine, changes, now=world.now)
     after = (world.usage(), [pending_order(world.engine, n, now=world.now) for n in "ab"])
     assert after == before
+
+
+def test_raised_quota_is_told_as_an_answer():
+    world = two_queues()
+    changes = read_changes(
+        [{"kind": "Raise", "on": "ClusterQueue", "key": "b", "flavor": "f0", "amount": 2}]
+    )
+    forecast = what_if(world.engine, changes, now=world.now)
+    assert answer_document(world.engine, forecast) == {
+        "started": [
+            {
+                "key": "ns/w",
+                "clusterQueue": "b",
+                "flavors": {"main": {GPU: "f0"}},
+                "amounts": {f"f0/{GPU}": 2},
+            }
+        ],
+        "startedCount": 1,
+        "preempted": [],
+        "preemptedCount": 0,
+        "stopped": [],
+        "stoppedCount": 0,
+        "pending": 0,
+        "lost": {},
+        "gained": {name: {f"f0/{GPU}": 2} for name in "ab"},
+        "settled": True,
+    }
+
+
+def test_preempted_says_for_whom_and_what_it_held():
+    world = two_queues()
+    mine = {"kind": "Workload", "document": workload("mine", "a", gpus=4)}
+    answer = answer_document(
+        world.engine, what_if(world.engine, read_changes([mine]), now=world.now)
+    )
+    assert answer["preempted"] == [
+        {
+            "key": "ns/second",
+            "clusterQueue": "b",
+            "preemptor": "ns/mine",
+            "reason": "InCohortReclamation",
+            "amounts": {f"f0/{GPU}": 4},
+            "restarts": False,
+        }
+    ]
+    assert [item["key"] for item in answer["started"]] == ["ns/mine"]
+    assert answer["pending"] == 2
+
+
+def test_drained_cluster_stops_everything_and_loses_all_capacity():
+    world = two_queues()
+    answer = answer_document(world.engine, what_if(world.engine, [Drain()], now=world.now))
+    assert {item["key"] for item in answer["stopped"]} == {"ns/borrower", "ns/second"}
+    assert (answer["stoppedCount"], answer["preemptedCount"], answer["pending"]) == (2, 0, 3)
+    assert answer["lost"] == {name: {f"f0/{GPU}": 8} for name in "ab"}
+
+
+def test_node_pool_on_a_cohort_is_for_every_queue_below():
+    world = two_queues().feed(cohort("pool"))
+    forecast = what_if(world.engine, [Raise("Cohort", "pool", "f0", GPU, 16)], now=world.now)
+    assert forecast.gained == {name: {("f0", GPU): 16} for name in "ab"}
+    assert list(forecast.admitted) == ["ns/w"]
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(
+            Raise("ClusterQueue", "x", "f0", "", 1), "no ClusterQueue x", id="unknown queue"
+        ),
+        pytest.param(Raise("Cohort", "x", "f0", "", 1), "no Cohort x", id="unknown cohort"),
+        pytest.param(
+            Raise("ClusterQueue", "a", "f9", GPU, 1), "in flavor f9: name one", id="unknown flavor"
+        ),
+        pytest.param(
+            Raise("ClusterQueue", "a", "f9", "", 1), "quota of 0 resources", id="no resource"
+        ),
+    ],
+)
+def test_change_that_makes_no_sense_is_refused_with_what_is_wrong(change, want):
+    world = two_queues()
+    with pytest.raises(Inapplicable, match=want):
+        what_if(world.engine, [change], now=world.now)
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param({"kind": "Pod"}, "Kind 'Pod' is not one of", id="kind"),
+        pytest.param({"kind": "Cohort"}, "as document, or its key", id="nothing"),
+        pytest.param({"kind": "Cohort", "document": {}}, "no metadata.name", id="no name"),
+        pytest.param({"kind": "Raise", "on": "Pod"}, "Quota is raised on", id="raise on what"),
+        pytest.param({"kind": "Raise", "on": "Cohort"}, "needs key", id="raise what"),
+        pytest.param(
+            {"kind": "Raise", "on": "Cohort", "key": "a", "flavor": "f", "amount": 0.5},
+            "whole number other than 0, not 0.5",
+            id="raise by what",
+        ),
+        pytest.param({"kind": "Drain"}, "", id="drain"),
+        pytest.param({"kind": "Cohort", "key": "a"}, "", id="delete"),
+    ],
+)
+def test_malformed_change_is_named(change, want):
+    assert want in change_fault(change)
+    assert bool(want) == bool(change_fault(change))
+
+
+def forest(engine_changes):
+    """Three trees, some full, with workloads that wait in each."""
+    world = World().feed(
+        *(
+            cluster_queue(
+                f"{tree}{index}",
+                group(f0=quota(4)),
+                in_cohort="" if tree == "z" else tree,
+                preemption=preemption("LowerPriority", "Any"),
+            )
+            for tree in "xyz"
+            for index in range(2)
+        )
+    )
+    for number, (name, gpus, priority) in enumerate(engine_changes):
+        world.feed(workload(f"w{number}", name, gpus=gpus, priority=priority, age=number))
+    run_until_quiet(world.engine, now=world.now, bounds=Bounds())
+    return world
+
+
+names = st.sampled_from([f"{tree}{index}" for tree in "xyz" for index in range(2)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(names, st.integers(1, 6), st.integers(0, 2)), max_size=12),
+    names,
+    st.integers(-4, 9).filter(bool),
+)
+def test_trees_that_a_change_touches_are_enough(waiting, name, amount):
+    world = forest(waiting)
+    change = Raise("ClusterQueue", name, "f0", GPU, amount)
+    touched = touched_queues(world.engine, [change])
+    assert touched is not None
+    assert touched == {each for each in touched if each[0] == name[0]}
+    some = what_if(world.engine, [change], now=world.now)
+    # A namespace without a consequence makes it a question about everything.
+    nothing = Change("Namespace", {"metadata": {"name": "ns"}})
+    everything = what_if(world.engine, [change, nothing], now=world.now)
+    assert (some.admitted, some.preempted) == (everything.admitted, everything.preempted)
+    assert (some.lost, some.gained, some.waiting) == (
+        everything.lost,
+        everything.gained,
+        everything.waiting,
+    )
+
+
+def test_answer_that_would_take_too_long_says_how_far_it_came():
+    world = two_queues()
+    bounds = Bounds(is_over=lambda: True)
+    forecast = what_if(world.engine, [Drain()], now=world.now, bounds=bounds)
+    assert not forecast.is_settled
+    assert len(forecast.preempted) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [Raise("ClusterQueue", "c0-q0", "default", "", 8000), Drain()])
+def test_answer_of_a_thousand_queues_takes_less_than_a_second(change):
+    """1,000 queues in 10 Cohorts, 10,000 workloads of which 1,000 run."""
+    classes = (Share(7, 1, 200, 50), Share(2, 5, 500, 100), Share(1, 20, 1000, 200))
+    engine, _ = load(Shape(10, 100, classes))
+    run_until_quiet(engine, now=START, bounds=Bounds(1000))
+    begun = time.process_time()
+    forecast = what_if(engine, [change], now=START)
+    assert time.process_time() - begun < 1
+    assert forecast.is_settled
+    assert forecast.admitted or forecast.preempted

@@ -1,0 +1,210 @@
+"""What a Kueue Configuration says about dispatch, read and checked. Pure.
+
+Source: Kueue apis/config/v1beta2 ``multiKueue``, v0.19.2; spec dispatch 1.8, 3.
+Deviations: ``incrementalDispatcherConfig.timeout`` (proposed upstream) sets the length of a round,
+and the section holds for the portal's own dispatcher too. Names that nobody serves mean, as in
+Kueue, that somebody outside nominates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from clusters.kueue.configuration import parse_duration
+
+ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+CHEAPEST_FIT: Final = "gpu-budget-portal.dev/cheapest-fit"
+DISPATCHER_WORDS: Final[Mapping[str, str]] = {
+    ALL_AT_ONCE: "all at once",
+    INCREMENTAL: "incremental",
+    CHEAPEST_FIT: "cheapest fit",
+}
+_STEP: Final[Mapping[str, int]] = {INCREMENTAL: 3, CHEAPEST_FIT: 1}
+_ROUND: Final[Mapping[str, timedelta]] = {
+    INCREMENTAL: timedelta(minutes=5),
+    CHEAPEST_FIT: timedelta(seconds=30),
+}
+_FRAMEWORK: Final = re.compile(
+    r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Framework:
+    """A kind of job that an admin names: ``Kind.version.group``."""
+
+    kind: str
+    version: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.version}.{self.group}"
+
+    @property
+    def plural(self) -> str:
+        """Its resource, built as Kubernetes' own clients do without asking a server."""
+        name = self.kind.lower()
+        if name.endswith("s"):
+            return f"{name}es"
+        return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+    @classmethod
+    def parse(cls, text: str) -> Framework:
+        """Read ``Kind.version.group``.
+
+        Raises:
+            ValueError: the text is not of that form.
+        """
+        found = _FRAMEWORK.fullmatch(text)
+        if found is None:
+            raise ValueError(
+                f"multiKueue.externalFrameworks: {text!r} is not Kind.version.group, "
+                "as PipelineRun.v1.tekton.dev"
+            )
+        return cls(*found.groups())
+
+
+# Names of ``integrations.frameworks`` whose jobs are dispatched besides batch/job.
+INTEGRATIONS: Final[Mapping[str, Framework]] = {
+    "jobset.x-k8s.io/jobset": Framework("JobSet", "v1alpha2", "jobset.x-k8s.io"),
+    "kubeflow.org/jaxjob": Framework("JAXJob", "v1", "kubeflow.org"),
+    "kubeflow.org/mpijob": Framework("MPIJob", "v2beta1", "kubeflow.org"),
+    "kubeflow.org/paddlejob": Framework("PaddleJob", "v1", "kubeflow.org"),
+    "kubeflow.org/pytorchjob": Framework("PyTorchJob", "v1", "kubeflow.org"),
+    "kubeflow.org/tfjob": Framework("TFJob", "v1", "kubeflow.org"),
+    "kubeflow.org/xgboostjob": Framework("XGBoostJob", "v1", "kubeflow.org"),
+    "ray.io/raycluster": Framework("RayCluster", "v1", "ray.io"),
+    "ray.io/rayjob": Framework("RayJob", "v1", "ray.io"),
+    "trainer.kubeflow.org/trainjob": Framework("TrainJob", "v1alpha1", "trainer.kubeflow.org"),
+}
+# Those whose Workloads the portal makes itself, in portal mode; others bring theirs along.
+QUEUED_HERE: Final = frozenset(
+    kind for kind in INTEGRATIONS.values() if kind.kind not in ("RayCluster", "TrainJob")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSettings:
+    """How work is dispatched.
+
+    Attributes:
+        dispatcher: ``multiKueue.dispatcherName``; a name that is not served here means that
+            somebody outside nominates.
+        step: Workers that one round adds.
+        round_length: How long a round waits before the next one adds workers.
+        worker_lost_timeout: How long a lost worker is waited for.
+        integrations: Known kinds besides Jobs, from ``integrations.frameworks``.
+        frameworks: Further kinds that an admin named, from ``multiKueue.externalFrameworks``.
+    """
+
+    dispatcher: str = ALL_AT_ONCE
+    step: int = 3
+    round_length: timedelta = timedelta(minutes=5)
+    worker_lost_timeout: timedelta = timedelta(minutes=15)
+    integrations: tuple[Framework, ...] = ()
+    frameworks: tuple[Framework, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[Framework, ...]:
+        """Every kind besides Jobs."""
+        return (*self.integrations, *self.frameworks)
+
+    @property
+    def words(self) -> str:
+        """The dispatcher as people call it."""
+        return DISPATCHER_WORDS.get(self.dispatcher, f"external ({self.dispatcher})")
+
+    @property
+    def round_s(self) -> int:
+        """Length of a round, whole seconds."""
+        return int(self.round_length.total_seconds())
+
+    @property
+    def worker_lost_s(self) -> int:
+        """How long a lost worker is waited for, whole seconds."""
+        return int(self.worker_lost_timeout.total_seconds())
+
+    @property
+    def is_in_rounds(self) -> bool:
+        """Whether workers are added round by round."""
+        return self.dispatcher in _STEP
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any] | None) -> DispatchSettings:
+        """Read a Kueue ``Configuration`` document; missing parts mean defaults.
+
+        Raises:
+            ValueError: values that are not usable, all of them in one message.
+        """
+        section = (document or {}).get("multiKueue") or {}
+        problems = list(_problems(section))
+        if problems:
+            raise ValueError("; ".join(problems))
+        dispatcher = str(section.get("dispatcherName") or ALL_AT_ONCE)
+        rounds = section.get("incrementalDispatcherConfig") or {}
+        length = rounds.get("timeout")
+        lost = section.get("workerLostTimeout")
+        default = cls()
+        return cls(
+            dispatcher=dispatcher,
+            step=int(rounds.get("stepSize") or _STEP.get(dispatcher, default.step)),
+            round_length=_duration(length)
+            if length
+            else _ROUND.get(dispatcher, default.round_length),
+            worker_lost_timeout=_duration(lost) if lost else default.worker_lost_timeout,
+            integrations=tuple(
+                kind
+                for name, kind in INTEGRATIONS.items()
+                if name in (((document or {}).get("integrations") or {}).get("frameworks") or ())
+            ),
+            frameworks=tuple(
+                Framework.parse(item["name"]) for item in section.get("externalFrameworks") or ()
+            ),
+        )
+
+
+_BUILT_IN: Final = frozenset({"Job.v1.batch", *(str(kind) for kind in INTEGRATIONS.values())})
+
+
+def _duration(text: Any) -> timedelta:
+    return timedelta(seconds=parse_duration(str(text)))
+
+
+def _problems(section: Mapping[str, Any]) -> Iterator[str]:
+    rounds = section.get("incrementalDispatcherConfig") or {}
+    for place, text in (
+        ("workerLostTimeout", section.get("workerLostTimeout")),
+        ("incrementalDispatcherConfig.timeout", rounds.get("timeout")),
+    ):
+        try:
+            if text and _duration(text) < timedelta(0):
+                yield f"multiKueue.{place}: {text!r} is below zero"
+        except ValueError:
+            yield f"multiKueue.{place}: {text!r} is no duration, as 15m or 90s"
+    step = rounds.get("stepSize")
+    if step is not None and (not isinstance(step, int) or isinstance(step, bool) or step < 1):
+        yield f"multiKueue.incrementalDispatcherConfig.stepSize: {step!r} is no number from 1 on"
+    dispatcher = section.get("dispatcherName") or ALL_AT_ONCE
+    if rounds and dispatcher not in _STEP:
+        yield (
+            "multiKueue.incrementalDispatcherConfig is only for the dispatchers that work in "
+            f"rounds ({INCREMENTAL}, {CHEAPEST_FIT}), not for {dispatcher}"
+        )
+    names = [str((item or {}).get("name", "")) for item in section.get("externalFrameworks") or ()]
+    for name in names:
+        try:
+            Framework.parse(name)
+        except ValueError as error:
+            yield str(error)
+        if name in _BUILT_IN:
+            yield (
+                f"multiKueue.externalFrameworks: {name} is known; "
+                "name it in integrations.frameworks instead"
+            )
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"multiKueue.externalFrameworks: {name} is named twice"

@@ -1,0 +1,332 @@
+"""Who is nominated when: the dispatchers as tables, offers from quota objects, settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.kueue.multikueue import Copy, Group, decide
+from clusters.kueue.multikueue_dispatchers import Nomination, dispatcher_for, not_yet
+from clusters.kueue.multikueue_group import Round
+from clusters.kueue.multikueue_offers import Fit, Offer, WorkerQuota
+from clusters.kueue.multikueue_settings import (
+    ALL_AT_ONCE,
+    CHEAPEST_FIT,
+    INCREMENTAL,
+    DispatchSettings,
+    Framework,
+)
+from clusters.kueue.multikueue_steps import CreateCopy, Nominate
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+FIVE = timedelta(minutes=5)
+
+
+def settings(name: str = INCREMENTAL, **section: Any) -> DispatchSettings:
+    return DispatchSettings.from_document({"multiKueue": {"dispatcherName": name, **section}})
+
+
+def waiting(*workers: str, **changes: Any) -> Group:
+    """A workload with quota that nobody has, and connected workers in this configured order."""
+    nominated = changes.pop("nominated", ())
+    status = {
+        "conditions": [{"type": "QuotaReserved", "status": "True"}],
+        "admissionChecks": [{"name": "mk", "state": "Pending"}],
+        **({"nominatedClusterNames": list(nominated)} if nominated else {}),
+    }
+    local = {"metadata": {"name": "w", "namespace": "ns", "uid": "u"}, "status": status}
+    values: dict[str, Any] = {
+        "local": local,
+        "check": "mk",
+        "now": NOW,
+        "order": workers,
+        "copies": {name: Copy() for name in workers},
+    }
+    return Group(**{**values, **changes})
+
+
+def play(group: Group, chosen: DispatchSettings, rounds: int) -> list[tuple[str, ...]]:
+    """What each round adds when each waits its whole length."""
+    nominate = dispatcher_for(chosen)
+    added = []
+    for _ in range(rounds):
+        found = nominate(group)
+        if found.opened is not None:
+            added.append(found.opened.nominated)
+            group = replace(group, rounds=(*group.rounds, found.opened))
+        group = replace(group, now=group.now + chosen.round_length)
+    return added
+
+
+@pytest.mark.parametrize(
+    ("step", "want_added"),
+    [
+        pytest.param(1, [("c",), ("a",), ("b",)], id="one by one, in the configured order"),
+        pytest.param(2, [("c", "a"), ("b",)], id="two, then the one that is left"),
+        pytest.param(3, [("c", "a", "b")], id="all in one round"),
+    ],
+)
+def test_incremental_adds_the_next_workers_in_every_round(step, want_added):
+    chosen = settings(incrementalDispatcherConfig={"stepSize": step})
+    assert play(waiting("c", "a", "b"), chosen, rounds=5) == want_added
+
+
+def test_incremental_waits_while_a_round_is_under_way():
+    first = Round(1, NOW - timedelta(minutes=4), ("a",))
+    group = waiting("a", "b", nominated=("a",), rounds=(first,))
+    found = dispatcher_for(settings(incrementalDispatcherConfig={"stepSize": 1}))(group)
+    assert found == Nomination(("a",), look_again=NOW + timedelta(minutes=1))
+
+
+def test_incremental_opens_a_round_at_once_when_nobody_of_the_last_can_take_anything():
+    first = Round(1, NOW, ("a",))
+    chosen = settings(incrementalDispatcherConfig={"stepSize": 1})
+    lost = waiting(
+        "a", "b", rounds=(first,), nominated=("a",), copies={"b": Copy()}, lost={"a": NOW}
+    )
+    found = dispatcher_for(chosen)(lost)
+    assert found.opened is not None
+    assert found.opened.nominated == ("b",)
+    assert found.opened.why["a"] == "not connected"
+    # What cannot be looked at stays nominated all the same.
+    assert decide(lost, dispatcher=dispatcher_for(chosen)).actions == (Nominate(("a", "b")),)
+
+
+def test_incremental_begins_a_round_anew_when_its_memory_was_lost():
+    group = waiting("a", "b", "c", nominated=("b",))
+    chosen = settings(incrementalDispatcherConfig={"stepSize": 1})
+    found = dispatcher_for(chosen)(group)
+    assert found.clusters == ("b",)
+    assert found.opened is not None
+    assert (found.opened.nominated, found.look_again) == (("b",), NOW + FIVE)
+
+
+def test_incremental_rests_when_everybody_is_nominated():
+    first = Round(1, NOW - timedelta(hours=1), ("a", "b"))
+    group = waiting("a", "b", nominated=("a", "b"), rounds=(first,))
+    found = dispatcher_for(settings())(group)
+    assert (found.clusters, found.opened) == (("a", "b"), None)
+
+
+def test_external_nominations_are_only_read():
+    nominate = dispatcher_for(settings("example.org/mine"))
+    verdict = decide(waiting("a", "b", nominated=("b",)), dispatcher=nominate)
+    assert verdict.actions == (CreateCopy("b"),)
+    assert nominate(waiting("a", "b")).clusters == ()
+
+
+def test_all_at_once_keeps_one_round_and_adds_one_for_a_worker_that_comes_later():
+    nominate = dispatcher_for(DispatchSettings())
+    found = nominate(waiting("b", "a", blocked={"a": "writing is switched off"}))
+    assert found.opened is not None
+    assert found.opened.nominated == ("b",)
+    assert found.opened.why == {"a": "writing is switched off"}
+    group = waiting("b", "a", rounds=(found.opened,))
+    later = nominate(group).opened
+    assert later is not None
+    assert (later.number, later.nominated) == (2, ("a",))
+    assert nominate(replace(group, rounds=(found.opened, later))).opened is None
+
+
+OFFERS = {
+    "dear-floor": Offer(Fit.FLOOR, hourly_price=Decimal(9), times=1),
+    "cheap-floor": Offer(Fit.FLOOR, hourly_price=Decimal(2), times=1),
+    "cheap-burst": Offer(Fit.BURST, hourly_price=Decimal(1), times=9),
+    "full": Offer(Fit.FULL, hourly_price=Decimal(1)),
+    "never": Offer(Fit.NEVER, why_not="it has no LocalQueue default with a ClusterQueue"),
+}
+
+
+def test_cheapest_fit_takes_the_free_floor_first_and_leaves_out_who_can_never():
+    group = waiting(*sorted(OFFERS), offers=OFFERS)
+    added = play(group, settings(CHEAPEST_FIT), rounds=9)
+    assert added == [("cheap-floor",), ("dear-floor",), ("cheap-burst",), ("full",)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(
+            {"hourly_price": Decimal(1)}, {"hourly_price": Decimal(2), "times": 9}, id="price"
+        ),
+        pytest.param({"hourly_price": Decimal(5)}, {"times": 9}, id="a price before none"),
+        pytest.param({"times": 2}, {"times": 1, "locality": 1}, id="then free quota"),
+        pytest.param({"locality": 1, "failures": 3}, {}, id="then locality"),
+        pytest.param({}, {"failures": 1}, id="then failures"),
+    ],
+)
+def test_cheapest_fit_orders_equals_by(first, second):
+    base = Offer(Fit.FLOOR, times=1)
+    offers = {"z": replace(base, **first), "a": replace(base, **second)}
+    group = waiting("a", "z", offers=offers)
+    assert play(group, settings(CHEAPEST_FIT), rounds=1) == [("z",)]
+
+
+def test_cheapest_fit_says_why():
+    found = dispatcher_for(settings(CHEAPEST_FIT))(waiting(*sorted(OFFERS), offers=OFFERS))
+    assert found.opened is not None
+    assert found.opened.why["cheap-floor"] == (
+        "1. fits in the workspace's own quota, 2 per hour, room for 1"
+    )
+    assert "LocalQueue" in found.opened.why["never"]
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), unique=True, min_size=1),
+    st.integers(1, 4),
+    st.sampled_from((INCREMENTAL, CHEAPEST_FIT)),
+    st.sets(st.sampled_from("abcdef")),
+)
+def test_rounds_never_repeat_a_worker_and_reach_everybody_usable(workers, step, name, blocked):
+    chosen = settings(name, incrementalDispatcherConfig={"stepSize": step})
+    group = waiting(*workers, blocked=dict.fromkeys(blocked, "no"))
+    added = [name for part in play(group, chosen, rounds=8) for name in part]
+    assert len(added) == len(set(added))
+    assert set(added) == set(workers) - blocked
+
+
+@given(st.integers(0, 400))
+def test_a_question_asked_twice_gets_the_same_answer(seconds):
+    chosen = settings(incrementalDispatcherConfig={"stepSize": 1})
+    first = Round(1, NOW - timedelta(seconds=seconds), ("a",))
+    group = waiting("a", "b", nominated=("a",), rounds=(first,))
+    found = dispatcher_for(chosen)(group)
+    after = replace(group, rounds=(first, *([found.opened] if found.opened else [])))
+    again = dispatcher_for(chosen)(after)
+    assert again.opened is None
+    assert again.clusters == found.clusters
+
+
+# Offers
+
+
+def queue(name: str, nominal: int, used: int = 0, **spec: Any) -> dict[str, Any]:
+    gpu = {"name": GPU, "nominalQuota": str(nominal), **spec.pop("limits", {})}
+    groups = [
+        {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": [gpu]}]},
+    ]
+    return {
+        "metadata": {"name": name},
+        "spec": {"resourceGroups": groups, **spec},
+        "status": {
+            "flavorsReservation": [
+                {"name": "h100", "resources": [{"name": GPU, "total": str(used)}]}
+            ]
+        },
+    }
+
+
+def workload(gpus: int, pods: int = 1, **pod: Any) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {GPU: str(gpus)}}}
+    template = {"spec": {"containers": [container], **pod}}
+    return {
+        "metadata": {"name": "w", "namespace": "team"},
+        "spec": {
+            "queueName": "default",
+            "podSets": [{"name": "main", "count": pods, "template": template}],
+        },
+    }
+
+
+LOCAL = {"metadata": {"name": "default", "namespace": "team"}, "spec": {"clusterQueue": "team"}}
+FLAVOR = {"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"zone": "eu-1"}}}
+
+
+def quota(*queues: dict[str, Any]) -> WorkerQuota:
+    return WorkerQuota(queues=queues, flavors=[FLAVOR], local_queues=[LOCAL])
+
+
+@pytest.mark.parametrize(
+    ("queues", "want_fit", "want_times"),
+    [
+        pytest.param([queue("team", 16)], Fit.FLOOR, 4, id="free floor"),
+        pytest.param([queue("team", 16, used=9)], Fit.FLOOR, 1, id="some of it used"),
+        pytest.param([queue("team", 4, used=4)], Fit.FULL, 0, id="full, nobody lends"),
+        pytest.param([queue("team", 2)], Fit.NEVER, 0, id="more than it could ever have"),
+        pytest.param(
+            [queue("team", 4, used=4, cohortName="all"), queue("o", 8, cohortName="all")],
+            Fit.BURST, 2, id="others lend",
+        ),
+        pytest.param(
+            [queue("team", 4, cohortName="all"), queue("o", 8, used=12, cohortName="all")],
+            Fit.RECLAIM, 0, id="its floor is lent out",
+        ),
+    ],
+)  # fmt: skip
+def test_offer_reads_the_workers_quota(queues, want_fit, want_times):
+    offer = quota(*queues).offer(workload(2, pods=2), prices={"h100": Decimal("2.5")})
+    assert (offer.fit, offer.times) == (want_fit, want_times)
+    if want_fit is not Fit.NEVER:
+        assert (offer.flavors, offer.hourly_price) == (("h100",), Decimal(10))
+
+
+def test_offer_without_a_price_says_so():
+    offer = quota(queue("team", 8)).offer(workload(1), prices={"a100": Decimal(1)})
+    assert offer.hourly_price is None
+    assert "no price" in offer.words()
+
+
+def test_offer_counts_what_was_booked():
+    found = quota(queue("team", 8))
+    first = found.offer(workload(8), prices={})
+    assert first.fit is Fit.FLOOR
+    assert first.usage
+    found.book(found.queue_of(workload(8)), first.usage)
+    assert found.offer(workload(8), prices={}).fit is Fit.FULL
+
+
+def test_offer_needs_a_queue_and_a_matching_flavor():
+    other = workload(1)
+    other["metadata"]["namespace"] = "elsewhere"
+    assert "no LocalQueue default" in quota(queue("team", 8)).offer(other, prices={}).why_not
+    picky = workload(1, nodeSelector={"zone": "us-1"})
+    assert quota(queue("team", 8)).offer(picky, prices={}).fit is Fit.NEVER
+
+
+# Settings
+
+
+def test_settings_have_kueues_defaults():
+    assert DispatchSettings.from_document({}) == DispatchSettings(ALL_AT_ONCE)
+    assert (settings().step, settings().round_length) == (3, FIVE)
+    assert settings(CHEAPEST_FIT).step == 1
+    assert settings("example.org/mine").words == "external (example.org/mine)"
+
+
+def test_settings_tell_every_fault_at_once():
+    with pytest.raises(ValueError) as caught:
+        settings(
+            workerLostTimeout="soon",
+            incrementalDispatcherConfig={"stepSize": 0, "timeout": "5 minutes"},
+            externalFrameworks=[
+                {"name": "PipelineRun"},
+                {"name": "A.v1.b.c"},
+                {"name": "A.v1.b.c"},
+            ],
+        )
+    for part in ("workerLostTimeout", "stepSize", "timeout", "'PipelineRun'", "A.v1.b.c is named"):
+        assert part in str(caught.value)
+
+
+def test_settings_refuse_rounds_for_a_dispatcher_without_them():
+    with pytest.raises(ValueError, match="only for the dispatchers that work in rounds"):
+        settings(ALL_AT_ONCE, incrementalDispatcherConfig={"stepSize": 2})
+
+
+def test_settings_read_frameworks():
+    found = settings(externalFrameworks=[{"name": "PipelineRun.v1.tekton.dev"}]).frameworks
+    assert found == (Framework("PipelineRun", "v1", "tekton.dev"),)
+
+
+def test_an_undecided_dispatcher_neither_withdraws_nor_complains():
+    assert decide(waiting("a"), dispatcher=not_yet).actions == ()
+    kept = decide(waiting("a", nominated=("a",)), dispatcher=not_yet)
+    assert kept.actions == (CreateCopy("a"),)
+    assert kept.look_again is not None
