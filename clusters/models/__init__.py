@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from clusters.models.cluster import Cluster, ClusterHealth, ShiftRun
+from clusters.models.dispatch import DispatchRound
+from clusters.models.explained import PendingReason, Question, ShadowDifference, ShadowTally
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState
 
@@ -10,8 +12,13 @@ __all__ = [
     "AppliedGeneration",
     "Cluster",
     "ClusterHealth",
+    "DispatchRound",
     "Drift",
     "ObjectState",
+    "PendingReason",
+    "Question",
+    "ShadowDifference",
+    "ShadowTally",
     "ShiftRun",
     "WorkloadEvent",
     "WorkloadState",

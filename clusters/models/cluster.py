@@ -111,6 +111,7 @@ class ShiftRun(models.Model):
         ADMISSION = "admission"
         DISPATCH = "dispatch"
         USAGE = "usage"
+        SHADOW = "shadow"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shifts")
     role = models.CharField(max_length=10, choices=Role.choices)

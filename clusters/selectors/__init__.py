@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
+from clusters.selectors.differences import DifferenceRow, ShadowReport, shadow_report
+from clusters.selectors.dispatch import (
+    OfferRow,
+    RaceRow,
+    RoundRow,
+    dispatch_races,
+    dispatch_trail,
+)
+from clusters.selectors.explained import PlaceWhy, StoredWhy, WhyPending, stored_why, why_pending
 from clusters.selectors.fleet import (
     ClusterDetail,
     ClusterRow,
@@ -17,9 +26,16 @@ from clusters.selectors.fleet import (
     cluster_rows,
     visible_clusters,
 )
+from clusters.selectors.preemptions import (
+    PreemptionRow,
+    SideRow,
+    preemptions_of,
+    recent_preemptions,
+)
 from clusters.selectors.previews import ClusterChanges, ManifestChange, preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
 from clusters.selectors.sync import SyncPlace, sync_state
+from clusters.selectors.what_if import askable_workspaces, questions_for
 from clusters.selectors.workload_detail import (
     TimelineEntry,
     WorkloadDetail,
@@ -39,30 +55,49 @@ __all__ = [
     "ClusterChanges",
     "ClusterDetail",
     "ClusterRow",
+    "DifferenceRow",
     "DriftRow",
     "ManifestChange",
     "ObjectRow",
+    "OfferRow",
+    "PlaceWhy",
+    "PreemptionRow",
+    "RaceRow",
+    "RoundRow",
+    "ShadowReport",
     "ShiftRow",
+    "SideRow",
     "StoredPreflight",
     "StoredRow",
+    "StoredWhy",
     "SyncPlace",
     "TimelineEntry",
     "TreeGroup",
+    "WhyPending",
     "WorkloadDetail",
     "WorkloadFilter",
     "WorkloadHours",
     "WorkloadPage",
     "WorkloadRow",
+    "askable_workspaces",
     "bars_now",
     "cluster_detail",
     "cluster_for",
     "cluster_rows",
+    "dispatch_races",
+    "dispatch_trail",
     "generated_rights",
+    "preemptions_of",
     "preview_manifests",
+    "questions_for",
+    "recent_preemptions",
     "rights_documents",
     "rights_yaml",
+    "shadow_report",
+    "stored_why",
     "sync_state",
     "visible_clusters",
+    "why_pending",
     "workload_counts",
     "workload_detail",
     "workload_hours",

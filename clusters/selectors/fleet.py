@@ -15,6 +15,7 @@ from django.utils import timezone
 from budgets.errors import NotAllowed
 from budgets.models import Operation, User
 from budgets.selectors import roles_of
+from clusters.kueue.multikueue_settings import DispatchSettings
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 from clusters.selectors.previews import ManifestChange
 
@@ -146,6 +147,7 @@ class ClusterDetail:
     allows_local_jobs: bool
     multikueue_token_expires_at: datetime | None
     kueue_configuration: Mapping[str, Any]
+    dispatch: DispatchSettings | None
     tree: tuple[TreeGroup, ...]
     drifts: tuple[DriftRow, ...]
     preflight: StoredPreflight
@@ -206,6 +208,7 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
         allows_local_jobs=cluster.allows_local_jobs,
         multikueue_token_expires_at=cluster.multikueue_token_expires_at,
         kueue_configuration=cluster.kueue_configuration,
+        dispatch=_dispatch(cluster),
         tree=_tree(states),
         drifts=tuple(_drifts(cluster)),
         preflight=_preflight(cluster.preflight),
@@ -217,6 +220,16 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
             ).order_by("created_at")
         ),
     )
+
+
+def _dispatch(cluster: Cluster) -> DispatchSettings | None:
+    """How a manager dispatches; None on workers, and where what is stored cannot be read."""
+    if not cluster.is_manager:
+        return None
+    try:
+        return DispatchSettings.from_document(cluster.kueue_configuration)
+    except ValueError:
+        return None
 
 
 def _rows(clusters: Iterable[Cluster]) -> list[ClusterRow]:

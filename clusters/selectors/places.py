@@ -9,6 +9,7 @@ from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
+from clusters.kueue.multikueue_settings import DispatchSettings, Framework
 from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rights import Post
 from clusters.manifests.translate import Site
@@ -41,7 +42,7 @@ def site_of(*, is_manager: bool, generation: int) -> Site:
 
 
 def post_of(*, role: str, mode: str) -> Post:
-    """A cluster's place in the fleet, for its rights. One query on a manager."""
+    """A cluster's place in the fleet, for its rights. Two queries at most."""
     is_manager = role == Cluster.Role.MANAGER
     workers: tuple[str, ...] = ()
     if is_manager:
@@ -54,7 +55,18 @@ def post_of(*, role: str, mode: str) -> Post:
         installation=settings.PORTAL_INSTALLATION,
         workers=workers,
         lease_namespace=settings.PORTAL_LEASE_NAMESPACE,
+        kinds=dispatched_kinds(),
     )
+
+
+def dispatched_kinds() -> tuple[Framework, ...]:
+    """Kinds of jobs besides batch/v1 Job that the manager's Configuration names. One query."""
+    found = Cluster.objects.filter(role=Cluster.Role.MANAGER).exclude(state=Cluster.State.REMOVED)
+    try:
+        stored = found.values_list("kueue_configuration", flat=True).first()
+        return DispatchSettings.from_document(stored).kinds
+    except ValueError:
+        return ()  # what cannot be read is told where it is stored
 
 
 def policy_wish(*, role: str, mode: str, allows_local_jobs: bool) -> PolicyWish:

@@ -66,6 +66,32 @@ def preview_manifests(promises_before: Promises, promises_after: Promises) -> li
     return found
 
 
+def changed_quota(promises_before: Promises, promises_after: Promises) -> dict[str, list[Document]]:
+    """Cluster slug → ClusterQueues and Cohorts that one side has otherwise than the other.
+
+    Every active cluster that differs is there, the manager first; documents are those of the
+    second side. One query.
+    """
+    clusters = list(
+        Cluster.objects.filter(state=Cluster.State.ACTIVE)
+        .order_by("role", "position", "slug")
+        .only("slug", "role", "mode", "generation")
+    )
+    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
+    found: dict[str, list[Document]] = {}
+    for cluster in clusters:
+        before = _documents(promises_before, cluster, workers)
+        after = _documents(promises_after, cluster, workers)
+        changed = [
+            document
+            for key, document in after.items()
+            if key.kind in ("Cohort", "ClusterQueue") and before.get(key) != document
+        ]
+        if changed:
+            found[cluster.slug] = changed
+    return found
+
+
 def _documents(promises: Promises, cluster: Cluster, workers: list[str]) -> dict[Key, Document]:
     place = place_of(cluster.slug, is_manager=cluster.is_manager, workers=workers)
     site = site_of(is_manager=cluster.is_manager, generation=cluster.generation)

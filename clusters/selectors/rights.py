@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from budgets.models import User
+from clusters.kueue.multikueue_settings import Framework
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents
@@ -46,9 +47,22 @@ def rights_yaml(
 
 
 def rights_documents(
-    *, role: str, mode: str, allows_local_jobs: bool = False, workers: Sequence[str] = ()
+    *,
+    role: str,
+    mode: str,
+    allows_local_jobs: bool = False,
+    workers: Sequence[str] = (),
+    kinds: Sequence[Framework] | None = None,
 ) -> tuple[Document, ...]:
-    """Documents of :func:`rights_yaml`, in the order of application."""
+    """Documents of :func:`rights_yaml`, in the order of application.
+
+    Args:
+        role: As there.
+        mode: As there.
+        allows_local_jobs: As there.
+        workers: As there.
+        kinds: Kinds of jobs besides batch/v1 Job; None for those that the manager names.
+    """
     wish = policy_wish(role=role, mode=mode, allows_local_jobs=allows_local_jobs)
     post = Post(
         is_manager=wish.post.is_manager,
@@ -56,13 +70,16 @@ def rights_documents(
         installation=wish.post.installation,
         workers=tuple(dict.fromkeys((*wish.post.workers, *workers))),
         lease_namespace=wish.post.lease_namespace,
+        kinds=wish.post.kinds if kinds is None else tuple(kinds),
     )
     documents = role_documents(
         portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"
     )
     if role == Cluster.Role.WORKER:
         documents += role_documents(
-            multikueue_rules(), account=names.MULTIKUEUE_ACCOUNT, name="gpu-budget-multikueue"
+            multikueue_rules(post.kinds),
+            account=names.MULTIKUEUE_ACCOUNT,
+            name="gpu-budget-multikueue",
         )[1:]
     return documents + policy_documents(wish)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +12,13 @@ from django.utils.dateparse import parse_datetime
 
 from budgets.models import User, WorkloadUsage
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.selectors.names import reader_names
 from clusters.selectors.workloads import (
     Phase,
     WorkloadRow,
     copies_of,
     row_of,
+    shown_to,
     visible_state,
 )
 
@@ -62,7 +64,7 @@ class WorkloadHours:
 
 
 def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
-    """Everything about one job; six queries.
+    """Everything about one job; ten queries at most.
 
     Args:
         user: The viewer.
@@ -75,12 +77,15 @@ def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
     state = visible_state(user, cluster, uid)
     others = _others(state)
     copies = others if not state.is_remote_copy else []
-    row = row_of(state, copies)
+    names = reader_names(user)
+    row = shown_to(names, row_of(state, copies))
     return WorkloadDetail(
         row=row,
         sentence=_sentence(row),
-        timeline=_timeline(state, others),
-        copies=tuple(row_of(other) for other in others),
+        timeline=tuple(
+            replace(entry, detail=names.message(entry.detail)) for entry in _timeline(state, others)
+        ),
+        copies=tuple(shown_to(names, row_of(other)) for other in others),
     )
 
 

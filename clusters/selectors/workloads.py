@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -18,7 +18,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.selectors import visible_workspaces
+from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
+from clusters.selectors.names import reader_names
+from clusters.selectors.reasons import lost_workers, stored_reasons, told, waits_for_worker
 
 Phase = WorkloadState.Phase
 LIVE = (Phase.PENDING, Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
@@ -64,6 +67,7 @@ class WorkloadRow:
         gpus: Flavor slug → GPUs; before admission the request stands under "".
         flavors: The same in words, empty before admission.
         worker: Slug of the worker that has it; empty while none does.
+        why: Why it waits, in one sentence of the engine's; empty when it has told none.
     """
 
     cluster: str
@@ -88,6 +92,7 @@ class WorkloadRow:
     admitted_at: datetime | None
     finished_at: datetime | None
     evictions: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class WorkloadPage:
 def workloads(
     user: User, wanted: WorkloadFilter, *, cursor: str | None = None, limit: int = 50
 ) -> WorkloadPage:
-    """One page of the jobs that a user may see, by keyset; three queries.
+    """One page of the jobs that a user may see, by keyset; nine queries at most.
 
     Args:
         user: The viewer.
@@ -123,7 +128,15 @@ def workloads(
     states = list(found.order_by(f"{sign}{column}", f"{sign}pk")[: limit + 1])
     page = states[:limit]
     copies = copies_of(page)
-    rows = tuple(row_of(state, copies.get((state.namespace, state.name), ())) for state in page)
+    names = reader_names(user)
+    reasons, lost = stored_reasons(page), lost_workers(page)
+    rows = tuple(
+        replace(
+            shown_to(names, row_of(state, copies.get((state.namespace, state.name), ()))),
+            why=told(state, reasons, lost, names),
+        )
+        for state in page
+    )
     is_more = len(states) > limit
     return WorkloadPage(rows, _cursor(page[-1], wanted.sort) if is_more else "")
 
@@ -166,7 +179,7 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
     """A row for pages; what the chosen copy knows better is taken from it."""
     copy = chosen_copy(state, copies)
     best = copy if copy is not None and copy.phase != Phase.PENDING else state
-    is_waiting_for_worker = _waits_for_worker(state)
+    is_waiting_for_worker = waits_for_worker(state)
     phase, message = Phase(state.phase), state.message
     if phase is Phase.RESERVED and copy is not None and copy.phase == Phase.RUNNING:
         phase = Phase.RUNNING
@@ -201,8 +214,9 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
     )
 
 
-def _waits_for_worker(state: WorkloadState) -> bool:
-    return state.cluster.is_manager and state.phase == Phase.RESERVED and not state.worker
+def shown_to(names: Names, row: WorkloadRow) -> WorkloadRow:
+    """The row with the cluster's message as a reader may see it."""
+    return replace(row, message=names.message(row.message)) if row.message else row
 
 
 def _words(gpus: Mapping[str, int]) -> str:

@@ -32,10 +32,16 @@ from clusters.services.switches import (
     set_writes_enabled,
 )
 from clusters.services.tokens import rotate_due_tokens, rotate_multikueue_token
+from clusters.services.what_if import Asked, ShownReply, ask_add, ask_drain, ask_raise, replies_to
 
 __all__ = [
+    "Asked",
     "ContextRow",
     "KubeconfigReport",
+    "ShownReply",
+    "ask_add",
+    "ask_drain",
+    "ask_raise",
     "check_health",
     "deregister_cluster",
     "edit_cluster",
@@ -44,6 +50,7 @@ __all__ = [
     "inspect_kubeconfig",
     "kubeconfig_from_file",
     "register_cluster",
+    "replies_to",
     "reseal_credentials",
     "resolve_block",
     "rotate_due_tokens",

@@ -14,6 +14,7 @@ from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.services.guards import require_admin, require_reason, save_checked
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.multikueue_settings import DispatchSettings
 from clusters.models import Cluster
 from clusters.services.preflight import candidate_of, examine, matrix_fault, store_table
 
@@ -110,6 +111,7 @@ def check_configuration(configuration: Mapping[str, Any]) -> None:
     """
     try:
         Configuration.from_document(configuration)
+        DispatchSettings.from_document(configuration)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise Rejected(
             [Fault("kueue_configuration", "invalid", f"Not a Kueue Configuration: {error}")]

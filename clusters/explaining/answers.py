@@ -1,0 +1,178 @@
+"""What an engine answered to what-if, as one reader may know it.
+
+Own workspaces are told job by job; what happens to others is added up under what they may be
+called, without names, ids or numbers of jobs. Source: ARCHITECTURE, "What an owner sees of others".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from budgets.plan import HOST_FLAVOR
+from clusters.explaining import words
+from clusters.explaining.evidence import Pair, amounts_of
+from clusters.explaining.names import Names
+
+JOBS_SHOWN: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What becomes of a job.
+
+    Attributes:
+        name: Its key, or only whose it is.
+        namespace, workload: To link to it; empty for others' jobs.
+        amounts: What it gets or held.
+        why: For a preemption: in whose favor.
+    """
+
+    name: str
+    amounts: str = ""
+    why: str = ""
+    namespace: str = ""
+    workload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChange:
+    """What the most that somebody can ever have changes by; ``gpus`` may be negative."""
+
+    name: str
+    amounts: str
+    is_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfAnswer:
+    """The answer of one cluster.
+
+    Attributes:
+        headline: One sentence.
+        started, preempted, stopped: Jobs, the reader's own one by one.
+        started_count, preempted_count, stopped_count: All for those who see everything, else own.
+        capacity: Whose reach changes.
+        took_ms: How long the engine took.
+        is_settled: False when the forecast was cut off before nothing moved any more.
+    """
+
+    headline: str
+    started: tuple[JobOutcome, ...] = ()
+    preempted: tuple[JobOutcome, ...] = ()
+    stopped: tuple[JobOutcome, ...] = ()
+    started_count: int = 0
+    preempted_count: int = 0
+    stopped_count: int = 0
+    capacity: tuple[CapacityChange, ...] = ()
+    took_ms: int = 0
+    is_settled: bool = True
+
+
+def read_answer(document: Any, names: Names) -> WhatIfAnswer:
+    """Read a stored answer; total, like ``read_evidence``."""
+    found: Mapping[str, Any] = document if isinstance(document, Mapping) else {}
+    counts: dict[str, int] = {}
+    lists: dict[str, tuple[JobOutcome, ...]] = {}
+    for kind in ("started", "preempted", "stopped"):
+        items = _items(found.get(kind))
+        own = [item for item in items if _is_own(item, names)]
+        others = [item for item in items if not _is_own(item, names)]
+        full = found.get(f"{kind}Count")
+        counts[kind] = int(full) if names.sees_everything and isinstance(full, int) else len(own)
+        lists[kind] = (
+            *(_own_job(item, names) for item in own[:JOBS_SHOWN]),
+            *_merged(others, names),
+        )
+    capacity = (
+        *_capacity(found.get("gained"), names, is_loss=False),
+        *_capacity(found.get("lost"), names, is_loss=True),
+    )
+    took = found.get("tookMs")
+    return WhatIfAnswer(
+        headline=_headline(counts, lists, capacity),
+        **{name: lists[name] for name in lists},
+        started_count=counts["started"],
+        preempted_count=counts["preempted"],
+        stopped_count=counts["stopped"],
+        capacity=capacity,
+        took_ms=took if isinstance(took, int) else 0,
+        is_settled=found.get("settled") is not False,
+    )
+
+
+def _headline(
+    counts: Mapping[str, int],
+    lists: Mapping[str, Sequence[JobOutcome]],
+    capacity: Sequence[CapacityChange],
+) -> str:
+    parts = []
+    for kind, one, many in (
+        ("started", "job starts", "jobs start"),
+        ("preempted", "job is preempted", "jobs are preempted"),
+        ("stopped", "job is stopped", "jobs are stopped"),
+    ):
+        if counts[kind]:
+            parts.append(f"{counts[kind]:,} {one if counts[kind] == 1 else many}")
+        elif lists[kind]:
+            parts.append(f"others' {many}")
+    if not parts:
+        parts.append("No waiting job starts")
+    losers = sum(change.is_loss for change in capacity)
+    if losers:
+        parts.append(f"{losers} lose{'s' if losers == 1 else ''} reach")
+    text = words.listed(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _is_own(item: Mapping[str, Any], names: Names) -> bool:
+    return names.sees(str(item.get("key")).partition("/")[0]) and names.sees(
+        str(item.get("clusterQueue"))
+    )
+
+
+def _own_job(item: Mapping[str, Any], names: Names) -> JobOutcome:
+    namespace, _, name = str(item.get("key")).partition("/")
+    preemptor = item.get("preemptor")
+    why = ""
+    if isinstance(preemptor, str) and preemptor:
+        is_known = names.sees(preemptor.partition("/")[0])
+        why = f"for {preemptor}" if is_known else "for somebody else's job"
+    return JobOutcome(
+        name=f"{namespace}/{name}",
+        amounts=words.amounts(amounts_of(item.get("amounts")), names),
+        why=why,
+        namespace=namespace,
+        workload=name,
+    )
+
+
+def _merged(items: Iterable[Mapping[str, Any]], names: Names) -> Iterable[JobOutcome]:
+    found: dict[str, dict[Pair, int]] = {}
+    for item in items:
+        total = found.setdefault(names.queue(str(item.get("clusterQueue"))), {})
+        for pair, count in amounts_of(item.get("amounts")).items():
+            total[pair] = total.get(pair, 0) + count
+    for name in sorted(found):
+        yield JobOutcome(name=f"jobs of {name}", amounts=words.amounts(found[name], names))
+
+
+def _capacity(value: Any, names: Names, *, is_loss: bool) -> Iterable[CapacityChange]:
+    """Who gains or loses reach; those with one name are told as one, by the largest of them.
+
+    Not added up: the reach of two workspaces on the same pool is the same GPUs.
+    """
+    found: dict[str, dict[Pair, int]] = {}
+    for queue, amounts in value.items() if isinstance(value, Mapping) else ():
+        most = found.setdefault(names.queue(str(queue)), {})
+        for pair, count in amounts_of(amounts).items():
+            if pair.flavor != HOST_FLAVOR:
+                most[pair] = max(most.get(pair, 0), count)
+    for name in sorted(found):
+        if told := words.amounts(found[name], names):
+            yield CapacityChange(name, told, is_loss)

@@ -1,0 +1,231 @@
+"""What stands behind the sentence: flavors tried, who holds what is lacking, what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from budgets.plan import HOST_FLAVOR
+from clusters.explaining import words
+from clusters.explaining.evidence import Evidence, HolderEvidence, OwnQuota, Pair
+from clusters.explaining.names import Names
+from clusters.explaining.refusals import is_refused, refusal_words
+from clusters.explaining.sentence import sentence, shortage
+
+HOLDERS_SHOWN: Final = 12
+PROTECTION: Final = {
+    "NONE": "may be preempted, but that does not make enough room",
+    "STOPPING": "was told to stop already",
+    "WITHIN_QUEUE_NEVER": "the budget preempts none of its own jobs",
+    "RECLAIM_NEVER": "the budget reclaims nothing from others",
+    "PRIORITY": "its priority, or its age, protects it",
+    "WITHIN_NOMINAL": "it is inside its own committed GPUs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorFinding:
+    """One flavor that was tried, and why it did not do."""
+
+    flavor: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class HolderFinding:
+    """Who holds what is lacking.
+
+    Attributes:
+        name: Of a job that the reader may see, else only whose it is.
+        amounts: What it holds of the lacking flavors.
+        protection: Why it is not preempted; empty for others' jobs.
+        namespace, workload: To link to it; empty for others' jobs.
+        since: Since when it holds it; None for others' jobs.
+    """
+
+    name: str
+    amounts: str
+    protection: str = ""
+    namespace: str = ""
+    workload: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """One admission check and what it said."""
+
+    name: str
+    state: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why a workload waits, as one reader may know it.
+
+    Attributes:
+        sentence: The one sentence.
+        reason: Of the condition.
+        message: Kueue's or the engine's own words, names of others taken out.
+        position: In its queue, 0 for none; ``waiting`` how many wait there.
+        flavors, holders, checks: The evidence.
+        holders_more: Holders that are not listed; only of those that the reader may count.
+        remedies: What would change it.
+    """
+
+    sentence: str
+    reason: str = ""
+    message: str = ""
+    position: int = 0
+    waiting: int = 0
+    is_parked: bool = False
+    flavors: tuple[FlavorFinding, ...] = ()
+    holders: tuple[HolderFinding, ...] = ()
+    holders_more: int = 0
+    checks: tuple[CheckFinding, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+def explained(evidence: Evidence, names: Names) -> Explained:
+    """Evidence as one reader may see it."""
+    names = names.wary_of(_names_in(evidence))
+    holders = list(_in_its_way(evidence))
+    own = [item for item in holders if _may_know(item, names)]
+    others = [item for item in holders if not _may_know(item, names)]
+    shown = own[:HOLDERS_SHOWN]
+    more = len(own) - len(shown)
+    if names.sees_everything:
+        more += evidence.holder_count - len(evidence.holders)
+    return Explained(
+        sentence=sentence(evidence, names),
+        reason=names.message(evidence.reason),
+        message=names.message(evidence.message),
+        position=evidence.position,
+        waiting=evidence.waiting,
+        is_parked=evidence.is_parked,
+        flavors=_flavors(evidence, names),
+        holders=(*(_own_holder(item, names) for item in shown), *_merged(others, names)),
+        holders_more=max(0, more),
+        checks=tuple(
+            CheckFinding(item.name, item.state, names.message(item.message))
+            for item in evidence.checks
+            if not evidence.attempts
+        ),
+        remedies=tuple(_remedies(evidence, names)),
+    )
+
+
+def _names_in(evidence: Evidence) -> Iterable[str]:
+    """Every name of a workload or queue that the evidence has."""
+    yield evidence.cluster_queue
+    for holder in evidence.holders:
+        yield holder.key
+        yield holder.cluster_queue
+    for borrower in evidence.borrowers:
+        yield borrower.cluster_queue
+
+
+def _in_its_way(evidence: Evidence) -> Iterable[HolderEvidence]:
+    """Holders whose end would help, with what of theirs would.
+
+    Where the budget's own ceiling is reached, what others hold is not in the way.
+    """
+    bounded = {
+        pair
+        for pair, own in evidence.quota.items()
+        if not words.is_unlimited(own.potential)
+        and own.potential - own.used < evidence.requests.get(pair.resource, 0)
+    }
+    for holder in evidence.holders:
+        is_own = holder.cluster_queue == evidence.cluster_queue
+        helps = {
+            pair: count for pair, count in holder.amounts.items() if is_own or pair not in bounded
+        }
+        if helps:
+            yield replace(holder, amounts=helps)
+
+
+def _may_know(holder: HolderEvidence, names: Names) -> bool:
+    return names.sees(holder.namespace) and names.sees(holder.cluster_queue)
+
+
+def _own_holder(holder: HolderEvidence, names: Names) -> HolderFinding:
+    return HolderFinding(
+        name=holder.key,
+        amounts=words.amounts(holder.amounts, names),
+        protection=PROTECTION.get(holder.protection, ""),
+        namespace=holder.namespace,
+        workload=holder.name,
+        since=holder.since,
+    )
+
+
+def _merged(holders: Iterable[HolderEvidence], names: Names) -> Iterable[HolderFinding]:
+    """Others' jobs, added up by what their owner may be called; how many they are is not told."""
+    found: dict[str, dict[Pair, int]] = {}
+    for holder in holders:
+        total = found.setdefault(names.queue(holder.cluster_queue), {})
+        for pair, count in holder.amounts.items():
+            total[pair] = total.get(pair, 0) + count
+    for name in sorted(found):
+        yield HolderFinding(name=name, amounts=words.amounts(found[name], names))
+
+
+def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
+    """One line for each flavor, in the order in which they were tried."""
+    found: dict[str, str] = {}
+    for item in evidence.attempts:
+        if item.flavor in found or not item.flavor:
+            continue
+        if is_refused(item):
+            found[item.flavor] = refusal_words(item, names)
+        elif item.missing:
+            missing = {Pair(item.flavor, name): count for name, count in item.missing.items()}
+            found[item.flavor] = f"{words.amounts(missing, names)} more needed{_also(item.mode)}"
+        elif item.mode == "FIT" and item.flavor != HOST_FLAVOR:
+            found[item.flavor] = "fits"
+    return tuple(FlavorFinding(names.flavor(slug), text) for slug, text in found.items())
+
+
+def _also(mode: str) -> str:
+    return {
+        "PREEMPT": "; jobs of the same budget could be preempted for it",
+        "RECLAIM": "; GPUs could be reclaimed from others for it",
+        "NO_CANDIDATES": "; nobody may be preempted for it",
+    }.get(mode, "")
+
+
+def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
+    """What would change it, the cheapest first."""
+    if evidence.hold and evidence.hold != "None":
+        yield "Resume the budget."
+        return
+    refused = [item for item in evidence.attempts if is_refused(item)]
+    if refused and len(refused) == len(evidence.attempts):
+        yield "Change the job's tolerations or node selector, or add a flavor that suits it."
+        return
+    short = shortage(evidence)
+    if short is None or not words.is_device(short[0]):
+        return
+    pair, lacking = short
+    own = evidence.quota.get(pair, OwnQuota())
+    asked = evidence.requests.get(pair.resource, 0)
+    if evidence.reason == "ExceedsMaxQuota":
+        most = own.potential
+        if most > 0:
+            yield f"Ask for {words.amount(pair, most, names)} or less in one job."
+        yield f"Raise the budget's ceiling by {words.amount(pair, lacking, names)}."
+        return
+    if 0 < own.available < asked:
+        yield f"A job of up to {words.amount(pair, own.available, names)} would start now."
+    if own.lent >= lacking:
+        yield (
+            f"Those who borrow end jobs that hold {words.amount(pair, lacking, names)}, or these "
+            "are taken back, where preemption is allowed."
+        )
+    else:
+        yield f"Jobs that hold {words.amount(pair, lacking, names)} end."
+    yield f"Raise the committed GPUs by {words.amount(pair, lacking, names)}."

@@ -1,0 +1,98 @@
+"""What a reader may call others: own names as they are, others' as "another account".
+
+Built from what may be shown, not from what must not: a name that is not known to be visible has no
+way into a text. Kueue's own messages are passed on with every word of theirs weighed.
+Source: ARCHITECTURE, "What an owner sees of others".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from budgets.plan import POOL_PREFIX
+
+ANOTHER_ACCOUNT: Final = "another account"
+PLATFORM_POOL: Final = "the platform pool"
+SOMEBODY: Final = "somebody else"
+
+# Parts of a message that can carry names of others, by the words in front of them.
+_PATH = re.compile(r"(preemptor path|preemptee path|path): ?/\S*", re.IGNORECASE)
+_UID = re.compile(r"\((?:UID|JobUID): ?[^)]*\)\s?")
+_BARE_UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+# Names of Kubernetes objects, with a namespace in front or not.
+_PARTS = re.compile(r"[/.]")
+_WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that one reader may see.
+
+    Attributes:
+        workspaces: Namespace → name of the workspaces that the reader sees; None for everything.
+        accounts: Slug → name of the accounts in which the reader sees something.
+        flavors: Slug → name.
+        foreign: Names that must not be passed on where they stand as a word of a message:
+            namespaces, accounts, pools and workloads that the reader does not see.
+    """
+
+    workspaces: Mapping[str, str] | None
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    flavors: Mapping[str, str] = field(default_factory=dict)
+    foreign: frozenset[str] = frozenset()
+
+    @property
+    def sees_everything(self) -> bool:
+        """Nothing is hidden from this reader."""
+        return self.workspaces is None
+
+    def sees(self, namespace: str) -> bool:
+        """Whether a namespace, or the ClusterQueue of that name, may be named."""
+        return self.workspaces is None or namespace in self.workspaces
+
+    def queue(self, cluster_queue: str) -> str:
+        """What a reader calls the owner of a ClusterQueue or Cohort."""
+        if self.workspaces is None:
+            return cluster_queue or SOMEBODY
+        if cluster_queue in self.workspaces:
+            return f"workspace {self.workspaces[cluster_queue]}"
+        if cluster_queue.startswith(POOL_PREFIX):
+            return PLATFORM_POOL
+        account, hyphen, _ = cluster_queue.partition("-")
+        if account in self.accounts:
+            name = self.accounts[account]
+            return f"another workspace of {name}" if hyphen else f"account {name}"
+        return ANOTHER_ACCOUNT
+
+    def flavor(self, slug: str) -> str:
+        """A flavor's name."""
+        return self.flavors.get(slug, slug)
+
+    def wary_of(self, found: Iterable[str]) -> Names:
+        """The same with further names, or keys, that must not be passed on unless they are seen."""
+        if self.workspaces is None:
+            return self
+        words = {
+            word for key in found if not self.sees(key.partition("/")[0]) for word in _parts(key)
+        }
+        words = {word for word in words if not self.sees(word)} - self.flavors.keys()
+        return replace(self, foreign=self.foreign | words) if words - self.foreign else self
+
+    def message(self, text: str) -> str:
+        """A text of Kueue as it may be passed on."""
+        if self.workspaces is None or not text:
+            return text
+        text = _PATH.sub(r"\1: not shown", text)
+        text = _BARE_UID.sub("not shown", _UID.sub("", text))
+        return _WORD.sub(lambda found: self._word(found.group()), text) if self.foreign else text
+
+    def _word(self, word: str) -> str:
+        return word if self.foreign.isdisjoint(_parts(word)) else SOMEBODY
+
+
+def _parts(word: str) -> set[str]:
+    """A key and its pieces, any of which could be a name."""
+    return {word, *word.split("/"), *_PARTS.split(word)} - {""}

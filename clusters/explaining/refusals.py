@@ -1,0 +1,45 @@
+"""Why a flavor cannot be used at all, read from the engine's texts.
+
+The texts are those of Kueue's condition messages, which ``clusters.kueue.eligibility`` and
+``flavor_assigner`` write word for word; one that is not known is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clusters.explaining.evidence import Attempt
+from clusters.explaining.names import Names
+
+_TAINT = re.compile(r"untolerated taint \{(?P<key>\S*) ?(?P<value>\S*) (?P<effect>\S+) <nil>\}")
+_AFFINITY = "doesn't match node affinity"
+_TOPOLOGY = "does not support TopologyAwareScheduling"
+_MISSING_FLAVOR = re.compile(r"flavor \S+ not found")
+_NO_QUOTA = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
+_NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
+
+
+def is_refused(attempt: Attempt) -> bool:
+    """Whether the flavor was skipped for another reason than its quota."""
+    return attempt.mode == "NO_FIT" and not attempt.missing and bool(attempt.reasons)
+
+
+def refusal_words(attempt: Attempt, names: Names) -> str:
+    """``its taint gpu=spot is not tolerated``; the first reason decides."""
+    reason = next((text for text in attempt.reasons if not _NOT_ENOUGH.search(text)), "")
+    if found := _TAINT.search(reason):
+        value = f"={found['value']}" if found["value"] else ""
+        return f"the job does not tolerate its taint {found['key']}{value} ({found['effect']})"
+    if _AFFINITY in reason:
+        return "the job's node selector or affinity does not match its nodes"
+    if _TOPOLOGY in reason:
+        return "it has no topology, which the job asks for"
+    if _MISSING_FLAVOR.search(reason):
+        return "it does not exist on the cluster"
+    return names.message(reason)
+
+
+def unavailable_resource(message: str) -> str:
+    """The resource for which the budget has no quota at all; empty when it is not that."""
+    found = _NO_QUOTA.search(message)
+    return found["resource"] if found else ""

@@ -1,0 +1,242 @@
+"""Why a workload waits, in one sentence.
+
+The rules are tried in order, from what stops everything to what a little more quota would solve;
+the first that has something to say is the sentence. Source: spec/features.md section 3, "Why
+pending"; issue 4 section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from clusters.explaining import words
+from clusters.explaining.evidence import Attempt, Evidence, OwnQuota, Pair
+from clusters.explaining.names import Names
+from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
+
+_GOOD_CHECK: Final = "Ready"
+# The worst first; a name that is not listed is the worst.
+_MODES: Final = ("NO_FIT", "NO_CANDIDATES", "PREEMPT", "RECLAIM", "FIT")
+
+
+def sentence(evidence: Evidence, names: Names) -> str:
+    """The one sentence about why a workload waits; never empty."""
+    for rule in _RULES:
+        if found := rule(evidence, names):
+            return f"{found[0].upper()}{found[1:]}."
+    return "It has not been looked at yet."
+
+
+def nearest_attempt(evidence: Evidence) -> Attempt | None:
+    """The flavor that came closest: by mode, then by how few GPUs are missing."""
+    tried = [item for item in evidence.attempts if item.missing]
+    if not tried:
+        return None
+
+    def distance(item: Attempt) -> tuple[int, int]:
+        mode = _MODES.index(item.mode) if item.mode in _MODES else 0
+        devices = [
+            count
+            for resource, count in item.missing.items()
+            if words.is_device(Pair(item.flavor, resource))
+        ]
+        return (-mode, sum(devices or item.missing.values()))
+
+    return min(tried, key=distance)
+
+
+def shortage(evidence: Evidence) -> tuple[Pair, int] | None:
+    """The pair that is short in the nearest flavor, GPUs before others, and by how much."""
+    nearest = nearest_attempt(evidence)
+    if nearest is None:
+        found = {pair: count for pair, count in evidence.lacking.items() if count > 0}
+    else:
+        found = {Pair(nearest.flavor, name): count for name, count in nearest.missing.items()}
+    pairs = words.devices_first(found)
+    return (pairs[0], found[pairs[0]]) if pairs else None
+
+
+def requested(evidence: Evidence, pair: Pair) -> int:
+    """How much of a pair's resource the whole workload asks for; at least what is lacking."""
+    return max(evidence.requests.get(pair.resource, 0), evidence.lacking.get(pair, 0))
+
+
+def _deactivated(evidence: Evidence, names: Names) -> str:
+    if evidence.reason == "Deactivated":
+        return "it is deactivated and asks for nothing until somebody activates it"
+    return ""
+
+
+def _gated(evidence: Evidence, names: Names) -> str:
+    if evidence.reason == "AdmissionGated":
+        return f"it is held back by its own gate: {names.message(evidence.message)}"
+    return ""
+
+
+def _held(evidence: Evidence, names: Names) -> str:
+    if not evidence.hold or evidence.hold == "None":
+        if evidence.reason == "Suspended":
+            return "its queue is stopped, or not ready to admit anything"
+        return ""
+    what = "its queue" if evidence.hold_kind == "LocalQueue" else "its budget"
+    drains = ", and running jobs are being stopped" if evidence.hold == "HoldAndDrain" else ""
+    return f"{what} is on hold: nothing starts until somebody resumes it{drains}"
+
+
+def _misconfigured(evidence: Evidence, names: Names) -> str:
+    if evidence.reason not in ("Misconfigured", "Inadmissible"):
+        return ""
+    return f"it cannot start as it is: {_trimmed(names.message(evidence.message))}"
+
+
+def _checks(evidence: Evidence, names: Names) -> str:
+    open_checks = [item for item in evidence.checks if item.state != _GOOD_CHECK]
+    if not open_checks or (evidence.attempts and evidence.reason != "CheckPending"):
+        return ""
+    if evidence.reason == "PendingEvaluation":
+        return "an admission check asked to try again; it is evaluated anew"
+    first = open_checks[0]
+    told = f": {_trimmed(names.message(first.message))}" if first.message else ""
+    more = f", and for {len(open_checks) - 1} more" if len(open_checks) > 1 else ""
+    return f"it has its quota and waits for the check {first.name}{more}{told}"
+
+
+def _backs_off(evidence: Evidence, names: Names) -> str:
+    if evidence.requeue_at is None:
+        return ""
+    at = evidence.requeue_at
+    return f"it was stopped and is tried again at {at:%H:%M} UTC"
+
+
+def _preempts(evidence: Evidence, names: Names) -> str:
+    if evidence.reason == "WaitingForPreemptedWorkloads":
+        return "it starts when jobs that were told to make room have stopped"
+    if evidence.reason == "WaitingForPodsReady":
+        return "it waits until the jobs that started before it have all their pods running"
+    return ""
+
+
+def _without_quota(evidence: Evidence, names: Names) -> str:
+    resource = unavailable_resource(evidence.message)
+    return f"its budget has no quota for {resource}" if resource else ""
+
+
+def _too_large(evidence: Evidence, names: Names) -> str:
+    """No flavor can ever hold it: the largest that one offers is told."""
+    if evidence.reason != "ExceedsMaxQuota":
+        return ""
+    short = shortage(evidence)
+    if short is None:
+        return "it asks for more than its budget can ever have"
+    pair, lacking = short
+    own = evidence.quota.get(pair)
+    most = own.potential if own is not None else requested(evidence, pair) - lacking
+    asked = max(requested(evidence, pair), most + lacking)
+    return (
+        f"it asks for {words.amount(pair, asked, names)}, and its budget never has more than "
+        f"{words.amount(pair, most, names)}"
+    )
+
+
+def _no_flavor(evidence: Evidence, names: Names) -> str:
+    refused = [item for item in evidence.attempts if is_refused(item)]
+    if not refused or len(refused) < len(evidence.attempts):
+        return ""
+    told = [f"{names.flavor(item.flavor)}: {refusal_words(item, names)}" for item in refused]
+    return f"no flavor of its budget suits it ({'; '.join(told)})"
+
+
+def _lent(evidence: Evidence, names: Names) -> str:
+    """Its own committed GPUs are with others, and enough of them to start it."""
+    short = shortage(evidence)
+    if short is None:
+        return ""
+    pair, lacking = short
+    own = evidence.quota.get(pair, OwnQuota())
+    if not words.is_device(pair) or own.lent <= 0 or own.lent < lacking:
+        return ""
+    takers = [
+        names.queue(item.cluster_queue) for item in evidence.borrowers if item.amounts.get(pair)
+    ]
+    to_whom = words.listed(list(dict.fromkeys(takers)), most=3) or "others"
+    all_or_some = "the" if lacking == own.lent else f"{lacking:,} of the"
+    verb = "comes" if lacking == own.lent == 1 else "come"
+    return (
+        f"starts when {all_or_some} {words.amount(pair, own.lent, names)} lent to {to_whom} "
+        f"{verb} back{_behind(evidence)}"
+    )
+
+
+def _waits(evidence: Evidence, names: Names) -> str:
+    """Its budget's GPUs are in use."""
+    short = shortage(evidence)
+    if short is None:
+        return ""
+    pair, lacking = short
+    asked = max(requested(evidence, pair), lacking)
+    text = f"waits for {words.amount(pair, asked, names)}: {lacking:,} more {_be(lacking)} needed"
+    if not words.is_device(pair):
+        text = f"waits for {words.amount(pair, lacking, names)} more"
+    own = evidence.quota.get(pair)
+    if own is not None and not words.is_unlimited(own.nominal):
+        text += f"; {_use_of(own)}"
+    return text + _behind(evidence)
+
+
+def _use_of(own: OwnQuota) -> str:
+    committed = max(0, min(own.used, own.nominal))
+    if own.nominal <= 0:
+        use = "none is committed"
+    else:
+        use = f"{committed:,} of its {own.nominal:,} committed {_be(committed)} in use"
+    burst, ceiling = max(0, own.used - own.nominal), own.potential - own.nominal
+    if ceiling <= 0:
+        return f"{use} and none may be borrowed"
+    if words.is_unlimited(own.potential):
+        return f"{use}" + (f" and {burst:,} borrowed" if burst else "")
+    return f"{use} and {burst:,} of the {ceiling:,} that it may borrow"
+
+
+def _behind(evidence: Evidence) -> str:
+    if evidence.position < 2:
+        return ""
+    return f"; it is {words.place_in_queue(evidence.position)} in its queue"
+
+
+def _queued(evidence: Evidence, names: Names) -> str:
+    if evidence.position > 1:
+        return f"it is {words.place_in_queue(evidence.position)} in its queue"
+    if evidence.position == 1 and not evidence.message:
+        return "it is next in its queue and is looked at within seconds"
+    return ""
+
+
+def _told(evidence: Evidence, names: Names) -> str:
+    return _trimmed(names.message(evidence.message or evidence.reason))
+
+
+def _trimmed(text: str) -> str:
+    return text.strip().rstrip(".")
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+_RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
+    _deactivated,
+    _gated,
+    _held,
+    _misconfigured,
+    _checks,
+    _backs_off,
+    _preempts,
+    _without_quota,
+    _too_large,
+    _no_flavor,
+    _lent,
+    _waits,
+    _queued,
+    _told,
+)

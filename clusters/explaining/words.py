@@ -1,0 +1,87 @@
+"""Amounts, ordinals and lists as people say them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from clusters.explaining.evidence import Pair
+from clusters.explaining.names import Names
+
+_HOST: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_ORDINALS: Final = ("", "next", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+# The engine's unlimited amount, and what comes near it after subtracting.
+_BEYOND_COUNTING: Final = 2**62
+
+
+def is_device(pair: Pair) -> bool:
+    """Whether a pair counts GPUs or other devices, not what every machine has."""
+    return pair.resource not in _HOST
+
+
+def devices_first(pairs: Iterable[Pair]) -> list[Pair]:
+    """GPUs before CPU and memory, else by name."""
+    return sorted(pairs, key=lambda pair: (not is_device(pair), pair))
+
+
+def amount(pair: Pair, count: int, names: Names) -> str:
+    """``8 H100``, ``1.5 CPUs``, ``64 GiB of memory``.
+
+    Args:
+        pair: Of what.
+        count: In the resource's own unit: devices, thousandths of a CPU, bytes.
+        names: For the flavor's name.
+    """
+    if pair.resource == "cpu":
+        return f"{_thousandths(count)} CPU{'' if count == 1000 else 's'}"
+    if pair.resource in ("memory", "ephemeral-storage"):
+        kind = "memory" if pair.resource == "memory" else "local disk"
+        return f"{_binary(count)} of {kind}"
+    if pair.resource == "pods":
+        return f"{count} pod{'' if count == 1 else 's'}"
+    flavor = names.flavor(pair.flavor)
+    if pair.resource.rpartition("/")[2] == "gpu":
+        return f"{count:,} {flavor}"
+    return f"{count:,} {pair.resource} of {flavor}"
+
+
+def amounts(found: Mapping[Pair, int], names: Names) -> str:
+    """Several amounts; GPUs alone when there are any."""
+    pairs = devices_first(pair for pair, count in found.items() if count > 0)
+    devices = [pair for pair in pairs if is_device(pair)]
+    return listed([amount(pair, found[pair], names) for pair in devices or pairs])
+
+
+def is_unlimited(count: int) -> bool:
+    """Whether a figure stands for "no bound"."""
+    return count >= _BEYOND_COUNTING
+
+
+def listed(words: Sequence[str], *, most: int = 4) -> str:
+    """``a, b and c``; what is beyond ``most`` is counted."""
+    shown = list(words[:most])
+    if len(words) > most:
+        shown.append(f"{len(words) - most} more")
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def place_in_queue(position: int) -> str:
+    """``next``, ``third``, ``number 12``; empty where it stands in no queue."""
+    if position < len(_ORDINALS):
+        return _ORDINALS[max(position, 0)]
+    return f"number {position:,}"
+
+
+def _thousandths(count: int) -> str:
+    whole, rest = divmod(count, 1000)
+    return f"{whole:,}" + (f".{rest:03d}".rstrip("0") if rest else "")
+
+
+def _binary(count: int) -> str:
+    for name, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if count >= size:
+            tenths = (count * 10 + size // 2) // size
+            return f"{tenths // 10:,}{f'.{tenths % 10}' if tenths % 10 else ''} {name}"
+    return f"{count:,} bytes"

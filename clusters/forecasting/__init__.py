@@ -1,0 +1,29 @@
+"""Pure: when a waiting job is likely to start, from run times that were recorded.
+
+``runs`` knows how long jobs of a kind run, ``start`` plays the queue forward. No Django, no clock,
+no I/O; draws come from a seed that is passed in. Source: spec/features.md section 3, "ETA".
+"""
+
+from __future__ import annotations
+
+from clusters.forecasting.runs import Run, RunTimes, kind_of
+from clusters.forecasting.start import (
+    Ahead,
+    Confidence,
+    Held,
+    StartForecast,
+    Waiting,
+    forecast_start,
+)
+
+__all__ = [
+    "Ahead",
+    "Confidence",
+    "Held",
+    "Run",
+    "RunTimes",
+    "StartForecast",
+    "Waiting",
+    "forecast_start",
+    "kind_of",
+]

@@ -1,0 +1,117 @@
+"""Ask what a change would lead to, and wait for the clusters' answers. Nothing is saved."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import QuerySet
+
+from budgets.errors import Rejected
+from budgets.models import Account, Flavor, Pool, Workspace
+from clusters.explaining.answers import read_answer
+from clusters.explaining.names import Names
+from clusters.explaining.report import answer_lines
+from clusters.models import Cluster, Question
+from clusters.services.questions import ReplyState, answer_of
+from clusters.services.what_if import Asked, ask_add, ask_drain, ask_raise
+
+POLL_S = 0.1
+
+
+class Command(BaseCommand):
+    """The questions of the what-if page, as an operator on the server; every name is shown."""
+
+    help = "Ask: raise a budget, add a node pool, or drain a worker."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        asked = parser.add_subparsers(dest="change", required=True, metavar="CHANGE")
+        more = asked.add_parser("raise", help="a budget by some GPUs; a negative number lowers")
+        more.add_argument("workspace", metavar="NAMESPACE")
+        _gpus(more)
+        add = asked.add_parser("add", help="a node pool to a worker")
+        add.add_argument("cluster", metavar="WORKER")
+        _gpus(add)
+        receiver = add.add_mutually_exclusive_group(required=True)
+        receiver.add_argument("--account", metavar="SLUG", help="whose own pool gets the GPUs")
+        receiver.add_argument("--pool", metavar="SLUG", help="the platform pool that gets them")
+        drain = asked.add_parser("drain", help="a worker")
+        drain.add_argument("cluster", metavar="WORKER")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Ask, wait, print; exit code 1 when a cluster does not answer."""
+        try:
+            asked = _ask(options)
+        except Rejected as error:
+            raise CommandError("\n".join(fault.message for fault in error.faults)) from error
+        for note in asked.notes:
+            self.stdout.write(f"It could not be saved as it is: {note}")
+        problems = [text for row in asked.questions if (text := self._tell(row))]
+        if problems:
+            raise CommandError("\n".join(problems))
+
+    def _tell(self, question: Question) -> str:
+        """Print what a cluster answers; what it could not say is returned."""
+        names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
+        while (reply := answer_of(question)).state is ReplyState.WAITING:
+            time.sleep(POLL_S)
+        if reply.state is not ReplyState.ANSWERED:
+            return f"{question.cluster}: {reply.problem}"
+        self.stdout.write(f"{question.cluster}:")
+        for line in answer_lines(read_answer(reply.answer, names)):
+            self.stdout.write(f"  {line}")
+        return ""
+
+
+def _gpus(parser: ArgumentParser) -> None:
+    parser.add_argument("--flavor", required=True, metavar="SLUG")
+    parser.add_argument("--by", required=True, type=int, metavar="GPUS")
+
+
+_QUESTIONS: dict[str, Callable[[dict[str, Any]], Asked]] = {
+    "raise": lambda given: ask_raise(
+        None,
+        workspace=_named(
+            Workspace.objects.select_related("account", "budget", "budget__in_force"),
+            "workspace",
+            namespace=given["workspace"],
+        ),
+        flavor=_named(Flavor.objects.all(), "flavor", slug=given["flavor"]),
+        by=given["by"],
+    ),
+    "add": lambda given: ask_add(
+        None,
+        cluster=_worker(given),
+        flavor=_named(Flavor.objects.all(), "flavor", slug=given["flavor"]),
+        by=given["by"],
+        account=_perhaps(Account.objects.all(), "account", given["account"]),
+        pool=_perhaps(Pool.objects.select_related("account"), "pool", given["pool"]),
+    ),
+    "drain": lambda given: ask_drain(None, cluster=_worker(given)),
+}
+
+
+def _ask(given: dict[str, Any]) -> Asked:
+    return _QUESTIONS[given["change"]](given)
+
+
+def _worker(given: dict[str, Any]) -> Cluster:
+    rows = Cluster.objects.filter(state=Cluster.State.ACTIVE)
+    found: Cluster = _named(rows, "cluster", slug=given["cluster"])
+    return found
+
+
+def _perhaps(rows: QuerySet[Any], what: str, slug: str | None) -> Any:
+    return _named(rows, what, slug=slug) if slug else None
+
+
+def _named(rows: QuerySet[Any], what: str, **key: str) -> Any:
+    try:
+        return rows.get(**key)
+    except ObjectDoesNotExist as error:
+        raise CommandError(f"There is no {what} {next(iter(key.values()))!r}.") from error

@@ -1,0 +1,107 @@
+"""Say why a job waits: from what the portal stored, or straight from a cluster."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from clusters import selectors
+from clusters.errors import ClusterError
+from clusters.explaining.evidence import read_evidence
+from clusters.explaining.findings import explained
+from clusters.explaining.names import Names
+from clusters.explaining.report import explanation_lines, forecast_line
+from clusters.kube.client import HttpKubeClient
+from clusters.reconcile.one_off import OneOff, explain_once
+
+
+class Command(BaseCommand):
+    """Nothing is written anywhere; every name is shown, so it is for operators."""
+
+    help = "Say why a waiting Workload, or Job, does not start, with the evidence behind it."
+    # With --kubeconfig it works without a database.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("job", metavar="NAMESPACE/NAME", help="of a Workload or its Job")
+        parser.add_argument(
+            "--kubeconfig",
+            metavar="FILE",
+            type=Path,
+            help="ask this cluster's objects instead of the portal's database",
+        )
+        parser.add_argument(
+            "--config", metavar="FILE", type=Path, help="the Kueue Configuration that holds there"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the sentence and the evidence."""
+        namespace, slash, name = options["job"].partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            raise CommandError(f"{options['job']!r}: write it as NAMESPACE/NAME")
+        if options["kubeconfig"] is not None:
+            self._from_cluster(options["job"], options["kubeconfig"], options["config"])
+        elif options["config"] is not None:
+            raise CommandError("--config goes with --kubeconfig; the portal knows its clusters'")
+        else:
+            self._from_portal(namespace, name)
+
+    def _from_portal(self, namespace: str, name: str) -> None:
+        found = selectors.stored_why(namespace, name)
+        if not found:
+            raise CommandError(
+                f"Nothing is stored of {namespace}/{name}: it does not wait, there is no such job, "
+                "or no worker looks at its cluster. --kubeconfig asks the cluster itself."
+            )
+        for row in found:
+            self.stdout.write(f"{row.key} on {row.cluster}, since {row.since:%Y-%m-%d %H:%M} UTC")
+            for line in explanation_lines(row.detail):
+                self.stdout.write(line)
+            if row.forecast is not None:
+                self.stdout.write(forecast_line(row.forecast))
+
+    def _from_cluster(self, key: str, kubeconfig: Path, config: Path | None) -> None:
+        try:
+            with HttpKubeClient.from_kubeconfig(_read(kubeconfig)) as client:
+                found = explain_once(
+                    client, key, configuration=_configuration(config), now=timezone.now()
+                )
+        except ClusterError as error:
+            raise CommandError(f"{error.reason}: {error}") from error
+        except (KeyError, ValueError) as error:
+            raise CommandError(f"An object of the cluster cannot be read: {error}") from error
+        for line in _lines(found):
+            self.stdout.write(line)
+
+
+def _lines(found: OneOff) -> list[str]:
+    if found.would_start:
+        return [found.key, "It fits and starts as soon as the scheduler looks at it."]
+    if found.evidence is None:
+        return [found.key, "It does not wait for quota."]
+    return [found.key, *explanation_lines(explained(read_evidence(found.evidence), Names(None)))]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} cannot be read: {error}") from error
+
+
+def _configuration(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        found = yaml.safe_load(_read(path))
+    except yaml.YAMLError as error:
+        raise CommandError(f"{path} is no YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise CommandError(f"{path} holds no Configuration")
+    return found

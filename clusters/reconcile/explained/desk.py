@@ -1,0 +1,275 @@
+"""Between a shift and the database: rows to write, questions to answer, in a thread of its own.
+
+The deciding thread never waits for the database; what cannot be written now is tried again. One
+batch of reasons is under way at most: whoever has more waits until the desk is free.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from budgets.models import Workspace
+from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.25
+RETRY_S: Final = 2.0
+ANSWERABLE: Final = timedelta(seconds=30)
+"""An older question has nobody waiting for it any more."""
+MOST_DIFFERENCES: Final = 1000
+_BATCH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pending workload; ``since`` is when its reason was first seen."""
+
+    uid: str
+    namespace: str
+    name: str
+    evidence: Mapping[str, Any]
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to write, and uids of workloads that wait no longer."""
+
+    at: datetime
+    rows: Sequence[Row] = ()
+    gone: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that waits: changes as in ``clusters.kueue.asking``."""
+
+    id: UUID
+    changes: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One workload of which engine and Kueue say different things; kinds are the model's."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    portal_says: Mapping[str, Any]
+    kueue_did: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Decisions compared, those passed over, and what differed."""
+
+    at: datetime
+    compared: int = 0
+    passed_over: int = 0
+    differences: Sequence[Differing] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    id: UUID
+    document: Mapping[str, Any] | None
+    problem: str
+
+
+class Desk:
+    """Reads and writes of one cluster; ``start`` and ``close`` are the shift's.
+
+    Args:
+        cluster: Slug.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._batch: Batch | None = None
+        self._comparisons: deque[Comparison] = deque()
+        self._answers: deque[_Answer] = deque()
+        self._asked: deque[Asked] = deque()
+        self._handed: set[UUID] = set()
+        self._thread = threading.Thread(target=self._run, name=f"{cluster}-desk", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll for questions."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left and end."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def known(self) -> dict[str, tuple[str, datetime]]:
+        """What is stored: uid → reason and since when. One query, in the caller's thread."""
+        rows = PendingReason.objects.filter(cluster=self._cluster)
+        found = rows.values_list("uid", "evidence__reason", "since")
+        return {uid: (str(reason), since) for uid, reason, since in found}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a batch would be taken."""
+        return self._batch is None
+
+    def put(self, batch: Batch) -> None:
+        """Have a batch written; only while the desk is free."""
+        assert self.is_free
+        self._batch = batch
+        self._wake.set()
+
+    def put_comparison(self, comparison: Comparison) -> None:
+        """Have the result of a comparison counted."""
+        self._comparisons.append(comparison)
+        self._wake.set()
+
+    def take_question(self) -> Asked | None:
+        """The oldest question that nobody has taken yet."""
+        try:
+            return self._asked.popleft()
+        except IndexError:
+            return None
+
+    def answer(self, asked: Asked, document: Mapping[str, Any] | None, problem: str) -> None:
+        """Have an answer written, or why there is none."""
+        self._answers.append(_Answer(asked.id, document, problem))
+        self._wake.set()
+
+    def _run(self) -> None:
+        polled_at = 0.0
+        try:
+            while not self._stop.is_set():
+                self._wake.wait(POLL_S)
+                self._wake.clear()
+                try:
+                    self._write()
+                    if time.monotonic() - polled_at >= POLL_S:
+                        polled_at = time.monotonic()
+                        self._poll()
+                except DatabaseError as error:
+                    self._failed(error)
+                    self._stop.wait(RETRY_S)
+            try:
+                self._write()
+            except DatabaseError as error:
+                self._failed(error)
+        finally:
+            connection.close()
+
+    def _failed(self, error: DatabaseError) -> None:
+        """What the database could not take now stays here; what it never takes is let go."""
+        log.warning("desk_failed cluster=%s error=%s", self._cluster, error)
+        connection.close()
+        if not isinstance(error, OperationalError | InterfaceError):
+            self._batch = None
+            self._answers.clear()
+            self._comparisons.clear()
+
+    def _poll(self) -> None:
+        waiting = Question.objects.filter(
+            cluster=self._cluster, answered_at=None, created_at__gt=timezone.now() - ANSWERABLE
+        )
+        for pk, asked in waiting.order_by("created_at").values_list("pk", "asked"):
+            if pk not in self._handed:
+                self._handed.add(pk)
+                self._asked.append(Asked(pk, asked["changes"]))
+
+    def _write(self) -> None:
+        while self._answers:
+            self._write_answer(self._answers[0])
+            self._handed.discard(self._answers.popleft().id)
+        if self._batch is not None:
+            self._write_batch(self._batch)
+            self._batch = None
+        while self._comparisons:
+            self._write_comparison(self._comparisons[0])
+            self._comparisons.popleft()
+
+    def _write_answer(self, answer: _Answer) -> None:
+        Question.objects.filter(pk=answer.id, answered_at=None).update(
+            answer=answer.document, problem=answer.problem[:500], answered_at=timezone.now()
+        )
+
+    def _write_batch(self, batch: Batch) -> None:
+        names = {row.namespace for row in batch.rows}
+        workspaces = dict(
+            Workspace.objects.filter(namespace__in=names).values_list("namespace", "pk")
+        )
+        rows = [
+            PendingReason(
+                cluster=self._cluster,
+                uid=row.uid,
+                namespace=row.namespace,
+                name=row.name,
+                workspace_id=workspaces.get(row.namespace),
+                evidence=row.evidence,
+                since=row.since,
+                updated_at=batch.at,
+            )
+            for row in batch.rows
+        ]
+        with transaction.atomic():
+            PendingReason.objects.bulk_create(
+                rows,
+                batch_size=_BATCH,
+                update_conflicts=True,
+                unique_fields=["cluster", "uid"],
+                update_fields=["evidence", "since", "updated_at", "workspace"],
+            )
+            for start in range(0, len(batch.gone), _BATCH):
+                gone = batch.gone[start : start + _BATCH]
+                PendingReason.objects.filter(cluster=self._cluster, uid__in=gone).delete()
+
+    @transaction.atomic
+    def _write_comparison(self, comparison: Comparison) -> None:
+        fresh = {"since": comparison.at, "updated_at": comparison.at}
+        ShadowTally.objects.get_or_create(cluster=self._cluster, defaults=fresh)
+        ShadowTally.objects.filter(cluster=self._cluster).update(
+            compared=F("compared") + comparison.compared,
+            different=F("different") + len(comparison.differences),
+            passed_over=F("passed_over") + comparison.passed_over,
+            updated_at=comparison.at,
+        )
+        for item in comparison.differences:
+            self._write_difference(item, comparison.at)
+        if comparison.differences:
+            self._forget_oldest()
+
+    def _write_difference(self, item: Differing, at: datetime) -> None:
+        both = {"portal_says": item.portal_says, "kueue_did": item.kueue_did, "seen_at": at}
+        known = ShadowDifference.objects.filter(cluster=self._cluster, uid=item.uid, kind=item.kind)
+        if not known.update(**both, count=F("count") + 1):
+            ShadowDifference.objects.create(
+                cluster=self._cluster,
+                uid=item.uid,
+                kind=item.kind,
+                namespace=item.namespace,
+                name=item.name,
+                first_seen_at=at,
+                **both,
+            )
+
+    def _forget_oldest(self) -> None:
+        rows = ShadowDifference.objects.filter(cluster=self._cluster).order_by("-seen_at", "-pk")
+        kept = rows.values_list("pk", flat=True)[MOST_DIFFERENCES : MOST_DIFFERENCES * 2]
+        oldest = list(kept)
+        if oldest:
+            ShadowDifference.objects.filter(pk__in=oldest).delete()

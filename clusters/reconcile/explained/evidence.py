@@ -1,0 +1,92 @@
+"""An explanation as the JSON that ``PendingReason.evidence`` stores. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from clusters.kueue.asking import amounts_document
+from clusters.kueue.documents import StopPolicy
+from clusters.kueue.explanation import Explanation
+from clusters.reconcile.jobs.keys import Document, stamp
+
+
+def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
+    """The stored evidence of one pending workload.
+
+    Args:
+        explanation: The engine's.
+        workload: Its document, for the states of its AdmissionChecks.
+
+    Returns:
+        ``{"reason", "message", "clusterQueue": str, "position", "waiting": int, "isParked": bool,
+        "hold": "" | "Hold" | "HoldAndDrain", "holdKind": "" | "LocalQueue" | "ClusterQueue",
+        "requests": {resource: int}, "attempts": [{"podSet", "flavor", "mode": str,
+        "missing": {resource: int}, "reasons": [str]}], "lacking": amounts,
+        "holders": [{"key", "clusterQueue": str, "amounts", "protection": name of a Protection,
+        "since": RFC 3339}], "holderCount": int, "borrowers": [{"clusterQueue", "amounts"}],
+        "quota": {"flavor/resource": {"nominal", "used", "available", "potential", "lent": int}},
+        "checks": [{"name", "state", "message"}], "requeueAt": RFC 3339 or ""}``; amounts are
+        ``{"flavor/resource": int}``. The longest-running holders come first.
+    """
+    return {
+        "reason": explanation.reason,
+        "message": explanation.message,
+        "clusterQueue": explanation.cluster_queue,
+        "position": explanation.position,
+        "waiting": explanation.waiting,
+        "isParked": explanation.is_parked,
+        "hold": "" if explanation.hold is StopPolicy.NONE else explanation.hold.value,
+        "holdKind": explanation.hold_kind,
+        "requests": dict(explanation.requests),
+        "attempts": [
+            {
+                "podSet": item.pod_set,
+                "flavor": item.flavor,
+                "mode": item.mode.name,
+                "missing": dict(item.missing),
+                "reasons": list(item.reasons),
+            }
+            for item in explanation.attempts
+        ],
+        "lacking": amounts_document(explanation.lacking),
+        "holders": [
+            {
+                "key": item.key,
+                "clusterQueue": item.cluster_queue,
+                "amounts": amounts_document(item.amounts),
+                "protection": item.protection.name,
+                "since": _time(item.since),
+            }
+            for item in explanation.holders
+        ],
+        "holderCount": explanation.holder_count,
+        "borrowers": [
+            {"clusterQueue": item.cluster_queue, "amounts": amounts_document(item.amounts)}
+            for item in explanation.borrowers
+        ],
+        "quota": {
+            f"{pair.flavor}/{pair.resource}": {
+                "nominal": item.nominal,
+                "used": item.used,
+                "available": item.available,
+                "potential": item.potential,
+                "lent": item.lent,
+            }
+            for pair, item in sorted(explanation.quota.items())
+        },
+        "checks": _checks(workload),
+        "requeueAt": _time(explanation.requeue_at),
+    }
+
+
+def _checks(workload: Document) -> list[dict[str, str]]:
+    states = (workload.get("status") or {}).get("admissionChecks") or ()
+    return [
+        {name: str(item.get(name) or "") for name in ("name", "state", "message")}
+        for item in states
+    ]
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else stamp(moment)

@@ -1,0 +1,173 @@
+"""Which pending workloads are told about when, and the answers to questions.
+
+Owned by the deciding thread of a shift, which also owns the engine. A round takes a bounded slice
+of what waits; rows are written only when their evidence changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from clusters.kueue.asking import answer_document, read_changes
+from clusters.kueue.changes import Inapplicable
+from clusters.kueue.engine import Engine
+from clusters.kueue.explanation import Explanation
+from clusters.kueue.what_if import Bounds, what_if
+from clusters.reconcile.explained.desk import Asked, Batch, Desk, Row
+from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.jobs.keys import Document
+
+EVERY_S: Final = 2.0
+SLICE: Final = 500
+SLICE_S: Final = 0.1
+"""Of the thread's own time, one round."""
+ANSWER_S: Final = 2.0
+"""A what-if that takes longer is answered with how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What stands in the row."""
+
+    reason: str
+    since: datetime
+    digest: str = ""
+
+
+class Telling:
+    """Says why workloads wait, and answers questions.
+
+    Args:
+        desk: Where rows and answers go; closed by whoever made it.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._told = {uid: _Told(reason, since) for uid, (reason, since) in desk.known().items()}
+        self._first: dict[str, None] = {}
+        self._line: deque[str] = deque()
+        self._due_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a round may begin."""
+        return self._desk.is_free and time.monotonic() >= self._due_at
+
+    def mark(self, keys: Iterable[str]) -> None:
+        """Tell about these before others; something was decided about them."""
+        self._first.update(dict.fromkeys(keys))
+
+    def answer_one(self, engine: Engine, *, now: datetime) -> bool:
+        """Answer the oldest question; False when there is none."""
+        asked = self._desk.take_question()
+        if asked is None:
+            return False
+        document, problem = answer(engine, asked, now=now)
+        self._desk.answer(asked, document, problem)
+        return True
+
+    def tell(
+        self,
+        waiting: Iterable[str],
+        explain: Callable[[str], Explanation | None],
+        documents: Mapping[str, Document],
+        *,
+        now: datetime,
+    ) -> None:
+        """Begin a round; only when one is due.
+
+        Args:
+            waiting: Keys of everything that waits now.
+            explain: None for one of which nothing is known yet.
+            documents: Workloads by key.
+            now: Current time.
+        """
+        begun, used = time.monotonic(), time.thread_time()
+        uids = {key: _uid(documents[key]) for key in waiting if key in documents}
+        known = set(uids.values())
+        gone = [uid for uid in self._told if uid not in known]
+        for uid in gone:
+            del self._told[uid]
+        rows = []
+        for key in self._slice(uids, until=used + SLICE_S):
+            row = self._row(key, explain(key), documents[key], now)
+            if row is not None:
+                rows.append(row)
+        if rows or gone:
+            self._desk.put(Batch(now, rows, gone))
+        # However long it took, most of the time is left to the shift's own work.
+        took = time.thread_time() - used
+        self._due_at = begun + max(EVERY_S, 10 * took)
+
+    def _slice(self, uids: Mapping[str, str], *, until: float) -> Iterable[str]:
+        """Those that were marked, then the new ones, then the others in turn."""
+        marked, self._first = list(self._first), {}
+        new = [key for key, uid in uids.items() if uid not in self._told]
+        if not self._line:
+            self._line.extend(uids)
+        done: set[str] = set()
+        for key in (*marked, *new, *self._line):
+            if len(done) >= SLICE or time.thread_time() > until:
+                break
+            if key in uids and key not in done:
+                done.add(key)
+                yield key
+        self._first.update(dict.fromkeys(key for key in marked if key not in done))
+        while self._line and (self._line[0] in done or self._line[0] not in uids):
+            self._line.popleft()
+
+    def _row(
+        self, key: str, explanation: Explanation | None, document: Document, now: datetime
+    ) -> Row | None:
+        if explanation is None:
+            return None
+        evidence = evidence_of(explanation, document)
+        text = json.dumps(evidence, sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        uid = _uid(document)
+        before = self._told.get(uid)
+        if before is not None and before.digest == digest:
+            return None
+        is_same = before is not None and before.reason == explanation.reason
+        since = before.since if before is not None and is_same else now
+        self._told[uid] = _Told(explanation.reason, since, digest)
+        namespace, _, name = key.partition("/")
+        return Row(uid, namespace, name, evidence, since)
+
+
+def waiting_keys(engine: Engine) -> list[str]:
+    """Workloads that hold no quota, or hold it and wait for AdmissionChecks. O(workloads)."""
+    return [
+        key
+        for key, workload in engine.state.workloads.items()
+        if workload.reservation is None
+        or not (workload.reservation.is_admitted or workload.is_evicted)
+    ]
+
+
+def answer(
+    engine: Engine, asked: Asked, *, now: datetime, limit_s: float = ANSWER_S
+) -> tuple[dict[str, Any] | None, str]:
+    """The answer to a question, or one sentence why there is none."""
+    begun = time.perf_counter()
+    bounds = Bounds(is_over=lambda: time.perf_counter() - begun > limit_s)
+    try:
+        forecast = what_if(engine, read_changes(asked.changes), now=now, bounds=bounds)
+    except Inapplicable as error:
+        return None, str(error)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        return None, f"What is asked cannot be read: {type(error).__name__}: {error}"
+    document = answer_document(engine, forecast)
+    document["tookMs"] = round((time.perf_counter() - begun) * 1000)
+    return document, ""
+
+
+def _uid(document: Document) -> str:
+    return str(document["metadata"].get("uid") or "")

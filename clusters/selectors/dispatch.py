@@ -1,0 +1,184 @@
+"""Where a job was offered and who took it, round by round; what the fleet's races came to.
+
+Source: issue "Dispatch" section 3. Texts of the clusters go through the reader's names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Sum
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from budgets.errors import NotAllowed
+from budgets.models import User
+from budgets.selectors import roles_of
+from clusters.explaining.names import Names
+from clusters.kueue.multikueue_settings import DISPATCHER_WORDS
+from clusters.models import Cluster, DispatchRound, WorkloadState
+from clusters.selectors.names import reader_names
+from clusters.selectors.workload_detail import WorkloadDetail
+from clusters.selectors.workloads import visible_state
+
+ROUNDS_SHOWN = 60
+RACES_COUNTED = 5000
+WINDOW = timedelta(hours=24)
+Outcome = DispatchRound.Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRow:
+    """One worker in one round.
+
+    Attributes:
+        answer: ``won``, ``lost the race``, ``did not take it``, ``asked`` or ``passed over``.
+        at: When that was decided; None while it is open.
+        uid: Of its copy of the job, with ``worker`` the address of that; empty without one.
+    """
+
+    worker: str
+    answer: str
+    why: str
+    at: datetime | None = None
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """One round; ``attempt`` counts the job's reservations from 1 on, ``ending`` ends one."""
+
+    attempt: int
+    number: int
+    dispatcher: str
+    started_at: datetime
+    outcome: str
+    winner: str
+    offers: tuple[OfferRow, ...]
+    ended_at: datetime | None
+    ending: str
+
+
+@dataclass(frozen=True, slots=True)
+class RaceRow:
+    """What one worker got in the last day.
+
+    Attributes:
+        running, gpus: Workloads that run there now, and their GPUs.
+        asked, won, lost: Reservations that it was nominated for, took, and lost to another.
+    """
+
+    worker: str
+    name: str
+    running: int
+    gpus: int
+    asked: int
+    won: int
+    lost: int
+
+
+def dispatch_trail(user: User, detail: WorkloadDetail) -> list[RoundRow]:
+    """Rounds of a job, oldest first; five queries at most.
+
+    Raises:
+        WorkloadState.DoesNotExist: The job is not for this user.
+    """
+    visible_state(user, detail.row.cluster, detail.row.uid)
+    own = [row.uid for row in (detail.row, *detail.copies) if not row.is_remote_copy]
+    found = list(
+        DispatchRound.objects.filter(workload_uid__in=own).order_by("-started_at", "-number")[
+            :ROUNDS_SHOWN
+        ]
+    )
+    if not found:
+        return []
+    names = reader_names(user)
+    attempts = {key: i for i, key in enumerate(dict.fromkeys(r.attempt for r in found[::-1]), 1)}
+    copies = {row.cluster: row.uid for row in detail.copies if row.is_remote_copy}
+    return [_round(row, attempts[row.attempt], names, copies) for row in found[::-1]]
+
+
+def dispatch_races(user: User) -> list[RaceRow]:
+    """What runs on each worker, and the races of the last day; three queries.
+
+    Raises:
+        NotAllowed: for people who do not see the platform.
+    """
+    if not roles_of(user).sees_everything:
+        raise NotAllowed("Clusters are shown to platform roles.")
+    workers = Cluster.objects.filter(role=Cluster.Role.WORKER).exclude(state=Cluster.State.REMOVED)
+    running = {
+        row["cluster"]: (row["count"], row["gpus"])
+        for row in WorkloadState.objects.filter(
+            cluster__in=workers, phase=WorkloadState.Phase.RUNNING
+        )
+        .order_by()
+        .values("cluster")
+        .annotate(count=Count("pk"), gpus=Sum("gpu_total"))
+    }
+    rounds = DispatchRound.objects.filter(started_at__gt=timezone.now() - WINDOW)
+    asked, won, lost = _races(
+        rounds.order_by("-started_at").only("attempt", "nominated", "winner", "losers")[
+            :RACES_COUNTED
+        ]
+    )
+    return [
+        RaceRow(
+            worker=worker.slug,
+            name=worker.name,
+            running=running.get(worker.pk, (0, 0))[0],
+            gpus=running.get(worker.pk, (0, 0))[1],
+            asked=asked[worker.slug],
+            won=won[worker.slug],
+            lost=lost[worker.slug],
+        )
+        for worker in workers.order_by("position", "slug").only("slug", "name", "position")
+    ]
+
+
+def _races(rounds: Iterable[DispatchRound]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    asked: Counter[str] = Counter()
+    won: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for row in rounds:
+        asked.update(row.nominated)
+        lost.update(row.losers.keys())
+        if row.winner:
+            won[row.winner] += 1
+    return asked, won, lost
+
+
+def _round(row: DispatchRound, attempt: int, names: Names, copies: Mapping[str, str]) -> RoundRow:
+    offers = [_asked(row, worker) for worker in row.nominated]
+    offers += [
+        OfferRow(worker, "passed over", why)
+        for worker, why in row.why.items()
+        if worker not in row.nominated
+    ]
+    return RoundRow(
+        attempt=attempt,
+        number=row.number,
+        dispatcher=DISPATCHER_WORDS.get(row.dispatcher, row.dispatcher),
+        started_at=row.started_at,
+        outcome=Outcome(row.outcome).label,
+        winner=row.winner,
+        offers=tuple(
+            replace(item, why=names.message(item.why), uid=copies.get(item.worker, ""))
+            for item in offers
+        ),
+        ended_at=row.ended_at,
+        ending=names.message(row.ending),
+    )
+
+
+def _asked(row: DispatchRound, worker: str) -> OfferRow:
+    why = row.why.get(worker, "")
+    if row.winner == worker:
+        return OfferRow(worker, "won", why, row.decided_at)
+    if worker in row.losers:
+        return OfferRow(worker, "lost the race", why, parse_datetime(row.losers[worker]))
+    answer = "asked" if row.outcome == Outcome.OPEN else "did not take it"
+    return OfferRow(worker, answer, why, row.decided_at)

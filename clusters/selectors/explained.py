@@ -1,0 +1,162 @@
+"""Why one job waits: the sentence, the evidence as the reader may see it, the forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Q
+from django.utils import timezone
+
+from budgets.models import Flavor, User
+from clusters.explaining.evidence import read_evidence
+from clusters.explaining.findings import Explained, explained
+from clusters.explaining.names import Names
+from clusters.forecasting import StartForecast
+from clusters.models import PendingReason, ShiftRun, WorkloadState
+from clusters.selectors.forecasts import start_forecast
+from clusters.selectors.names import reader_names
+from clusters.selectors.reasons import (
+    Reasons,
+    is_waiting,
+    lost_workers,
+    own_reason,
+    places_of,
+    stored_reasons,
+    told,
+)
+from clusters.selectors.workloads import visible_state
+
+# The shifts that keep an engine warm: one of the two works on a cluster, by its mode.
+ENGINE_ROLES: Final = (ShiftRun.Role.ADMISSION, ShiftRun.Role.SHADOW)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWhy:
+    """Why a job waits on one cluster.
+
+    Attributes:
+        cluster: Slug.
+        words: The sentence, as the end of another.
+        detail: The evidence; None where the cluster cannot be reached.
+    """
+
+    cluster: str
+    words: str
+    detail: Explained | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhyPending:
+    """Why a job waits.
+
+    Attributes:
+        sentence: For people; empty when the engine has not told anything yet.
+        cluster: Slug of the cluster whose engine said it.
+        detail: The evidence; None when only ``places`` have some.
+        places: A job with quota and without a worker: worker by worker.
+        since: Since when it is this reason.
+        forecast: When it is likely to start; None when nothing is known of why it waits.
+        is_stale: Nobody keeps the reason up to date: the cluster's shift is not at work.
+    """
+
+    sentence: str
+    cluster: str
+    detail: Explained | None = None
+    places: tuple[PlaceWhy, ...] = ()
+    since: datetime | None = None
+    forecast: StartForecast | None = None
+    is_stale: bool = False
+
+
+def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
+    """Why a job waits; None for one that does not. Ten queries at most.
+
+    Args:
+        user: The reader; names, ids and numbers of others are not told.
+        cluster: Slug of the cluster that ``uid`` was seen on.
+        uid: Of the Workload.
+
+    Raises:
+        WorkloadState.DoesNotExist: It is not there, or not for this user.
+    """
+    state = visible_state(user, cluster, uid)
+    if not is_waiting(state):
+        return None
+    reasons = stored_reasons([state])
+    names = reader_names(user)
+    lost = lost_workers([state])
+    places = places_of(state, reasons, lost, names)
+    row = own_reason(state, reasons)
+    now = timezone.now()
+    forecast = None
+    if row is not None and not places:
+        forecast = start_forecast(state, read_evidence(row.evidence), names, now=now)
+    return WhyPending(
+        sentence=told(state, reasons, lost, names),
+        cluster=state.cluster.slug,
+        detail=explained(read_evidence(row.evidence), names) if row and not places else None,
+        places=tuple(
+            PlaceWhy(
+                place.cluster,
+                place.words,
+                explained(place.evidence, names) if place.evidence is not None else None,
+            )
+            for place in places
+        ),
+        since=row.since if row is not None else None,
+        forecast=forecast,
+        is_stale=_is_stale(state, reasons, now=now),
+    )
+
+
+def _is_stale(state: WorkloadState, reasons: Reasons, *, now: datetime) -> bool:
+    """Whether a cluster that told a reason has no shift at work. One query."""
+    clusters = {state.cluster.slug, *reasons.get((state.namespace, state.name), {})}
+    return not clusters <= _kept_warm(clusters, now=now)
+
+
+def _kept_warm(clusters: set[str], *, now: datetime) -> set[str]:
+    rows = ShiftRun.objects.filter(
+        cluster__slug__in=clusters, role__in=ENGINE_ROLES
+    ).select_related("cluster")
+    return {row.cluster.slug for row in rows if row.is_alive(now=now)}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWhy:
+    """What is stored of a waiting Workload on one cluster, with every name."""
+
+    cluster: str
+    key: str
+    since: datetime
+    detail: Explained
+    forecast: StartForecast | None
+
+
+def stored_why(namespace: str, name: str) -> list[StoredWhy]:
+    """Why a Workload, or the Workload of a job of that name, waits, on every cluster.
+
+    For an operator's command on the server: nothing is hidden. Empty when nothing is stored.
+    """
+    jobs = WorkloadState.objects.filter(namespace=namespace, job_name=name).values("name")
+    rows = PendingReason.objects.filter(Q(name=name) | Q(name__in=jobs), namespace=namespace)
+    names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
+    found = []
+    for row in rows.order_by("cluster", "name"):
+        evidence = read_evidence(row.evidence)
+        state = WorkloadState.objects.select_related("cluster").filter(
+            cluster__slug=row.cluster, uid=row.uid
+        )
+        forecasts = [start_forecast(one, evidence, names, now=timezone.now()) for one in state[:1]]
+        found.append(
+            StoredWhy(
+                cluster=row.cluster,
+                key=f"{row.namespace}/{row.name}",
+                since=row.since,
+                detail=explained(evidence, names),
+                forecast=next(iter(forecasts), None),
+            )
+        )
+    return found

@@ -1,0 +1,189 @@
+"""Who was stopped for whom, why, and what work that cost.
+
+Read from the recorded conditions of the stopped workloads. A reader who does not see the workspace
+of the other side learns that there was one, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from budgets.errors import NotAllowed
+from budgets.models import Interval, User
+from budgets.selectors import roles_of
+from clusters.explaining.names import ANOTHER_ACCOUNT, Names
+from clusters.models import WorkloadEvent, WorkloadState
+from clusters.selectors.names import reader_names
+from clusters.selectors.workload_detail import WorkloadDetail
+from clusters.selectors.workloads import visible_state
+
+EVENTS_MOST = 1000
+VICTIMS_MOST = 50
+_UID = re.compile(r"\(UID: ?([^,) ]+)")
+_WHY = re.compile(r"due to ([^;]+)")
+# A pod's end is seen a little after the workload was told to stop.
+_SLACK = timedelta(minutes=2)
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SideRow:
+    """A workload of a preemption; one that the reader may not see has words for its name only."""
+
+    name: str
+    namespace: str = ""
+    cluster: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRow:
+    """One workload was stopped for another.
+
+    Attributes:
+        at: When it was told to stop.
+        place: Cluster that decided it.
+        why: The rule that allowed it.
+        lost: GPU-seconds since its start; lost unless it keeps checkpoints. None if not metered.
+    """
+
+    at: datetime
+    place: str
+    victim: SideRow
+    preemptor: SideRow
+    why: str
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Preempted:
+    at: datetime
+    state: WorkloadState
+    preemptor_uid: str
+    why: str
+
+
+def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
+    """When and for whom a job was stopped, oldest first; one query if never, else eight at most.
+
+    Raises:
+        WorkloadState.DoesNotExist: The job is not for this user.
+    """
+    own = visible_state(user, detail.row.cluster, detail.row.uid)
+    if not any(row.evictions for row in (detail.row, *detail.copies)):
+        return []
+    states = [own, *_states(Q(uid__in=[row.uid for row in detail.copies]))]
+    return _rows(_preempted(states), states, reader_names(user))
+
+
+def recent_preemptions(user: User) -> list[PreemptionRow]:
+    """The last ones of the fleet, newest first; five queries.
+
+    Raises:
+        NotAllowed: for people who do not see the platform.
+    """
+    if not roles_of(user).sees_everything:
+        raise NotAllowed("Preemptions of the whole fleet are shown to platform roles.")
+    states = list(_states(Q(evictions__gt=0)).order_by("-updated_at")[:VICTIMS_MOST])
+    found = _preempted(states)
+    return _rows(found, states, reader_names(user))[::-1][:VICTIMS_MOST] if found else []
+
+
+def _states(wanted: Q) -> QuerySet[WorkloadState]:
+    return WorkloadState.objects.filter(wanted).select_related("cluster")
+
+
+def _preempted(states: Sequence[WorkloadState]) -> list[_Preempted]:
+    """Preemptions that the events of these workloads tell, oldest first, nothing twice."""
+    places: Mapping[Place, WorkloadState] = {(row.cluster.slug, row.uid): row for row in states}
+    events = (
+        WorkloadEvent.objects.filter(uid__in={uid for _, uid in places})
+        .order_by("-pk")
+        .values_list("cluster", "uid", "payload")[:EVENTS_MOST]
+    )
+    found: dict[tuple[Place, datetime], _Preempted] = {}
+    for cluster, uid, payload in events:
+        state = places.get((cluster, uid))
+        for condition in (payload.get("status") or {}).get("conditions") or ():
+            at = parse_datetime(str(condition.get("lastTransitionTime") or ""))
+            is_told = condition.get("type") == "Preempted" and condition.get("status") == "True"
+            if state is None or at is None or not is_told:
+                continue
+            message = str(condition.get("message") or "")
+            uids, words = _UID.search(message), _WHY.search(message)
+            found[(cluster, uid), at] = _Preempted(
+                at=at,
+                state=state,
+                preemptor_uid=uids.group(1) if uids else "",
+                why=words.group(1).strip() if words else str(condition.get("reason") or ""),
+            )
+    return sorted(found.values(), key=lambda item: item.at)
+
+
+def _rows(
+    found: Sequence[_Preempted], states: Iterable[WorkloadState], names: Names
+) -> list[PreemptionRow]:
+    if not found:
+        return []
+    wanted = {item.preemptor_uid for item in found if item.preemptor_uid}
+    others = {row.uid: row for row in _states(Q(uid__in=wanted))}
+    spans = _spans(found, {row.uid for row in states})
+    return [
+        PreemptionRow(
+            at=item.at,
+            place=item.state.cluster.slug,
+            victim=_side(item.state, names),
+            preemptor=_side(others.get(item.preemptor_uid), names),
+            why=names.message(item.why),
+            lost=_lost(item, spans),
+        )
+        for item in found
+    ]
+
+
+def _side(state: WorkloadState | None, names: Names) -> SideRow:
+    if state is None:
+        return SideRow("a workload that is not known")
+    if not names.sees(state.namespace):
+        return SideRow(f"a workload of {ANOTHER_ACCOUNT}")
+    name = state.job_name or state.name
+    return SideRow(name, state.namespace, state.cluster.slug, state.uid)
+
+
+def _spans(found: Sequence[_Preempted], uids: set[str]) -> list[Interval]:
+    """Intervals of the stopped workloads, of their copies too."""
+    keys = {(item.state.namespace, item.state.name) for item in found}
+    by_key = Q(
+        namespace__in={namespace for namespace, _ in keys}, workload__in={n for _, n in keys}
+    )
+    since = found[-1].at + _SLACK
+    return list(Interval.objects.filter(by_key | Q(uid__in=uids), start__lt=since))
+
+
+def _lost(item: _Preempted, spans: Sequence[Interval]) -> int | None:
+    """GPU-seconds of the run that was stopped: of the admission that held then."""
+    key = item.state.namespace, item.state.name
+    mine = [
+        span
+        for span in spans
+        if (span.namespace, span.workload) == key
+        and span.state != Interval.State.SUPERSEDED
+        and span.kind == Interval.Kind.BILLABLE
+    ]
+    runs = {
+        (span.cluster, span.uid, span.epoch)
+        for span in mine
+        if span.start < item.at and (span.end is None or span.end >= item.at - _SLACK)
+    }
+    held = [span for span in mine if (span.cluster, span.uid, span.epoch) in runs]
+    if not held:
+        return None
+    now = timezone.now()
+    return sum(span.gpus * int(((span.end or now) - span.start).total_seconds()) for span in held)

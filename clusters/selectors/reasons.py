@@ -1,0 +1,108 @@
+"""The stored reasons of waiting jobs, one sentence each, for lists. Bounded queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from clusters.explaining.evidence import Evidence, read_evidence
+from clusters.explaining.names import Names
+from clusters.explaining.sentence import sentence
+from clusters.models import Cluster, ClusterHealth, PendingReason, WorkloadState
+
+Phase = WorkloadState.Phase
+# (namespace, name) → the reason on each cluster, by slug.
+Reasons: TypeAlias = Mapping[tuple[str, str], Mapping[str, PendingReason]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReason:
+    """Why a job waits on one cluster; ``evidence`` is None where the cluster cannot be reached."""
+
+    cluster: str
+    evidence: Evidence | None
+    words: str
+
+
+def stored_reasons(states: Iterable[WorkloadState]) -> Reasons:
+    """Reasons of those that wait, on whichever clusters they do. One query, none for none."""
+    keys = {(state.namespace, state.name) for state in states if is_waiting(state)}
+    found: dict[tuple[str, str], dict[str, PendingReason]] = {}
+    if not keys:
+        return found
+    rows = PendingReason.objects.filter(
+        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
+    )
+    for row in rows.order_by("cluster", "pk"):
+        if (row.namespace, row.name) in keys:
+            found.setdefault((row.namespace, row.name), {})[row.cluster] = row
+    return found
+
+
+def is_waiting(state: WorkloadState) -> bool:
+    """Whether it has no quota yet, or quota and not what comes next: a worker, or its checks."""
+    if state.phase == Phase.RESERVED:
+        return not (state.cluster.is_manager and state.worker)
+    return state.phase == Phase.PENDING
+
+
+def waits_for_worker(state: WorkloadState) -> bool:
+    """Whether it has quota on the manager and no worker yet."""
+    return state.phase == Phase.RESERVED and state.cluster.is_manager and not state.worker
+
+
+def own_reason(state: WorkloadState, reasons: Reasons) -> PendingReason | None:
+    """The reason on the cluster that the job is in, unless it is an older Workload's."""
+    row = reasons.get((state.namespace, state.name), {}).get(state.cluster.slug)
+    return row if row is not None and row.uid == state.uid else None
+
+
+def lost_workers(states: Sequence[WorkloadState]) -> Mapping[str, str]:
+    """Slug → what is wrong, of workers that do not answer. One query if a job waits for one."""
+    if not any(waits_for_worker(state) for state in states):
+        return {}
+    rows = ClusterHealth.objects.filter(
+        reachable=False,
+        cluster__role=Cluster.Role.WORKER,
+        cluster__state=Cluster.State.ACTIVE,
+    ).order_by("cluster__slug")
+    return dict.fromkeys(rows.values_list("cluster__slug", flat=True), "it cannot be reached")
+
+
+def places_of(
+    state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names: Names
+) -> tuple[PlaceReason, ...]:
+    """Why a job that has quota on the manager has no worker, worker by worker."""
+    if not waits_for_worker(state):
+        return ()
+    rows = reasons.get((state.namespace, state.name), {})
+    found = [
+        PlaceReason(slug, evidence, _lower(sentence(evidence, names)))
+        for slug, row in rows.items()
+        if slug != state.cluster.slug and slug not in lost
+        for evidence in [read_evidence(row.evidence)]
+    ]
+    found += [PlaceReason(slug, None, words) for slug, words in lost.items()]
+    return tuple(sorted(found, key=lambda place: place.cluster))
+
+
+def told(state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names: Names) -> str:
+    """The sentence of one job; empty when nothing is known of it, or when it does not wait."""
+    if not is_waiting(state):
+        return ""
+    places = places_of(state, reasons, lost, names)
+    if places:
+        words = "; ".join(f"{place.cluster}: {place.words}" for place in places)
+        return f"It has its quota and waits for a worker. {words}."
+    row = own_reason(state, reasons)
+    if row is None:
+        return ""
+    if waits_for_worker(state):
+        return "It has its quota and waits for a worker to take it."
+    return sentence(read_evidence(row.evidence), names)
+
+
+def _lower(text: str) -> str:
+    """A sentence as the end of another one."""
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}"

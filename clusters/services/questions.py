@@ -1,0 +1,141 @@
+"""Questions to the engine of a cluster: asked here, answered by the shift that keeps it warm.
+
+A question is a row; the shift polls for rows of its cluster and writes the answer. Nothing on the
+cluster or in a promise changes. Who may ask, and what of an answer a reader may see, is decided by
+whoever shows it: an answer names workloads of every account.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from django.utils import timezone
+
+from budgets import selectors
+from budgets.errors import Fault, Rejected
+from budgets.models import User
+from budgets.plan import plan_quota
+from clusters.kueue.asking import change_fault
+from clusters.manifests.translate import render
+from clusters.models import Cluster, Question
+from clusters.selectors.places import active_workers, place_of, site_of
+
+PATIENCE: Final = timedelta(seconds=5)
+"""A question that nobody answered for so long finds no shift at work."""
+KEPT: Final = timedelta(days=1)
+MOST_CHANGES: Final = 5000
+MOST_BYTES: Final = 4_000_000
+MOST_OPEN: Final = 20
+
+
+class ReplyState(StrEnum):
+    """How far a question has come."""
+
+    WAITING = "waiting"
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a question.
+
+    Attributes:
+        answer: As in ``Question.answer``; None unless it is answered.
+        problem: One sentence, unless it is answered or waits.
+    """
+
+    state: ReplyState
+    answer: dict[str, Any] | None = None
+    problem: str = ""
+
+
+def ask_what_if(
+    cluster: Cluster, changes: Iterable[Mapping[str, Any]], by: User | None
+) -> Question:
+    """Ask what changes would lead to on one cluster.
+
+    Args:
+        cluster: A registered one.
+        changes: In order; the shapes are those of ``clusters.kueue.asking.read_changes``.
+        by: Who asks; None for a command on the server.
+
+    Raises:
+        Rejected: the cluster is removed, a change is malformed, or too much is asked at once.
+    """
+    asked = [dict(change) for change in changes]
+    now = timezone.now()
+    faults = _faults(cluster, asked, now)
+    if faults:
+        raise Rejected(faults)
+    Question.objects.filter(created_at__lt=now - KEPT).delete()
+    return Question.objects.create(
+        cluster=cluster.slug,
+        kind=Question.Kind.WHAT_IF,
+        asked={"changes": asked},
+        asked_by=by,
+        created_at=now,
+    )
+
+
+def answer_of(question: Question) -> Reply:
+    """What became of a question, read anew. One query."""
+    row = Question.objects.filter(pk=question.pk).first()
+    if row is None:
+        return Reply(ReplyState.REFUSED, problem="The question was asked over a day ago.")
+    if row.answered_at is not None:
+        if row.problem:
+            return Reply(ReplyState.REFUSED, problem=row.problem)
+        return Reply(ReplyState.ANSWERED, answer=row.answer)
+    if timezone.now() - row.created_at > PATIENCE:
+        problem = f"The worker of cluster {row.cluster} is not running: nobody answers."
+        return Reply(ReplyState.SILENT, problem=problem)
+    return Reply(ReplyState.WAITING)
+
+
+def changes_without_worker(worker: Cluster) -> list[dict[str, Any]]:
+    """What changes on the manager when a worker is drained: the plan without its share.
+
+    Returns:
+        Changes to ask the manager's cluster about; the worker is asked ``{"kind": "Drain"}``.
+    """
+    manager = Cluster.objects.filter(role=Cluster.Role.MANAGER, state=Cluster.State.ACTIVE).first()
+    if manager is None:
+        return []
+    left = tuple(slug for slug in active_workers() if slug != worker.slug)
+    place = place_of(manager.slug, is_manager=True, workers=left)
+    plan = plan_quota(selectors.promises_in_force(), place)
+    documents = render(plan, site=site_of(is_manager=True, generation=manager.generation))
+    return [
+        {"kind": document["kind"], "document": document}
+        for document in documents
+        if document["kind"] in ("ClusterQueue", "Cohort")
+    ]
+
+
+def _faults(cluster: Cluster, asked: list[dict[str, Any]], now: datetime) -> list[Fault]:
+    if cluster.state == Cluster.State.REMOVED:
+        return [Fault("cluster", "removed", f"Cluster {cluster.slug} is not registered any more.")]
+    if not asked:
+        return [Fault("changes", "empty", "Name at least one change.")]
+    if len(asked) > MOST_CHANGES or len(json.dumps(asked)) > MOST_BYTES:
+        message = f"At most {MOST_CHANGES} changes and {MOST_BYTES} bytes: ask in parts."
+        return [Fault("changes", "too_large", message)]
+    found = [
+        Fault(f"changes.{index}", "malformed", fault)
+        for index, change in enumerate(asked)
+        if (fault := change_fault(change))
+    ]
+    waiting = Question.objects.filter(
+        cluster=cluster.slug, answered_at=None, created_at__gt=now - PATIENCE
+    ).count()
+    if waiting >= MOST_OPEN:
+        message = f"{waiting} questions wait for cluster {cluster.slug}: try again in a moment."
+        found.append(Fault("cluster", "busy", message))
+    return found

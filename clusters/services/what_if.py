@@ -1,0 +1,242 @@
+"""What-if in the portal's words: a budget raised, nodes added, a worker drained.
+
+Turns the wish into the documents that it would become on each cluster, the same way as saving it
+would, and asks each cluster's engine about them. Nothing is saved and nothing is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+from uuid import UUID
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import Account, Flavor, Pool, User, Workspace
+from budgets.plan import Line, Promises, RevisionDraft, Spill
+from budgets.selectors import judge_draft, promises_in_force, roles_of, utc_now
+from clusters.explaining.answers import WhatIfAnswer, read_answer
+from clusters.manifests.names import Document
+from clusters.models import Cluster, Question
+from clusters.selectors.names import reader_names
+from clusters.selectors.previews import changed_quota
+from clusters.services.questions import answer_of, ask_what_if
+
+MOST_GPUS: Final = 100_000
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A what-if on its way.
+
+    Attributes:
+        questions: One for each cluster that the change is about, the manager first.
+        notes: What has to be known of the wish itself, such as a fleet without room for it.
+    """
+
+    questions: tuple[Question, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReply:
+    """What became of a question, in the names that its reader may see.
+
+    Attributes:
+        cluster: Slug.
+        state: One of ``ReplyState``.
+        problem: Why there is no answer, unless it is there or waited for.
+        answer: None unless it is answered.
+    """
+
+    id: UUID
+    cluster: str
+    state: str
+    problem: str
+    answer: WhatIfAnswer | None
+
+
+def replies_to(user: User, questions: Sequence[Question]) -> list[ShownReply]:
+    """What became of questions that a user may read; five queries, and one for each."""
+    names = reader_names(user)
+    found = [(question, answer_of(question)) for question in questions]
+    return [
+        ShownReply(
+            id=question.pk,
+            cluster=question.cluster,
+            state=reply.state.value,
+            problem=names.message(reply.problem),
+            answer=read_answer(reply.answer, names) if reply.answer is not None else None,
+        )
+        for question, reply in found
+    ]
+
+
+def ask_raise(actor: User | None, *, workspace: Workspace, flavor: Flavor, by: int) -> Asked:
+    """Ask what more (or fewer) committed GPUs would lead to; the ceiling moves with them.
+
+    Args:
+        actor: Who may change this budget; None for a command on the server.
+        workspace: One that the actor may see.
+        flavor: Of the line, which may be new.
+        by: GPUs, not 0; negative lowers, at most to nothing.
+
+    Raises:
+        NotAllowed: The actor may not change this budget.
+        Rejected: The number is not usable, or nothing would change.
+    """
+    roles = roles_of(actor) if actor is not None else None
+    if roles is not None and not roles.may_edit(workspace):
+        raise NotAllowed("Only who may change this budget can ask what a change would lead to.")
+    _require_number(by, may_be_negative=True)
+    draft = _raised(workspace, flavor, by)
+    preview = judge_draft(workspace, draft, roles=roles, now=utc_now())
+    documents = changed_quota(preview.promises_before, preview.promises_after)
+    notes = tuple(dict.fromkeys(fault.message for fault in preview.faults))
+    return replace(_ask(actor, documents), notes=notes)
+
+
+def ask_add(
+    actor: User | None,
+    *,
+    cluster: Cluster,
+    flavor: Flavor,
+    by: int,
+    account: Account | None = None,
+    pool: Pool | None = None,
+) -> Asked:
+    """Ask what a new node pool would lead to, given to an account or to a platform pool.
+
+    Nodes alone start nothing: quota decides. So somebody has to be named who gets them.
+
+    Args:
+        actor: An admin; None for a command on the server.
+        cluster: The worker that gets the nodes.
+        flavor: Of the nodes.
+        by: GPUs, above 0.
+        account: Whose own pool gets them; or
+        pool: the platform pool that gets them.
+
+    Raises:
+        NotAllowed: The actor is no admin.
+        Rejected: The number, the cluster or the receiver is not usable.
+    """
+    _require_admin(actor)
+    _require_number(by)
+    if cluster.is_manager:
+        raise Rejected([Fault("cluster", "not_a_worker", "Nodes are added to a worker.")])
+    if (account is None) == (pool is None):
+        raise Rejected([Fault("receiver", "required", "Name an account or a platform pool.")])
+    if pool is not None and pool.account is not None:
+        account, pool = pool.account, None
+    part = (flavor.slug, cluster.slug)
+    if pool is not None:
+        # With its amount change the limits of those that draw on it, and nobody else's.
+        drawing = list(pool.shares.values_list("account__slug", flat=True))
+        before = promises_in_force(accounts=drawing)
+        after = _with_pool_nodes(before, pool.slug, part, by)
+    else:
+        assert account is not None
+        before = promises_in_force(accounts=[account.slug])
+        after = _with_account_nodes(before, account.slug, part, by)
+    return _ask(actor, changed_quota(before, after))
+
+
+def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
+    """Ask what draining a worker would stop, and who would lose reach.
+
+    Raises:
+        NotAllowed: The actor is no admin.
+        Rejected: It is the manager, which holds no GPUs.
+    """
+    _require_admin(actor)
+    if cluster.is_manager:
+        raise Rejected([Fault("cluster", "not_a_worker", "A manager holds no GPUs to drain.")])
+    return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
+
+
+def _with_account_nodes(promises: Promises, slug: str, part: tuple[str, str], by: int) -> Promises:
+    return replace(
+        promises,
+        accounts=tuple(
+            replace(
+                item,
+                pool=_plus(item.pool, part[0], by),
+                pool_split=_plus(item.pool_split, part, by),
+            )
+            if item.name == slug
+            else item
+            for item in promises.accounts
+        ),
+    )
+
+
+def _with_pool_nodes(promises: Promises, slug: str, part: tuple[str, str], by: int) -> Promises:
+    return replace(
+        promises,
+        pools=tuple(
+            replace(
+                item, amounts=_plus(item.amounts, part[0], by), split=_plus(item.split, part, by)
+            )
+            if item.name == slug
+            else item
+            for item in promises.pools
+        ),
+    )
+
+
+def _plus(amounts: Mapping[K, int], key: K, by: int) -> dict[K, int]:
+    return {**amounts, key: amounts.get(key, 0) + by}
+
+
+def _raised(workspace: Workspace, flavor: Flavor, by: int) -> RevisionDraft:
+    """The budget in force with one line changed; both numbers move, what may be borrowed stays."""
+    revision = workspace.budget.in_force
+    rows = list(revision.lines.select_related("flavor")) if revision is not None else []
+    lines = [Line(row.flavor.slug, row.committed, row.ceiling, row.lendable) for row in rows]
+    if all(line.flavor != flavor.slug for line in lines):
+        lines.append(Line(flavor.slug, 0, 0, 0))
+    changed = [_changed(line, by) if line.flavor == flavor.slug else line for line in lines]
+    return RevisionDraft(
+        lines=tuple(changed),
+        preference=tuple(revision.preference) if revision is not None else (),
+        spill=Spill(revision.spill) if revision is not None else Spill.NEXT_FLAVOR_FIRST,
+        reason="What if",
+    )
+
+
+def _changed(line: Line, by: int) -> Line:
+    moved = max(by, -line.committed)
+    lendable = line.lendable + moved if line.lendable == line.committed else line.lendable
+    committed = line.committed + moved
+    return Line(line.flavor, committed, line.ceiling + moved, min(lendable, committed))
+
+
+def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Asked:
+    if not documents:
+        words = "This changes no quota on any cluster, so nothing would come of it."
+        raise Rejected([Fault("by", "no_change", words)])
+    clusters = Cluster.objects.in_bulk(list(documents), field_name="slug")
+    return Asked(
+        tuple(
+            ask_what_if(
+                clusters[slug],
+                [{"kind": document["kind"], "document": document} for document in changed],
+                actor,
+            )
+            for slug, changed in documents.items()
+        )
+    )
+
+
+def _require_admin(actor: User | None) -> None:
+    if actor is not None and not roles_of(actor).is_admin:
+        raise NotAllowed("Only a platform admin can ask about nodes and clusters.")
+
+
+def _require_number(by: int, *, may_be_negative: bool = False) -> None:
+    if by == 0 or abs(by) > MOST_GPUS or (by < 0 and not may_be_negative):
+        least = -MOST_GPUS if may_be_negative else 1
+        words = f"Type whole GPUs between {least:,} and {MOST_GPUS:,}, and not 0."
+        raise Rejected([Fault("by", "invalid", words)])

@@ -1,0 +1,305 @@
+"""Stored reasons as a person may read them: on the list, on the job's page, with the forecast."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from budgets.models import Interval, Workspace
+from clusters import selectors
+from clusters.forecasting import Confidence
+from clusters.models import (
+    Cluster,
+    ClusterHealth,
+    PendingReason,
+    ShiftRun,
+    WorkloadEvent,
+    WorkloadState,
+)
+from clusters.selectors import WorkloadFilter
+from tests.builders import SmallFleet
+from tests.explained.evidence import H100, holder, quota, waiting
+from tests.factories import IntervalFactory, PendingReasonFactory
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+ROOM = quota(nominal=16, used=8, potential=32)
+CHECK = {"name": "budget", "state": "Pending", "message": "the cap is reached"}
+
+
+@pytest.fixture
+def clusters(fleet: SmallFleet) -> dict[str, Cluster]:
+    rows = {}
+    for slug, role in (("hub", "manager"), ("gpu-east", "worker"), ("gpu-west", "worker")):
+        rows[slug] = Cluster.objects.create(
+            slug=slug,
+            name=slug.title(),
+            role=role,
+            mode="kueue",
+            server="https://example.invalid",
+            context=slug,
+            user_kind="bearer token",
+            kubeconfig_sealed=b"sealed",
+        )
+    return rows
+
+
+def job(cluster: Cluster, name: str, phase: str = "pending", **facts: Any) -> WorkloadState:
+    return WorkloadState.objects.create(
+        **{
+            "cluster": cluster,
+            "uid": f"uid-{name}-{cluster.slug}",
+            "namespace": "acme-vision",
+            "name": name,
+            "job_name": name,
+            "phase": phase,
+            "gpus": {"": 8},
+            "gpu_total": 8,
+            "created_at": NOW,
+            "resource_version": "1",
+            **facts,
+        }
+    )
+
+
+def reason(state: WorkloadState, **evidence: Any) -> PendingReason:
+    return PendingReasonFactory(
+        cluster=state.cluster.slug,
+        uid=state.uid,
+        namespace=state.namespace,
+        name=state.name,
+        evidence=waiting(**evidence),
+    )
+
+
+def why(fleet: SmallFleet, state: WorkloadState, user: str = "owner") -> selectors.WhyPending:
+    found = selectors.why_pending(getattr(fleet, user), state.cluster.slug, state.uid)
+    assert found is not None
+    return found
+
+
+def test_list_has_the_sentence_of_every_waiting_job(fleet: SmallFleet, clusters):
+    waits, runs = job(clusters["hub"], "a"), job(clusters["hub"], "b", "running", worker="gpu-east")
+    reason(waits)
+    reason(runs)
+    page = selectors.workloads(fleet.owner, WorkloadFilter())
+    told = {row.name: row.why for row in page.rows}
+    assert told["a"].startswith("Waits for 8 H100")
+    assert told["b"] == ""
+
+
+def test_reason_of_an_older_workload_of_that_name_is_not_told(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a")
+    PendingReasonFactory(cluster="hub", uid="older", name="a")
+    assert selectors.workloads(fleet.owner, WorkloadFilter()).rows[0].why == ""
+    assert why(fleet, state).sentence == ""
+
+
+def test_owner_reads_no_foreign_name_in_what_the_cluster_told(fleet: SmallFleet, clusters):
+    told = (
+        "Preempted to accommodate a workload (UID: 12, JobUID: 34) due to reclamation within the "
+        "cohort; preemptor path: /acme/acme-speech; preemptee path: /acme/acme-vision"
+    )
+    job(clusters["hub"], "a", "evicted", message=told)
+    job(clusters["hub"], "b", message="waits for globex-search/crawl of globex")
+    for name in ("a", "b"):
+        row = selectors.workloads(fleet.owner, WorkloadFilter(text=name)).rows[0]
+        detail = selectors.workload_detail(fleet.owner, "hub", row.uid)
+        for text in (row.message, detail.sentence, detail.row.message):
+            assert not {"speech", "globex", "search", "12", "34"} & set(
+                text.replace("/", " ").replace("-", " ").split()
+            )
+    admin = selectors.workloads(fleet.admin, WorkloadFilter(text="b")).rows[0]
+    assert admin.message == "waits for globex-search/crawl of globex"
+
+
+def test_owner_reads_no_foreign_name_in_the_time_line(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a")
+    stopped = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "Preempted; preemptor path: /acme/acme-speech; preemptee path: /acme/x",
+        "lastTransitionTime": "2026-03-02T12:00:00Z",
+    }
+    WorkloadEvent.objects.create(
+        cluster="hub",
+        uid=state.uid,
+        resource_version="1",
+        type="SEEN",
+        namespace=state.namespace,
+        name=state.name,
+        observed_at=NOW,
+        digest="x",
+        payload={"status": {"conditions": [stopped]}},
+    )
+    for user, want in ((fleet.owner, False), (fleet.admin, True)):
+        timeline = selectors.workload_detail(user, "hub", state.uid).timeline
+        [detail] = [entry.detail for entry in timeline if entry.detail]
+        assert detail.startswith("Preempted: Preempted; preemptor path:")
+        assert ("speech" in detail) is want
+
+
+def test_owner_of_one_workspace_reads_siblings_without_their_name(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a")
+    own = quota(nominal=16, used=8, potential=16, lent=8)
+    reason(
+        state,
+        own=own,
+        borrowers=[{"clusterQueue": "acme-speech", "amounts": {H100: 8}}],
+        holders=[holder("acme-speech/asr")],
+    )
+    found = why(fleet, state)
+    assert found.sentence == "Starts when the 8 H100 lent to another workspace of Acme come back."
+    assert found.detail is not None
+    assert [item.name for item in found.detail.holders] == ["another workspace of Acme"]
+    admins = why(fleet, state, "admin")
+    assert admins.sentence == "Starts when the 8 H100 lent to acme-speech come back."
+
+
+def test_job_without_a_worker_is_explained_worker_by_worker(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", "reserved")
+    copy = job(clusters["gpu-east"], "a", is_remote_copy=True)
+    reason(copy)
+    ClusterHealth.objects.create(cluster=clusters["gpu-west"], reachable=False)
+    found = why(fleet, state)
+    assert [place.cluster for place in found.places] == ["gpu-east", "gpu-west"]
+    assert found.sentence == (
+        "It has its quota and waits for a worker. gpu-east: waits for 8 H100: 8 more are needed; "
+        "16 of its 16 committed are in use and none may be borrowed; gpu-west: it cannot be "
+        "reached."
+    )
+    row = selectors.workloads(fleet.owner, WorkloadFilter()).rows[0]
+    assert row.why == found.sentence
+
+
+def test_job_of_somebody_else_is_not_there(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", namespace="globex-search")
+    with pytest.raises(WorkloadState.DoesNotExist):
+        selectors.why_pending(fleet.owner, "hub", state.uid)
+
+
+def test_running_job_has_no_why(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", "running", worker="gpu-east")
+    assert selectors.why_pending(fleet.owner, "hub", state.uid) is None
+
+
+def test_reason_is_stale_without_a_shift(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a")
+    reason(state)
+    assert why(fleet, state).is_stale
+    now = datetime.now(UTC)
+    ShiftRun.objects.create(
+        cluster=clusters["hub"], role="shadow", holder="h", started_at=now, heartbeat_at=now
+    )
+    assert not why(fleet, state).is_stale
+
+
+def recorded(
+    workspace: Workspace, count: int, *, name: str = "train", minutes: int = 60, **facts: Any
+) -> None:
+    """So many runs, ten minutes apart in length."""
+    for number in range(count):
+        start = NOW - timedelta(days=1)
+        IntervalFactory(
+            **{
+                "workspace": workspace,
+                "flavor": "h100",
+                "job_name": f"{name}-{number}",
+                "start": start,
+                "end": start + timedelta(minutes=minutes + number),
+                "state": Interval.State.CLOSED,
+                **facts,
+            }
+        )
+
+
+def test_forecast_comes_from_runs_of_the_same_kind(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    job(clusters["gpu-east"], "w1", "running", job_name="train-77", worker="gpu-east")
+    since = (NOW - timedelta(minutes=30)).isoformat()
+    reason(state, holders=[holder("acme-vision/w1", since=since)])
+    recorded(fleet.vision, 20)
+    recorded(fleet.vision, 20, name="other", minutes=6000)
+    found = why(fleet, state).forecast
+    assert found is not None and found.earliest is not None and found.latest is not None
+    assert found.confidence is Confidence.GOOD
+    assert found.runs == 20
+    assert NOW + timedelta(minutes=28) <= found.earliest
+    assert found.latest <= NOW + timedelta(minutes=53)
+
+
+def test_forecast_is_unknown_without_records(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    reason(state, holders=[holder("acme-vision/w1", since=NOW.isoformat())])
+    found = why(fleet, state).forecast
+    assert found is not None and found.confidence is Confidence.UNKNOWN
+    assert "no run" in found.why_unknown
+
+
+def test_forecast_does_not_tell_how_many_runs_others_have(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    held = [holder("globex-search/w1", since=NOW.isoformat(), protection="PRIORITY")]
+    reason(state, holders=held, own=quota(nominal=16, used=8, available=0, potential=32))
+    recorded(fleet.search, 20)
+    found = why(fleet, state).forecast
+    assert found is not None and found.earliest is not None
+    assert found.runs == 0
+    admins = why(fleet, state, "admin").forecast
+    assert admins is not None and admins.runs == 20
+
+
+def test_those_ahead_in_the_queue_make_it_later(fleet: SmallFleet, clusters):
+    first, second = job(clusters["hub"], "eval-1"), job(clusters["hub"], "eval-2")
+    since = NOW.isoformat()
+    for position, state in ((1, first), (2, second)):
+        held = [holder("acme-vision/w1", since=since)]
+        reason(state, holders=held, position=position, clusterQueue="acme-vision")
+    recorded(fleet.vision, 20)
+    sooner, later = (why(fleet, state).forecast for state in (first, second))
+    assert sooner is not None and later is not None
+    assert sooner.latest is not None and later.earliest is not None
+    assert later.earliest > sooner.latest
+
+
+def test_run_that_went_on_later_counts_as_cut_off(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    reason(state, holders=[holder("acme-vision/w1", since=NOW.isoformat())])
+    for number in range(10):
+        recorded(fleet.vision, 1, uid=f"cut-{number}", epoch=1, minutes=5)
+        recorded(fleet.vision, 1, uid=f"cut-{number}", epoch=2, minutes=90 + number)
+    found = why(fleet, state).forecast
+    assert found is not None and found.earliest is not None
+    assert found.runs == 10
+    assert found.earliest >= NOW + timedelta(minutes=80)
+
+
+def test_operator_finds_reasons_by_workload_or_job(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "job-train-x1", job_name="train")
+    reason(state, own=ROOM, holders=[holder("globex-search/w1", since=NOW.isoformat())])
+    for name in ("job-train-x1", "train"):
+        [found] = selectors.stored_why("acme-vision", name)
+        assert (found.cluster, found.key) == ("hub", "acme-vision/job-train-x1")
+        assert found.detail.holders[0].name == "globex-search/w1"
+        assert found.forecast is not None
+    assert selectors.stored_why("globex-search", "train") == []
+
+
+def test_job_that_no_worker_was_offered_yet_says_so(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", "reserved")
+    reason(state, reason="CheckPending", attempts=[], lacking={}, checks=[CHECK])
+    assert why(fleet, state).sentence == "It has its quota and waits for a worker to take it."
+
+
+def test_job_on_a_worker_that_waits_for_a_check_is_explained(fleet: SmallFleet, clusters):
+    state = job(clusters["gpu-east"], "a", "reserved")
+    reason(state, reason="CheckPending", attempts=[], lacking={}, checks=[CHECK])
+    want = "It has its quota and waits for the check budget: the cap is reached."
+    assert why(fleet, state).sentence == want
+
+
+def test_job_that_a_worker_has_taken_does_not_wait(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", "reserved", worker="gpu-east")
+    assert selectors.why_pending(fleet.owner, "hub", state.uid) is None
