@@ -16,8 +16,8 @@ from typing import Final
 from clusters.errors import Conflict, Terminal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue import check_of, decide
-from clusters.reconcile.admission.image import Image, object_key, workload_key
+from clusters.kueue.multikueue import check_of
+from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
 from clusters.reconcile.dispatch.connections import (
     connection_writes,
@@ -28,9 +28,12 @@ from clusters.reconcile.dispatch.courier import Effect, Matter
 from clusters.reconcile.dispatch.crew import BLOCKED_S, Crew
 from clusters.reconcile.dispatch.group import Fleet, attempt_of, group_for, local_job
 from clusters.reconcile.dispatch.lanes import MANAGER, Lanes, Report
-from clusters.reconcile.dispatch.links import Link
-from clusters.reconcile.dispatch.timing import Blocks, Holds, lost_timeout
+from clusters.reconcile.dispatch.links import Link, shown_of
+from clusters.reconcile.dispatch.nominating import Nominating
+from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
+from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.jobs import remote
+from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
 from clusters.reconcile.jobs.watches import Change, Seen, Watches
 from clusters.reconcile.jobs.writer import Hook, no_fault
@@ -43,7 +46,7 @@ RESYNC_S: Final = 60.0
 THREADS: Final = 4
 BATCH: Final = 500
 MANAGER_KINDS: Final = (
-    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.JOB, r.WORKLOAD,
+    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
 )  # fmt: skip
 
 
@@ -53,12 +56,17 @@ class DispatchBody:
     Args:
         context: The shift.
         hook: Called around every write; for tests.
+        prices: For cheapest fit; None for those of the portal's rate cards.
+
+    Raises:
+        Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
-    def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
+    def __init__(
+        self, context: ShiftContext, *, hook: Hook = no_fault, prices: Prices | None = None
+    ) -> None:
         self._context = context
         self._inbox: queue.SimpleQueue[Seen | Report] = queue.SimpleQueue()
-        self._manager = Image()
         self._links: dict[str, Link] = {}
         self._dirty: dict[str, None] = {}
         self._alarms = Alarms()
@@ -66,7 +74,12 @@ class DispatchBody:
         self._foreign: set[tuple[str, str]] = set()
         self._lanes = Lanes(self._inbox.put, threads=THREADS)
         self._configuration = context.cluster.kueue_configuration
-        self._timeout = lost_timeout(self._configuration)
+        self._settings = settings_of(self._configuration)
+        self._adapters = Adapters.of_settings(self._settings)
+        self._manager = Image(self._adapters.resources)
+        if prices is None:
+            prices = current_prices if context.cluster.pk else no_prices
+        self._nominating = Nominating(context, settings=self._settings, prices=prices)
         self._looked_at = self._resynced_at = 0.0
         self._crew = Crew(
             context,
@@ -74,6 +87,7 @@ class DispatchBody:
             lanes=self._lanes,
             holds=self._holds,
             blocks=self._blocks,
+            adapters=self._adapters,
             hook=hook,
         )
         self._watches = Watches(
@@ -97,8 +111,12 @@ class DispatchBody:
         try:
             for resource in MANAGER_KINDS:
                 self._watches.add(resource)
+            for resource in self._adapters.resources:
+                may_be_missing = resource in self._adapters.optional
+                self._watches.add(resource, is_optional=may_be_missing)
             if not self._watches.wait_synced(context.stop):
                 return
+            self._mark(self._nominating.load())
             self._take_all(everything=True)
             while not context.stop.is_set():
                 if context.cluster.kueue_configuration != self._configuration:
@@ -106,8 +124,10 @@ class DispatchBody:
                 self._look()
                 if context.cluster.may_write:
                     self._handle_all()
+                self._nominating.flush()
                 self._take_all()
         finally:
+            self._nominating.close()
             self._watches.close()
             for link in self._links.values():
                 link.close()
@@ -138,14 +158,14 @@ class DispatchBody:
             return
         if seen.resource == r.WORKLOAD:
             self._mark([object_key(seen.document)])
-        elif seen.resource == r.JOB:
-            self._mark([workload_key(seen.document)])
+        elif seen.resource in self._adapters.resources:
+            self._mark([image.workload_of(seen.document)])
         else:
             self._looked_at = 0.0
 
     def _image_of(self, worker: str) -> Image:
         link = self._links.get(worker)
-        return link.image if link is not None else Image()
+        return link.image if link is not None else Image(self._adapters.resources)
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._dirty.update(dict.fromkeys(keys))
@@ -196,10 +216,13 @@ class DispatchBody:
                 client_for=self._client_for,
                 sink=self._inbox.put,
                 may_write=self._may_write_on,
+                adapters=self._adapters,
+                shown=shown_of(self._manager.get(r.MULTIKUEUE_CLUSTER, name)),
             )
         for name in self._links.keys() - wanted:
             self._links.pop(name).close()
             self._mark_all()
+        self._nominating.follow(wanted)
 
     def _client_for(self, worker: str) -> KubeClient:
         return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
@@ -215,7 +238,7 @@ class DispatchBody:
             self._manager.of(r.ADMISSION_CHECK),
             self._manager.of(r.MULTIKUEUE_CONFIG),
             self._manager.of(r.MULTIKUEUE_CLUSTER),
-            states={name: link.state for name, link in self._links.items()},
+            states={name: link.told for name, link in self._links.items()},
             now=now,
         )
         for write in writes:
@@ -239,11 +262,13 @@ class DispatchBody:
             return  # its report, or the end of its wait, marks it again
         local = self._manager.get(r.WORKLOAD, key)
         check = check_of(local, controllers=controllers) if local is not None else ""
-        group = group_for(key, self._manager, self._fleet(check), check=check, now=now)
+        fleet = self._fleet(check)
+        bids = self._nominating.bids(key, local, self._manager, fleet)
+        group = group_for(key, self._manager, fleet, check=check, now=now, bids=bids)
         if local is None and not any(copy.is_anything_ours for copy in group.copies.values()):
             self._blocks.forget(key)
             return
-        verdict = decide(group)
+        verdict = self._nominating.decide(key, group)
         if verdict.look_again is not None:
             self._alarms.set(key, verdict.look_again)
         if not verdict.actions:
@@ -252,8 +277,16 @@ class DispatchBody:
         origin = self._context.cluster.installation
         matter = None
         if local is not None:
-            job, marks = local_job(self._manager, key), remote.CopyMarks(origin, attempt_of(local))
-            matter = Matter(key=key, check=check, local=local, job=job, marks=marks, now=now)
+            job = local_job(self._manager, key, self._adapters)
+            matter = Matter(
+                key=key,
+                check=check,
+                local=local,
+                job=job,
+                adapter=self._adapters.of(job) if job is not None else None,
+                marks=remote.CopyMarks(origin, attempt_of(local)),
+                now=now,
+            )
         self._crew.carry_out(key, matter, verdict.actions)
 
     def _fleet(self, check: str) -> Fleet:
@@ -270,7 +303,10 @@ class DispatchBody:
             blocked=self._blocks.reasons(),
             foreign=frozenset(self._foreign),
             origin=self._context.cluster.installation,
-            worker_lost_timeout=self._timeout,
+            worker_lost_timeout=self._settings.worker_lost_timeout,
+            order=names,
+            unserved={link.name: link.unserved for link in links if link.unserved},
+            adapters=self._adapters,
         )
 
     # What became of it
@@ -303,6 +339,7 @@ class DispatchBody:
         if report.is_creation and isinstance(error, Terminal):
             # It will not go away at once, and people should know why they wait.
             self._blocks.add(report.place, error.message, seconds=BLOCKED_S)
+            self._nominating.failed(report.place[1])
         if not is_race:
             log.warning(
                 "dispatch_failed key=%s cluster=%s reason=%s message=%s",

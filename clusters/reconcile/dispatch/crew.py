@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
+from clusters.kube.resources import Resource
 from clusters.kueue import multikueue_steps as step
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import (
@@ -14,12 +15,12 @@ from clusters.reconcile.dispatch.courier import (
     ManagerCourier,
     Matter,
     Station,
-    WorkerCourier,
 )
 from clusters.reconcile.dispatch.lanes import MANAGER, Lanes
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.dispatch.timing import Blocks, Holds, Told
-from clusters.reconcile.jobs import remote
+from clusters.reconcile.dispatch.worker_courier import WorkerCourier
+from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Hook, Write, Writer
 
@@ -45,6 +46,7 @@ class Crew:
         lanes: Where work runs.
         holds: Lanes that wait after a failure.
         blocks: Places that are passed over for a while.
+        adapters: Kinds of jobs.
         hook: Called around every write.
     """
 
@@ -56,10 +58,12 @@ class Crew:
         lanes: Lanes,
         holds: Holds,
         blocks: Blocks,
+        adapters: Adapters,
         hook: Hook,
     ) -> None:
         self._context, self._links, self._lanes = context, links, lanes
         self._holds, self._blocks, self._hook = holds, blocks, hook
+        self._adapters = adapters
         self._told = Told()
         client, name = context.client, context.cluster.slug
         self._station = self._station_of(name, client, lambda: context.cluster.may_write)
@@ -110,9 +114,10 @@ class Crew:
     def _read_again(self, matter: Matter) -> list[Effect]:
         """The workload and its Job as they are now, after a write failed."""
         effects: list[Effect] = []
-        for resource, known in ((r.WORKLOAD, matter.local), (r.JOB, matter.job)):
-            if known is None:
-                continue
+        objects: list[tuple[Resource, Document]] = [(r.WORKLOAD, matter.local)]
+        if matter.job is not None and matter.adapter is not None:
+            objects.append((matter.adapter.resource, matter.job))
+        for resource, known in objects:
             metadata = known["metadata"]
             name, namespace = metadata["name"], metadata["namespace"]
             try:
@@ -142,7 +147,12 @@ class Crew:
             return None
         station = self._station_of(link.name, link.client, lambda: link.may_write)
         courier = WorkerCourier(station, self._is_gone)
-        workload, jobs = link.image.get(r.WORKLOAD, key), link.image.jobs_for(key)
+        workload = link.image.get(r.WORKLOAD, key)
+        jobs = [
+            (adapter.resource, job)
+            for job in link.image.jobs_for(key)
+            if (adapter := self._adapters.of(job)) is not None
+        ]
         origin = self._context.cluster.installation
         match action:
             case step.RemoveCopy():
@@ -152,7 +162,7 @@ class Crew:
             case step.CreateCopy() if matter is not None:
                 return lambda effects: effects.extend(courier.create_copy(matter))
             case step.CreateJob() if matter is not None:
-                return lambda effects: effects.extend(courier.create_job(matter))
+                return lambda effects: effects.extend(courier.create_job(matter, workload))
             case step.StopCopy() if workload is not None:
                 return lambda effects: effects.extend(courier.stop_copy(workload))
             case step.UpdatePriority() if workload is not None:
@@ -175,9 +185,9 @@ class Crew:
         if not isinstance(action, step.CopyStatus):
             return True
         found = self._remote_job(matter.key, action)
-        if matter.job is None or found is None:
+        if matter.job is None or matter.adapter is None or found is None:
             return False
-        return remote.status_copy(matter.job, found, now=matter.now).status is not None
+        return matter.adapter.status_patch(matter.job, found, now=matter.now) is not None
 
     def _remote_job(self, key: str, action: step.Action) -> Document | None:
         link = self._links.get(getattr(action, "cluster", ""))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,12 +15,18 @@ from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
+from clusters.kube.resources import Resource
+from clusters.kueue.workload_parser import parse_time
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.jobs import keys
+from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapters
+from clusters.reconcile.jobs.conditions import condition
+from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.watches import Sink, Watches
 from clusters.vault import SealBroken
 
 CREDENTIAL_EVERY_S = 5.0
+SETTLE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,24 @@ class LinkState:
 CONNECTED = LinkState(True, "Active", "Connected")
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an earlier shift wrote of a worker; ``lost_since`` None while it was connected."""
+
+    state: LinkState
+    lost_since: datetime | None
+
+
+def shown_of(cluster: Document | None) -> Shown | None:
+    """The state that a manager's MultiKueueCluster shows; None when it shows none."""
+    found = condition(cluster, "Active") if cluster is not None else {}
+    if not found:
+        return None
+    is_active = found.get("status") == "True"
+    state = LinkState(is_active, str(found.get("reason", "")), str(found.get("message", "")))
+    return Shown(state, None if is_active else parse_time(found.get("lastTransitionTime")))
+
+
 class Link:
     """One worker.
 
@@ -44,6 +68,9 @@ class Link:
         client_for: Gives the client for the stored credential; another one when it was rotated.
         sink: Takes what the watches tell.
         may_write: Asked now and then whether the worker may be written to.
+        adapters: Kinds of jobs to follow there.
+        shown: What the manager's object says of the worker, from an earlier shift; with the time
+            since when, if it says that it is lost.
     """
 
     def __init__(
@@ -54,12 +81,20 @@ class Link:
         client_for: Callable[[str], KubeClient],
         sink: Sink,
         may_write: Callable[[str], bool],
+        adapters: Adapters = JOBS_ONLY,
+        shown: Shown | None = None,
     ) -> None:
         self.name = name
-        self.image = Image()
+        self._adapters = adapters
+        self.image = Image(adapters.resources)
+        self.unserved: tuple[Resource, ...] = ()
         self.client: KubeClient | None = None
         self.lost_since: datetime | None = None
         self.state = LinkState(False, "ClientConnectionFailed", "connecting")
+        self._shown = shown
+        # One refused request right after a start proves nothing.
+        self._is_settled = False
+        self._born_at = time.monotonic()
         self._origin = origin
         self._client_for = client_for
         self._sink = sink
@@ -77,17 +112,26 @@ class Link:
     def look(self, now: datetime) -> bool:
         """Follow credential and connection; whether the state changed.
 
-        The time of loss is that of the first look that found the worker away, and stays until it
-        is wholly back.
+        The time of loss is that of the first look that found the worker away, by this shift or by
+        an earlier one, and stays until it is wholly back. An earlier one's counts only once this
+        one has failed to connect as well: the worker may have returned in between.
         """
-        before = self.state, self.may_write
+        before = self.state, self.may_write, self._is_settled
         self._follow_credential()
         self.state = self._judge()
         if self.state.is_connected:
-            self.lost_since = None
-        elif self.lost_since is None:
-            self.lost_since = now
-        return before != (self.state, self.may_write)
+            self.lost_since, self._shown = None, None
+        else:
+            before_us = self._shown.lost_since if self._shown and self._is_settled else None
+            self.lost_since = min(self.lost_since or now, before_us or now)
+        return before != (self.state, self.may_write, self._is_settled)
+
+    @property
+    def told(self) -> LinkState:
+        """What people are told: until the first attempt is over, what an earlier shift told."""
+        if self._is_settled or self._shown is None:
+            return self.state
+        return self._shown.state
 
     def close(self) -> None:
         """End watches and pulse."""
@@ -98,14 +142,20 @@ class Link:
 
     def _judge(self) -> LinkState:
         if self._watches is None or self._pulse is None:
+            self._is_settled = True
             return self.state if not self.state.is_connected else _failed("no connection")
         error = self._watches.last_error()
+        has_failed = error is not None and time.monotonic() - self._born_at > SETTLE_S
+        self._is_settled |= self._pulse.is_lost or has_failed or self._watches.is_synced
         if self._pulse.is_lost:
             told = self._pulse.last_error
             return _failed(told.message if told else "the API server does not answer")
         if error is not None:
             return _failed(str(error))
-        return CONNECTED if self._watches.is_synced else _failed("listing its objects")
+        if not self._watches.is_synced:
+            return _failed("listing its objects")
+        self.unserved = self._watches.missing()
+        return _connected(self.unserved)
 
     def _follow_credential(self) -> None:
         if time.monotonic() - self._looked_at < CREDENTIAL_EVERY_S and self._looked_at:
@@ -126,7 +176,7 @@ class Link:
 
     def _connect(self, client: KubeClient) -> None:
         self.client = client
-        self.image = Image()
+        self.image = Image(self._adapters.resources)
         self.state = _failed("connecting")
         self._pulse_stop = threading.Event()
         self._pulse = Pulse(client)
@@ -138,8 +188,18 @@ class Link:
         ).start()
         self._watches = Watches(client, cluster=self.name, pulse=self._pulse, sink=self._sink)
         selection = Selection(labels=f"{keys.ORIGIN}={self._origin}")
-        for resource in (r.WORKLOAD, r.JOB):
-            self._watches.add(resource, selection=selection)
+        self._watches.add(r.WORKLOAD, selection=selection)
+        for resource in self._adapters.resources:
+            may_be_missing = resource in self._adapters.optional
+            self._watches.add(resource, selection=selection, is_optional=may_be_missing)
+
+
+def _connected(unserved: Collection[Resource]) -> LinkState:
+    """Connected; what it does not serve costs only these kinds."""
+    if not unserved:
+        return CONNECTED
+    kinds = ", ".join(f"{kind.kind}.{kind.version}.{kind.group}" for kind in unserved)
+    return LinkState(True, "Active", f"Connected; takes no {kinds}: not served, or forbidden")
 
 
 def _failed(message: str) -> LinkState:

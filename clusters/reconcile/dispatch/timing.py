@@ -6,23 +6,13 @@ All of it may be lost; a new shift finds it out again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from clusters.kueue.configuration import parse_duration
-
-LOST_TIMEOUT: Final = timedelta(minutes=15)
 _FIRST_S, _CAP_S = 0.1, 5.0
 _TOLD_LIMIT: Final = 20_000
 
 Place = tuple[str, str]
-
-
-def lost_timeout(configuration: Mapping[str, Any]) -> timedelta:
-    """``multiKueue.workerLostTimeout`` of a Kueue Configuration; 15 minutes unless it says."""
-    text = (configuration.get("multiKueue") or {}).get("workerLostTimeout")
-    return timedelta(seconds=parse_duration(str(text))) if text else LOST_TIMEOUT
 
 
 class Holds:

@@ -1,4 +1,4 @@
-"""What the shifts know about kinds of jobs; batch/v1 Job is the first of them.
+"""What the shifts know about kinds of jobs: ``batch`` is the Job, ``adapters`` are all others.
 
 Documents are plain dicts and functions are pure; only ``writer`` talks to a cluster.
 """

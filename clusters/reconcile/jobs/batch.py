@@ -17,7 +17,6 @@ from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
 
 POD_SET_NAME: Final = "main"
 KIND: Final = "Job"
-GROUP: Final = "batch"
 # Controllers whose own object is what queues; a Job below one of them does not.
 _QUEUED_OWNERS: Final = frozenset(
     {
@@ -67,8 +66,9 @@ def prebuilt_name(job: Document) -> str:
 def workload_name_of(job: Document) -> str:
     """Name of this Job's Workload, prebuilt or not."""
     metadata = job["metadata"]
+    group = str(job.get("apiVersion", "batch/v1")).rpartition("/")[0]
     return prebuilt_name(job) or keys.workload_name(
-        kind=KIND, group=GROUP, name=metadata["name"], uid=metadata["uid"]
+        kind=str(job.get("kind", KIND)), group=group, name=metadata["name"], uid=metadata["uid"]
     )
 
 
@@ -180,8 +180,8 @@ def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
 def owner_reference(job: Document) -> dict[str, Any]:
     metadata = job["metadata"]
     return {
-        "apiVersion": "batch/v1",
-        "kind": KIND,
+        "apiVersion": job.get("apiVersion", "batch/v1"),
+        "kind": job.get("kind", KIND),
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": True,
@@ -209,7 +209,7 @@ def is_in_sync(job: Document, workload: Document) -> bool:
     ):
         return False
     wanted, found = pod_set(job), sets[0]
-    if _shape(wanted["template"]) != _shape(found["template"]):
+    if containers_of(wanted["template"]) != containers_of(found["template"]):
         return False
     most = int(found.get("count", 1))
     return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
@@ -238,7 +238,8 @@ def reclaimable(job: Document) -> int:
     return max(0, parallelism - max(left, 0))
 
 
-def _shape(template: Document) -> tuple[Any, ...]:
+def containers_of(template: Document) -> tuple[Any, ...]:
+    """What is compared of a pod template: containers and init containers, defaults left out."""
     spec = template.get("spec") or {}
     return tuple(
         [

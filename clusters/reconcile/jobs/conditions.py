@@ -14,12 +14,13 @@ MESSAGE_LIMIT = 32768
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition to be set."""
+    """One condition to be set; ``is_observed`` notes the generation with it."""
 
     type: str
     status: bool
     reason: str
     message: str = ""
+    is_observed: bool = True
 
 
 def conditions_of(document: Document) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def with_conditions(
             if before.get("status") == status
             else stamp(now),
         }
-        if generation is not None:
+        if generation is not None and change.is_observed:
             entry["observedGeneration"] = generation
         if at is None:
             found.append(entry)

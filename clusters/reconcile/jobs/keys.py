@@ -30,6 +30,10 @@ MULTIKUEUE = f"{PREFIX}multikueue"
 # Ours, on copies: which body was sent, and for which reservation of the manager's workload.
 SENT_DIGEST = "gpu-budget-portal.dev/sent-digest"
 ATTEMPT = "gpu-budget-portal.dev/attempt"
+# Ours, on a Workload copy that no engine adopts: its job was about to be made.
+JOB_MADE = "gpu-budget-portal.dev/job-made"
+# Ours, on jobs: labels of the place that the data is at, as ``key=value,key=value``.
+DATA_LOCALITY = "gpu-budget-portal.dev/data-locality"
 
 DEFAULT_QUEUE = "default"
 # The Job controller's own marks on a template; they name one Job and mean nothing elsewhere.

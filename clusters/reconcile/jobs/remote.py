@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -49,6 +49,11 @@ def job_copy(job: Document, workload: Document, *, marks: CopyMarks) -> dict[str
     pod_set = workload["spec"]["podSets"][0]
     spec["template"] = copy.deepcopy(pod_set["template"])
     spec["suspend"] = True
+    return {"metadata": copy_metadata(job, workload, marks=marks), "spec": spec}
+
+
+def copy_metadata(job: Document, workload: Document, *, marks: CopyMarks) -> dict[str, Any]:
+    """``metadata`` of a worker's copy: linked to the prebuilt Workload, and marked as ours."""
     metadata = job["metadata"]
     annotations = {
         key: value for key, value in annotations_of(job).items() if key not in _PRIVATE_ANNOTATIONS
@@ -60,33 +65,30 @@ def job_copy(job: Document, workload: Document, *, marks: CopyMarks) -> dict[str
     }
     annotations |= {keys.PREBUILT: workload["metadata"]["name"], keys.ATTEMPT: marks.attempt}
     return {
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "labels": labels,
-            "annotations": annotations,
-        },
-        "spec": spec,
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "labels": labels,
+        "annotations": annotations,
     }
 
 
-def workload_copy(workload: Document, template: Document, *, marks: CopyMarks) -> dict[str, Any]:
+def workload_copy(
+    workload: Document, pod_sets: Sequence[Document], *, marks: CopyMarks
+) -> dict[str, Any]:
     """The body of the worker's Workload.
 
     Args:
         workload: The manager's.
-        template: Pod template with the worker's own defaults (the answer to a dry run), so that
-            what the worker compares with the Job is equal to it.
+        pod_sets: As the worker will compare them with the job.
         marks: Go onto the copy.
     """
     metadata = workload["metadata"]
-    pod_set = dict(workload["spec"]["podSets"][0]) | {"template": dict(template)}
     spec = {
         key: workload["spec"][key]
         for key in ("queueName", "priority", "priorityClassRef", "maximumExecutionTimeSeconds")
         if workload["spec"].get(key) is not None
     }
-    spec |= {"active": True, "podSets": [pod_set]}
+    spec |= {"active": True, "podSets": [dict(item) for item in pod_sets]}
     kept = {k: v for k, v in labels_of(workload).items() if k not in (keys.JOB_UID, keys.ORIGIN)}
     annotations = {
         k: v for k, v in annotations_of(workload).items() if k not in _PRIVATE_ANNOTATIONS
@@ -170,17 +172,17 @@ def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:
 def status_patch(local: Document, status: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that makes a Job's status exactly this, bound to the state that was read."""
     version = local["metadata"]["resourceVersion"]
-    patch = _replacing(local.get("status") or {}, status)
+    patch = replacing(local.get("status") or {}, status)
     return {"metadata": {"resourceVersion": version}, "status": patch}
 
 
-def _replacing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def replacing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """A merge patch that turns one map into another, maps inside it included."""
     patch: dict[str, Any] = dict.fromkeys(key for key in before if key not in after)
     for key, value in after.items():
         old = before.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            value = _replacing(old, value)
+            value = replacing(old, value)
         patch[key] = value
     return patch
 

@@ -35,8 +35,34 @@ def start_patch(
     """
     assignment = _assignment(workload)
     original = workload["spec"]["podSets"][0]["template"]
+    wanted = marks_for(job, workload, assignment, original=original, flavors=flavors)
+    changed = {"suspend": False, **_counts(job, assignment.get("count"))}
+    template = _template_patch(job, wanted)
+    return _guarded(job, changed | ({"template": template} if template else {}))
+
+
+def marks_for(
+    job: Document,
+    workload: Document,
+    assignment: Document,
+    *,
+    original: Document,
+    flavors: Mapping[str, Document],
+) -> Marks:
+    """What the pods of one admitted pod set have to carry.
+
+    Args:
+        job: Whatever queues.
+        workload: Its admitted Workload.
+        assignment: Of the pod set.
+        original: The pod set's template as its owner wrote it.
+        flavors: ResourceFlavor documents by name.
+
+    Raises:
+        StartRefused: the template and the admission contradict each other.
+    """
     metadata, pod = original.get("metadata") or {}, original.get("spec") or {}
-    wanted = _Marks(
+    wanted = Marks(
         selector=dict(pod.get("nodeSelector") or {}),
         labels=dict(metadata.get("labels") or {}),
         annotations=dict(metadata.get("annotations") or {}),
@@ -48,9 +74,7 @@ def start_patch(
     for update in _updates(workload, assignment.get("name", "")):
         wanted.add(update)
     wanted.labels.update(_labels(job, workload, assignment))
-    changed = {"suspend": False, **_counts(job, assignment.get("count"))}
-    template = _template_patch(job, wanted)
-    return _guarded(job, changed | ({"template": template} if template else {}))
+    return wanted
 
 
 def suspend_patch(job: Document) -> dict[str, Any]:
@@ -68,7 +92,7 @@ def restore_patch(job: Document, workload: Document) -> dict[str, Any] | None:
     pod_set = workload["spec"]["podSets"][0]
     metadata = pod_set["template"].get("metadata") or {}
     pod = pod_set["template"].get("spec") or {}
-    wanted = _Marks(
+    wanted = Marks(
         selector=pod.get("nodeSelector") or {},
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
@@ -82,7 +106,7 @@ def restore_patch(job: Document, workload: Document) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marks:
+class Marks:
     """Everything of a pod template that a start may change."""
 
     selector: dict[str, str]
@@ -99,7 +123,7 @@ class _Marks:
         self.tolerations.extend(item for item in more if item not in self.tolerations)
 
 
-def _template_patch(job: Document, wanted: _Marks) -> dict[str, Any]:
+def _template_patch(job: Document, wanted: Marks) -> dict[str, Any]:
     """What makes the live template carry these marks and no others; empty when it does."""
     live = clean_template(job["spec"]["template"])
     metadata, pod = live.get("metadata") or {}, live.get("spec") or {}
@@ -112,6 +136,9 @@ def _template_patch(job: Document, wanted: _Marks) -> dict[str, Any]:
     ):
         if (now or None) != (then or None):
             patch.setdefault(part, {})[field] = _replaced(now, then)
+    if "labels" in patch.get("metadata", {}):
+        # Never dropped whole: the template of a live Job has the Job controller's own besides.
+        patch["metadata"]["labels"] = _rekeyed(metadata.get("labels") or {}, wanted.labels)
     return patch
 
 
@@ -172,9 +199,13 @@ def _replaced(now: Any, wanted: Any) -> Any:
     if not wanted:
         return None
     if isinstance(wanted, Mapping):
-        gone = dict.fromkeys(key for key in now or {} if key not in wanted)
-        return {**gone, **wanted}
+        return _rekeyed(now or {}, wanted)
     return wanted
+
+
+def _rekeyed(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    gone = dict.fromkeys(key for key in now if key not in wanted)
+    return {**gone, **wanted}
 
 
 def _guarded(job: Document, spec: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Watches:
         self._stop = threading.Event()
         self._reflectors: dict[Resource, Reflector] = {}
         self._optional: set[Resource] = set()
+        self._absent: set[Resource] = set()
         self._threads: list[threading.Thread] = []
 
     def add(
@@ -99,13 +100,22 @@ class Watches:
     def is_synced(self) -> bool:
         """Whether every watch has told its first whole list, or is one that may be missing."""
         return all(
-            reflector.is_synced
-            or (
-                resource in self._optional
-                and isinstance(reflector.last_error, NotFound | Forbidden)
-            )
+            reflector.is_synced or self._is_absent(resource)
             for resource, reflector in self._reflectors.items()
         )
+
+    def missing(self) -> tuple[Resource, ...]:
+        """Kinds that may be missing and are: not served, or forbidden."""
+        return tuple(resource for resource in self._reflectors if self._is_absent(resource))
+
+    def _is_absent(self, resource: Resource) -> bool:
+        """Whether a kind that may be missing is; what was told last holds while a try fails."""
+        error = self._reflectors[resource].last_error
+        if resource not in self._optional or error is None:
+            self._absent.discard(resource)
+        elif isinstance(error, NotFound | Forbidden):
+            self._absent.add(resource)
+        return resource in self._absent
 
     @property
     def is_connected(self) -> bool:

@@ -1,0 +1,116 @@
+"""The dispatcher in force with what it remembers: its rounds, and what the workers offer.
+
+One thread owns it: the shift's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clusters.kube import resources as r
+from clusters.kueue import multikueue_steps as step
+from clusters.kueue.multikueue import Verdict, decide
+from clusters.kueue.multikueue_dispatchers import dispatcher_for, not_yet
+from clusters.kueue.multikueue_group import Group
+from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings
+from clusters.reconcile.admission.image import Image
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.dispatch.group import Bids, Fleet, attempt_of, local_job
+from clusters.reconcile.dispatch.offers import Bidding, places_of
+from clusters.reconcile.dispatch.prices import Prices
+from clusters.reconcile.dispatch.trail import Trail
+from clusters.reconcile.jobs.keys import Document
+
+
+class Nominating:
+    """Decides with the dispatcher in force.
+
+    Args:
+        context: The shift.
+        settings: Of the cluster.
+        prices: Per device and hour by flavor, for cheapest fit.
+    """
+
+    def __init__(
+        self, context: ShiftContext, *, settings: DispatchSettings, prices: Prices
+    ) -> None:
+        self._context = context
+        self._dispatcher = dispatcher_for(settings)
+        self._trail = Trail(context.cluster.pk, dispatcher=settings.dispatcher)
+        self._bidding = (
+            Bidding(context.client_for, prices=prices)
+            if settings.dispatcher == CHEAPEST_FIT
+            else None
+        )
+
+    def load(self) -> Iterable[str]:
+        """Take over what an earlier shift left; keys of workloads that have to be looked at."""
+        self._trail.load()
+        return self._trail.keys()
+
+    def follow(self, workers: Iterable[str]) -> None:
+        """Work with these workers and no others."""
+        if self._bidding is not None:
+            self._bidding.follow(workers)
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Write rounds that are due."""
+        self._trail.flush(self._context.now(), is_last=is_last)
+
+    def close(self) -> None:
+        """Write the last rounds and end every watch."""
+        self.flush(is_last=True)
+        if self._bidding is not None:
+            self._bidding.close()
+
+    def failed(self, worker: str) -> None:
+        """A worker refused what it should have taken."""
+        if self._bidding is not None:
+            self._bidding.failed(worker, self._context.now())
+
+    def bids(self, key: str, local: Document | None, manager: Image, fleet: Fleet) -> Bids:
+        """What a nomination hangs on.
+
+        Args:
+            key: Of the workload.
+            local: The manager's Workload; None when it is gone.
+            manager: The manager's image.
+            fleet: The workers.
+        """
+        now = self._context.now()
+        attempt = attempt_of(local) if local is not None else ""
+        self._trail.observe(key, local, attempt=attempt, now=now)
+        if local is None:
+            return Bids()
+        rounds = self._trail.rounds(key, attempt)
+        if self._bidding is None:
+            return Bids(rounds)
+        places = places_of(fleet.images, manager.of(r.MULTIKUEUE_CLUSTER))
+        job = local_job(manager, key, fleet.adapters)
+        return Bids(rounds, self._bidding.offers(local, job, places=places, now=now))
+
+    def decide(self, key: str, group: Group) -> Verdict:
+        """What has to be done for a workload; what explains it later is kept."""
+        is_ready = self._bidding is None or self._bidding.is_ready(group.copies)
+        verdict = decide(group, dispatcher=self._dispatcher if is_ready else not_yet)
+        if group.local is not None:
+            self._remember(key, group.local, verdict, group)
+        return verdict
+
+    def _remember(self, key: str, local: Document, verdict: Verdict, group: Group) -> None:
+        if verdict.opened is not None:
+            self._trail.open(key, local, attempt=attempt_of(local), opened=verdict.opened)
+            if self._bidding is not None:
+                for worker in verdict.opened.nominated:
+                    self._bidding.book(local, worker, group.offers[worker])
+        for action in verdict.actions:
+            if isinstance(action, step.RemoveCopy) and action.why == "lost":
+                self._trail.lost_race(key, action.cluster, group.now)
+            elif isinstance(action, step.SetCheck):
+                self._trail.because(key, action.message)
+                if _chosen(local):
+                    self.failed(_chosen(local))
+
+
+def _chosen(local: Document) -> str:
+    return str((local.get("status") or {}).get("clusterName") or "")

@@ -1,0 +1,251 @@
+"""What the workers could give: their quota objects watched, offers worked out for one workload.
+
+Read with the portal's own identity on each worker, which may see its quota; a worker that cannot
+be read gives an unknown offer and is nominated after the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from clusters.errors import ClusterError
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
+from clusters.kueue.multikueue_offers import UNKNOWN_OFFER, Offer, WorkerQuota
+from clusters.reconcile.dispatch.prices import Prices
+from clusters.reconcile.jobs import keys
+from clusters.reconcile.jobs.keys import Document, annotations_of
+from clusters.reconcile.jobs.watches import Seen, Watches
+from clusters.vault import SealBroken
+
+log = logging.getLogger(__name__)
+
+QUOTA_KINDS: Final = (r.CLUSTER_QUEUE, r.COHORT, r.RESOURCE_FLAVOR, r.LOCAL_QUEUE)
+# A queue tells within about a second what it took; until then it counts as booked.
+BOOKED_S: Final = 3.0
+FAILURES_FOR: Final = timedelta(hours=1)
+PRICES_FOR_S: Final = 60.0
+CONNECT_EVERY_S: Final = 5.0
+SETTLE_S: Final = 3.0
+
+
+class Scout:
+    """Watches the quota of one worker."""
+
+    def __init__(self, name: str, client_for: Callable[[str], KubeClient]) -> None:
+        self._name, self._client_for = name, client_for
+        self._born_at = time.monotonic()
+        self._watches: Watches | None = None
+        self._reflectors: list[Any] = []
+        self._tried_at = -CONNECT_EVERY_S
+        self._has_changed = False
+        self._quota: WorkerQuota | None = None
+        self._booked: list[tuple[float, str, Mapping[Any, int]]] = []
+
+    def quota(self) -> WorkerQuota | None:
+        """The worker's quota now; None while it is not known."""
+        self._connect()
+        if not self._reflectors or not all(item.is_synced for item in self._reflectors):
+            return None
+        moment = time.monotonic()
+        over = [item for item in self._booked if item[0] <= moment]
+        if over or self._has_changed or self._quota is None:
+            self._booked = [item for item in self._booked if item[0] > moment]
+            self._has_changed = False
+            self._quota = self._read()
+        return self._quota
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its quota is known, or was waited for long enough."""
+        return self.quota() is not None or time.monotonic() - self._born_at > SETTLE_S
+
+    def book(self, queue: str, usage: Mapping[Any, int]) -> None:
+        """Count a nomination until the worker's queue tells what became of it."""
+        self._booked.append((time.monotonic() + BOOKED_S, queue, usage))
+        if self._quota is not None:
+            self._quota.book(queue, usage)
+
+    def close(self) -> None:
+        """End the watches."""
+        if self._watches is not None:
+            self._watches.close()
+
+    def _connect(self) -> None:
+        if self._watches is not None or time.monotonic() - self._tried_at < CONNECT_EVERY_S:
+            return
+        self._tried_at = time.monotonic()
+        try:
+            client = self._client_for(self._name)
+        except (ClusterError, SealBroken) as error:
+            log.info("offers_unknown cluster=%s error=%s", self._name, error)
+            return
+        self._watches = Watches(client, cluster=self._name, pulse=None, sink=self._take)
+        self._reflectors = [self._watches.add(kind, is_optional=True) for kind in QUOTA_KINDS]
+
+    def _take(self, seen: Seen) -> None:
+        self._has_changed = True
+
+    def _read(self) -> WorkerQuota | None:
+        assert self._watches is not None
+        queues, cohorts, flavors, local = (self._watches.snapshot(kind) for kind in QUOTA_KINDS)
+        try:
+            found = WorkerQuota(queues=queues, cohorts=cohorts, flavors=flavors, local_queues=local)
+        except (KeyError, ValueError) as error:
+            log.warning("offers_unknown cluster=%s error=%s", self._name, error)
+            return None
+        for _, queue, usage in self._booked:
+            found.book(queue, usage)
+        return found
+
+
+class LazyOffers(Mapping[str, Offer]):
+    """Offers by worker, worked out when somebody asks."""
+
+    def __init__(self, work_out: Callable[[], Mapping[str, Offer]]) -> None:
+        self._work_out = work_out
+        self._known: Mapping[str, Offer] | None = None
+
+    def __getitem__(self, worker: str) -> Offer:
+        return self._all()[worker]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, Offer]:
+        if self._known is None:
+            self._known = self._work_out()
+        return self._known
+
+
+class Bidding:
+    """Offers of all workers.
+
+    Args:
+        client_for: Gives the portal's client of a worker.
+        prices: Of a namespace now: per device and hour by flavor; empty without a rate card.
+    """
+
+    def __init__(self, client_for: Callable[[str], KubeClient], *, prices: Prices) -> None:
+        self._client_for, self._read_prices = client_for, prices
+        self._scouts: dict[str, Scout] = {}
+        self._prices: dict[str, tuple[float, Mapping[str, Decimal]]] = {}
+        self._failures: deque[tuple[datetime, str]] = deque(maxlen=10_000)
+
+    def follow(self, workers: Iterable[str]) -> None:
+        """Watch these workers and no others."""
+        wanted = set(workers)
+        for name in wanted - self._scouts.keys():
+            self._scouts[name] = Scout(name, self._client_for)
+        for name in self._scouts.keys() - wanted:
+            self._scouts.pop(name).close()
+
+    def is_ready(self, workers: Iterable[str]) -> bool:
+        """Whether the quota of these workers is known, or was waited for long enough."""
+        return all(self._scouts[name].is_settled for name in workers if name in self._scouts)
+
+    def failed(self, worker: str, at: datetime) -> None:
+        """Something went wrong on a worker; it counts for an hour."""
+        self._failures.append((at, worker))
+
+    def offers(
+        self,
+        local: Document,
+        job: Document | None,
+        *,
+        places: Mapping[str, Mapping[str, str]],
+        now: datetime,
+    ) -> LazyOffers:
+        """What each worker could give a workload.
+
+        Args:
+            local: The manager's Workload.
+            job: Its job; either may name labels of the place it wants to be at.
+            places: Labels of each worker's MultiKueueCluster.
+            now: Current time.
+        """
+        return LazyOffers(lambda: self._work_out(local, job, places, now))
+
+    def _work_out(
+        self,
+        local: Document,
+        job: Document | None,
+        places: Mapping[str, Mapping[str, str]],
+        now: datetime,
+    ) -> dict[str, Offer]:
+        prices = self._prices_of(local["metadata"]["namespace"], now)
+        wishes = wishes_of(local) or (wishes_of(job) if job is not None else {})
+        while self._failures and self._failures[0][0] < now - FAILURES_FOR:
+            self._failures.popleft()
+        names = [worker for _, worker in self._failures]
+        return {
+            worker: replace(
+                self._offer(worker, local, wishes, labels, prices), failures=names.count(worker)
+            )
+            for worker, labels in places.items()
+        }
+
+    def book(self, local: Document, worker: str, offer: Offer) -> None:
+        """A workload is nominated there: others shall not count on the same room."""
+        scout = self._scouts.get(worker)
+        quota = scout.quota() if scout is not None else None
+        if scout is not None and quota is not None and offer.usage:
+            scout.book(quota.queue_of(local), offer.usage)
+
+    def close(self) -> None:
+        """End every watch."""
+        for scout in self._scouts.values():
+            scout.close()
+
+    def _prices_of(self, namespace: str, now: datetime) -> Mapping[str, Decimal]:
+        known = self._prices.get(namespace)
+        if known is None or time.monotonic() - known[0] > PRICES_FOR_S:
+            known = time.monotonic(), self._read_prices(namespace, now)
+            self._prices[namespace] = known
+        return known[1]
+
+    def _offer(
+        self,
+        worker: str,
+        local: Document,
+        wishes: Mapping[str, str],
+        labels: Mapping[str, str],
+        prices: Mapping[str, Decimal],
+    ) -> Offer:
+        scout = self._scouts.get(worker)
+        quota = scout.quota() if scout is not None else None
+        offer = UNKNOWN_OFFER
+        known = dict(labels)
+        if quota is not None:
+            try:
+                offer = quota.offer(local, prices=prices)
+            except (KeyError, ValueError) as error:
+                log.warning("offer_unknown cluster=%s error=%s", worker, error)
+            known |= quota.labels_of(offer.flavors)
+        met = sum(known.get(name) == value for name, value in wishes.items())
+        return replace(offer, locality=met)
+
+
+def wishes_of(document: Document) -> dict[str, str]:
+    """Labels of the place that a job wants to be at: ``key=value``, separated by commas."""
+    text = annotations_of(document).get(keys.DATA_LOCALITY, "")
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): value.strip() for name, found, value in pairs if found and name.strip()}
+
+
+def places_of(workers: Iterable[str], clusters: Mapping[str, Document]) -> dict[str, Any]:
+    """Labels of the MultiKueueCluster of each worker."""
+    return {
+        name: dict((clusters.get(name) or {}).get("metadata", {}).get("labels") or {})
+        for name in workers
+    }

@@ -1,0 +1,189 @@
+"""Carries dispatch actions out on one worker; see ``courier`` for what they share with a manager.
+
+Only what carries this manager's origin is ever changed or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from clusters.errors import AlreadyExists, NotFound, Terminal
+from clusters.kube import resources as r
+from clusters.kube.resources import Resource
+from clusters.kueue import multikueue_steps as step
+from clusters.reconcile.dispatch.courier import Effect, Foreign, Matter, Station
+from clusters.reconcile.jobs import keys, remote
+from clusters.reconcile.jobs.adapters import Adapter
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.writer import Verb, Write
+
+
+class WorkerCourier:
+    """Actions on one worker.
+
+    Args:
+        station: The worker.
+        is_gone: Asks the manager itself whether a Workload is really gone.
+    """
+
+    def __init__(self, station: Station, is_gone: Callable[[str], bool]) -> None:
+        self._station = station
+        self._is_gone = is_gone
+
+    def create_copy(self, matter: Matter) -> list[Effect]:
+        """Make the Workload, once the worker has shown that it would take the job.
+
+        Raises:
+            Foreign: a job or Workload of the name is there that is not ours.
+        """
+        if matter.job is None or matter.adapter is None:
+            return []
+        pod_sets = matter.adapter.pod_sets(matter.local, self._dry_run(matter, matter.adapter))
+        body = remote.workload_copy(matter.local, pod_sets, marks=matter.marks)
+        return [self._create("create-copy", r.WORKLOAD, body, matter)]
+
+    def create_job(self, matter: Matter, workload: Document | None) -> list[Effect]:
+        """Make the job of an admitted copy.
+
+        Where no engine will make it the owner of the copy, the copy is marked first: a job that is
+        gone afterwards was deleted, and is not made a second time under this reservation.
+
+        Raises:
+            Foreign: a job of the name is there that is not ours.
+        """
+        if matter.job is None or matter.adapter is None:
+            return []
+        body = matter.adapter.body(matter.job, matter.local, marks=matter.marks)
+        if matter.adapter.is_adopted or workload is None:
+            return [self._create("create-job", matter.adapter.resource, body, matter)]
+        marked = self._mark_job_made(workload, matter.marks.attempt)
+        try:
+            return [marked, self._create("create-job", matter.adapter.resource, body, matter)]
+        except (Terminal, Foreign):
+            # Refused for certain, so nothing was made.
+            assert marked.document is not None
+            self._mark_job_made(marked.document, None)
+            raise
+
+    def _mark_job_made(self, workload: Document, attempt: str | None) -> Effect:
+        metadata = workload["metadata"]
+        body = {
+            "metadata": {
+                "resourceVersion": metadata["resourceVersion"],
+                "annotations": {keys.JOB_MADE: attempt},
+            }
+        }
+        write = Write(
+            "mark-job", Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body
+        )
+        document = self._station.writer.send(write)
+        return Effect(self._station.name, r.WORKLOAD, metadata["name"], document)
+
+    def stop_copy(self, workload: Document) -> list[Effect]:
+        """Deactivate a copy."""
+        return self._patch("stop-copy", workload, {"active": False})
+
+    def update_priority(self, workload: Document, action: step.UpdatePriority) -> list[Effect]:
+        """Give a copy another priority."""
+        fields: dict[str, Any] = {"priority": action.priority}
+        if action.reference is not None:
+            fields["priorityClassRef"] = dict(action.reference)
+        return self._patch("update-priority", workload, fields)
+
+    def remove(
+        self,
+        action: step.RemoveCopy,
+        key: str,
+        *,
+        workload: Document | None,
+        jobs: Iterable[tuple[Resource, dict[str, Any]]],
+        origin: str,
+        effects: list[Effect],
+    ) -> None:
+        """Delete Job, then Workload; whatever is not ours stays.
+
+        Args:
+            action: Why, and how exactly.
+            key: Of the workload.
+            workload: As the worker has it.
+            jobs: Jobs there that name it, each with its kind.
+            origin: This manager's mark.
+            effects: Takes every deletion as it happens.
+        """
+        if action.why == "gone" and not self._is_gone(key):
+            return
+        for kind, job in jobs:
+            if remote.is_ours(job, origin):
+                effects.append(self._delete("remove-job", kind, job))
+        if workload is not None and remote.is_ours(workload, origin):
+            finalizers = workload["metadata"].get("finalizers") or []
+            if keys.IN_USE_FINALIZER in finalizers:
+                left = [item for item in finalizers if item != keys.IN_USE_FINALIZER]
+                self._unfinalize(workload, left)
+            effects.append(
+                self._delete("remove-copy", r.WORKLOAD, workload, exact=action.only_unchanged)
+            )
+
+    def _dry_run(self, matter: Matter, adapter: Adapter) -> dict[str, Any]:
+        assert matter.job is not None
+        body = adapter.body(matter.job, matter.local, marks=matter.marks)
+        kind, metadata = adapter.resource, body["metadata"]
+        write = Write(
+            "dry-run", Verb.CREATE, kind, metadata["namespace"], metadata["name"], body,
+            is_dry_run=True,
+        )  # fmt: skip
+        try:
+            answer = self._station.writer.send(write)
+        except AlreadyExists:
+            return self._ours(kind, metadata["namespace"], metadata["name"], matter)
+        assert answer is not None
+        return answer
+
+    def _create(
+        self, name: str, resource: Resource, body: dict[str, Any], matter: Matter
+    ) -> Effect:
+        metadata = body["metadata"]
+        write = Write(name, Verb.CREATE, resource, metadata["namespace"], metadata["name"], body)
+        try:
+            document = self._station.writer.send(write)
+        except AlreadyExists:
+            document = self._ours(resource, metadata["namespace"], metadata["name"], matter)
+        return Effect(self._station.name, resource, metadata["name"], document)
+
+    def _ours(
+        self, resource: Resource, namespace: str, name: str, matter: Matter
+    ) -> dict[str, Any]:
+        found = self._station.client.get(resource, name, namespace=namespace)
+        if not remote.is_ours(found, matter.marks.origin):
+            raise Foreign(f"a {resource.kind} of this name that is not ours is there")
+        return found
+
+    def _patch(self, name: str, workload: Document, fields: dict[str, Any]) -> list[Effect]:
+        metadata = workload["metadata"]
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": fields}
+        write = Write(name, Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)
+        document = self._station.writer.send(write)
+        return [Effect(self._station.name, r.WORKLOAD, metadata["name"], document)]
+
+    def _unfinalize(self, workload: Document, left: list[str]) -> None:
+        metadata = workload["metadata"]
+        body = {"metadata": {"finalizers": left or None}}
+        write = Write(
+            "unfinalize", Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body
+        )
+        try:
+            self._station.writer.send(write)
+        except NotFound:
+            return  # it is gone: all that was wanted
+
+    def _delete(
+        self, name: str, resource: Resource, document: Document, *, exact: bool = False
+    ) -> Effect:
+        metadata = document["metadata"]
+        write = Write(
+            name, Verb.DELETE, resource, metadata["namespace"], metadata["name"],
+            uid=metadata["uid"], version=metadata["resourceVersion"] if exact else "",
+        )  # fmt: skip
+        self._station.writer.send(write)
+        return Effect(self._station.name, resource, metadata["name"], None)
