@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from clusters.devcluster.writes import Intent, Target, Writes
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kueue-system")
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+EVENTS_KEPT = 1000
+_EVENTS = "/events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class DevCluster:
         self.access = Access(options.secret or secrets.token_hex(32), options.denials)
         self.faults = Faults()
         self._make_first_objects()
+        kept = sorted(self.store.all(_EVENTS)[1], key=_age_rank)
+        self._events = deque((e["metadata"]["namespace"], e["metadata"]["name"]) for e in kept)
 
     def close(self) -> None:
         self.store.close()
@@ -135,7 +140,19 @@ class DevCluster:
         if route.subresource == "token":
             return Reply(201, self._token(route, request.body))
         _need(not route.name)
-        return Reply(201, self.writes.create(route.target, request.body, _intent(request)))
+        made = self.writes.create(route.target, request.body, _intent(request))
+        if route.target.kind.key == _EVENTS:
+            self._keep_event(made)
+        return Reply(201, made)
+
+    def _keep_event(self, event: Document) -> None:
+        """Real API servers forget events after an hour; here the oldest one makes room."""
+        with self.store.lock:
+            self._events.append((event["metadata"]["namespace"], event["metadata"]["name"]))
+            while len(self._events) > EVENTS_KEPT:
+                namespace, name = self._events.popleft()
+                if self.store.get(_EVENTS, namespace, name) is not None:
+                    self.store.remove(_EVENTS, namespace, name)
 
     def _update(self, route: Route, request: Request) -> Reply:
         _need(bool(route.name))
@@ -201,6 +218,10 @@ def _intent(request: Request) -> Intent:
     query = request.query
     manager = query.get("fieldManager") or request.user_agent.split("/")[0] or "unknown"
     return Intent(manager, query.get("dryRun") == "All", query.get("force") == "true")
+
+
+def _age_rank(event: Document) -> int:
+    return int(event["metadata"]["resourceVersion"])
 
 
 def _need(fits: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty
@@ -65,10 +65,21 @@ def make_nodes(cluster: DevCluster, shape: NodeShape) -> None:
 
 
 class JobRunner:
-    """Runs the Jobs of one cluster; `start` and `stop`."""
+    """Runs the Jobs of one cluster; `start` and `stop`.
 
-    def __init__(self, cluster: DevCluster) -> None:
+    Args:
+        cluster: Where the Jobs are.
+        status_of: From a Job and the time to the status that it should have.
+    """
+
+    def __init__(
+        self,
+        cluster: DevCluster,
+        *,
+        status_of: Callable[[Document, datetime], Document] | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._status_of = status_of or next_status
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jobs-{cluster.name}", daemon=True)
         self._open: dict[tuple[str, str], Document] = {}
@@ -121,7 +132,7 @@ class JobRunner:
         if spec.get("managedBy", JOB_CONTROLLER) != JOB_CONTROLLER:
             return
         status = dict(job.get("status") or {})
-        wanted = next_status(job, datetime.now(UTC))
+        wanted = self._status_of(job, datetime.now(UTC))
         if wanted == status:
             return
         patch = {key: None for key in status if key not in wanted} | wanted

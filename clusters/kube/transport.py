@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from kubernetes.client import Configuration
@@ -77,9 +77,12 @@ class Transport:
         if connection.token:
             self._headers["Authorization"] = f"Bearer {connection.token}"
         self._rest = RESTClientObject(_configuration(connection))
-        self._pool = self._rest.pool_manager
+        manager = self._rest.pool_manager
         if self._server.startswith("https:"):
-            self._pool.connection_pool_kw["ssl_context"] = tls_context(connection)
+            manager.connection_pool_kw["ssl_context"] = tls_context(connection)
+        # There is one host only: its pool is looked up once, not with every request.
+        self._pool = manager.connection_from_url(self._server)
+        self._prefix = urlsplit(self._server).path
         self.last_contact = 0.0
 
     def __repr__(self) -> str:
@@ -152,7 +155,7 @@ class Transport:
             body = json.dumps(call.body, separators=(",", ":")).encode()
         return self._pool.urlopen(
             call.method,
-            self._server + call.url,
+            self._prefix + call.url,
             headers=headers,
             body=body,
             timeout=timeout,

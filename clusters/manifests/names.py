@@ -140,8 +140,9 @@ REHEARSAL: Final = "rehearsal"
 def lease_names(installation: str) -> tuple[str, ...]:
     """Leases that shifts of this installation, and rehearsals of it, hold on a cluster."""
     private = dict.fromkeys((installation, REHEARSAL))
+    roles = ("quota", "usage", "shadow")
     return (
-        *(f"gpu-budget-{role}-{owner}" for owner in private for role in ("quota", "usage")),
+        *(f"gpu-budget-{role}-{owner}" for owner in private for role in roles),
         "gpu-budget-admission",
         "gpu-budget-dispatch",
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.kueue.multikueue_settings import QUEUED_HERE, Framework
 from clusters.manifests import names
 from clusters.manifests.names import Document
 
@@ -83,6 +84,7 @@ class Post:
         installation: Id of the portal's installation.
         workers: Worker slugs, for the Secrets that the manager holds.
         lease_namespace: Where shifts keep their Leases.
+        kinds: Kinds of jobs besides batch/v1 Job that are dispatched.
     """
 
     is_manager: bool
@@ -90,6 +92,7 @@ class Post:
     installation: str
     workers: tuple[str, ...] = ()
     lease_namespace: str = _LEASE_NAMESPACE
+    kinds: tuple[Framework, ...] = ()
 
 
 def portal_rules(post: Post) -> tuple[Rule, ...]:
@@ -97,15 +100,24 @@ def portal_rules(post: Post) -> tuple[Rule, ...]:
     rules = [*_quota_rules(), *_reading_rules(), *_lease_rules(post), *_sign_rules()]
     if post.is_portal_mode:
         rules += _deciding_rules()
+        rules += _queueing_rules(post.kinds)
     if post.is_manager:
         rules += _multikueue_rules(post)
+        if post.is_portal_mode:
+            rules += _kind_rules(post.kinds)
     else:
         rules += _worker_rules()
     return tuple(rules)
 
 
-def multikueue_rules() -> tuple[Rule, ...]:
-    """What the *multikueue* identity needs on a worker to run Jobs there, and nothing else."""
+def multikueue_rules(kinds: Iterable[Framework] = ()) -> tuple[Rule, ...]:
+    """What the *multikueue* identity needs on a worker to run jobs there, and nothing else.
+
+    Args:
+        kinds: Kinds of jobs besides batch/v1 Job. Their rights can be given before a worker
+            serves them.
+    """
+    verbs = ("create", "get", "list", "watch", "delete")
     return (
         Rule(
             _KUEUE,
@@ -114,8 +126,12 @@ def multikueue_rules() -> tuple[Rule, ...]:
             "copies of the manager's workloads",
         ),
         Rule(_KUEUE, ("workloads/status",), ("get", "patch", "update"), "stopping a copy"),
-        Rule("batch", ("jobs",), ("create", "get", "list", "watch", "delete"), "the jobs"),
+        Rule("batch", ("jobs",), verbs, "the jobs"),
         Rule("batch", ("jobs/status",), ("get",), "following the jobs"),
+        *(
+            Rule(kind.group, (kind.plural,), verbs, f"running {kind.kind}s", is_required=False)
+            for kind in kinds
+        ),
     )
 
 
@@ -231,6 +247,14 @@ def _reading_rules() -> Iterator[Rule]:
         "explaining decisions",
         is_required=False,
     )
+    yield Rule("", ("limitranges",), _READ, "requests that they default", is_required=False)
+    yield Rule(
+        "node.k8s.io",
+        ("runtimeclasses",),
+        _READ,
+        "the overhead of pods",
+        is_required=False,
+    )
 
 
 def _lease_rules(post: Post) -> Iterator[Rule]:
@@ -298,6 +322,22 @@ def _deciding_rules() -> Iterator[Rule]:
     yield Rule("", ("pods",), _READ, "whether pods are ready")
     yield Rule("scheduling.k8s.io", ("priorityclasses",), _READ, "priorities of jobs")
     yield Rule("", ("events",), ("create", "patch"), "telling users", is_required=False)
+
+
+def _queueing_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+    """Portal mode: kinds besides Job that are started and suspended here."""
+    for kind in kinds:
+        if kind in QUEUED_HERE:
+            why = f"starting and suspending {kind.kind}s"
+            yield Rule(kind.group, (kind.plural,), (*_READ, "patch"), why, is_required=False)
+
+
+def _kind_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+    """A manager in portal mode: each kind is read, and its status is what the worker's says."""
+    for kind in kinds:
+        why, name = f"dispatching {kind.kind}s", kind.plural
+        yield Rule(kind.group, (name,), _READ, why, is_required=False)
+        yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
 
 
 def _multikueue_rules(post: Post) -> Iterator[Rule]:

@@ -139,6 +139,8 @@ def roles_for(cluster: Cluster) -> tuple[str, ...]:
         roles.append(ShiftRun.Role.ADMISSION)
         if cluster.is_manager:
             roles.append(ShiftRun.Role.DISPATCH)
+    else:
+        roles.append(ShiftRun.Role.SHADOW)
     return tuple(str(role.value) for role in roles)
 
 

@@ -28,16 +28,28 @@ ACQUIRE_EVERY_S = 0.5
 
 
 class NamedClients(Clients):
-    """Clients of the kubeconfigs that were named."""
+    """Clients of the kubeconfigs that were named.
 
-    def __init__(self, kubeconfigs: Mapping[str, str]) -> None:
+    Args:
+        kubeconfigs: By cluster, for either identity.
+        portal: Those of the portal's own identity, where they are others.
+    """
+
+    def __init__(
+        self, kubeconfigs: Mapping[str, str], portal: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__()
         self._named = {
             slug: HttpKubeClient.from_kubeconfig(text) for slug, text in kubeconfigs.items()
         }
+        self._portal = {
+            slug: HttpKubeClient.from_kubeconfig(text) for slug, text in (portal or {}).items()
+        }
 
     def of(self, slug: str, *, identity: Identity = Identity.PORTAL) -> KubeClient:
         """The client of a named cluster; raises NotFound for any other."""
+        if identity is Identity.PORTAL and slug in self._portal:
+            return self._portal[slug]
         try:
             return self._named[slug]
         except KeyError:
@@ -45,7 +57,7 @@ class NamedClients(Clients):
 
     def close(self) -> None:
         super().close()
-        for client in self._named.values():
+        for client in (*self._named.values(), *self._portal.values()):
             client.close()
 
 
@@ -58,6 +70,7 @@ class ForegroundShift:
         role: One of ``ShiftRun.Role``.
         facts: What a registration would say of the cluster.
         workers: Kubeconfig texts by worker name.
+        portal_workers: Those of the portal's own identity, where they are others.
         holder: Identity for the Lease, unique to this run.
         lease_s: Duration of the Lease, whole seconds.
         body: Makes the body; None for the role's own.
@@ -68,6 +81,7 @@ class ForegroundShift:
     facts: ClusterFacts
     holder: str
     workers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    portal_workers: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease_s: int = 15
     body: Callable[[ShiftContext], Body] | None = None
 
@@ -83,7 +97,7 @@ def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None
     over = threading.Event()
     with ExitStack() as stack:
         client = stack.enter_context(HttpKubeClient.from_kubeconfig(shift.kubeconfig))
-        clients = NamedClients(shift.workers)
+        clients = NamedClients(shift.workers, shift.portal_workers)
         stack.callback(clients.close)
         pulse = Pulse(client)
         lease = ClusterLease(

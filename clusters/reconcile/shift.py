@@ -53,6 +53,7 @@ BODIES: dict[str, str | BodyFactory] = {
     ShiftRun.Role.ADMISSION: "clusters.reconcile.admission.AdmissionBody",
     ShiftRun.Role.DISPATCH: "clusters.reconcile.dispatch.DispatchBody",
     ShiftRun.Role.USAGE: "clusters.reconcile.usage.UsageBody",
+    ShiftRun.Role.SHADOW: "clusters.reconcile.shadow.body.ShadowBody",
 }
 """Role → its body, by dotted name so that a worker of one role need not load the others."""
 
@@ -83,7 +84,7 @@ class ShiftOutcome:
 
 
 def lease_name(role: str, installation: str) -> LeaseName:
-    """Admission and dispatch: one writer per cluster; quota and usage: one per installation."""
+    """Admission and dispatch: one writer per cluster; all others: one per installation."""
     is_shared = role in (ShiftRun.Role.ADMISSION, ShiftRun.Role.DISPATCH)
     name = f"gpu-budget-{role}" if is_shared else f"gpu-budget-{role}-{installation}"
     return LeaseName(settings.PORTAL_LEASE_NAMESPACE, name)

@@ -7,18 +7,23 @@ fails is looked up and tried again, or taken back. Restarting reads everything a
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from clusters.errors import ClusterError, Conflict, NotFound
+from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.decisions import CycleResult
 from clusters.kueue.engine import Engine
 from clusters.reconcile.admission.decided import Decided
+from clusters.reconcile.admission.events import Known, events_of
+from clusters.reconcile.admission.feed import Feed, feeding_rank
+from clusters.reconcile.admission.held import Held
+from clusters.reconcile.admission.herald import Herald
 from clusters.reconcile.admission.image import (
     ENGINE_KINDS,
     OPTIONAL_KINDS,
@@ -29,11 +34,14 @@ from clusters.reconcile.admission.image import (
     workload_key,
 )
 from clusters.reconcile.admission.outbox import Answer, Outbox, Target
+from clusters.reconcile.admission.patience import CyclePace, Patience
 from clusters.reconcile.admission.plan import Surroundings, plan
-from clusters.reconcile.admission.queue_status import queue_writes
+from clusters.reconcile.admission.queue_status import queue_keys, queue_write
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.explained.informant import Informant
+from clusters.reconcile.jobs import queueing
+from clusters.reconcile.jobs.adapters import settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.conditions import condition
 from clusters.reconcile.jobs.watches import Change, Seen, Watches
 from clusters.reconcile.jobs.writer import Hook, Write, Writer, no_fault
 
@@ -42,13 +50,12 @@ log = logging.getLogger(__name__)
 Document = dict[str, Any]
 
 WRITERS: Final = 8
-QUEUE_STATUS_EVERY_S: Final = 1.0
 TICK_S: Final = 0.25
-RETRY_FIRST_S, RETRY_CAP_S = 0.1, 5.0
 IN_FLIGHT_LIMIT: Final = 64
 BATCH: Final = 500
-_KINDS: Final = frozenset(resource.kind for resource in ENGINE_KINDS)
-_RANK: Final = {resource: rank for rank, resource in enumerate(ENGINE_KINDS)}
+# How many keys are looked at in one round for one write that can wait.
+LOOKS: Final = 50
+_CAN_WAIT: Final = frozenset({"explain", "queue-status"})
 
 
 class AdmissionBody:
@@ -62,17 +69,26 @@ class AdmissionBody:
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
         self._context = context
         self._inbox: queue.SimpleQueue[Seen | Answer] = queue.SimpleQueue()
-        self._image = Image()
         self._configuration = context.cluster.kueue_configuration
+        self._kinds = queueing.kinds_of(settings_of(self._configuration))
+        self._image = Image((r.JOB, *self._kinds))
         self._engine = Engine(self._configuration or None)
         self._decided = Decided(self._engine)
         self._dirty: dict[str, None] = {}
-        self._looks: dict[str, tuple[object, ...]] = {}
+        self._feed = Feed(self._image, self._engine, cluster=context.cluster.slug, now=context.now)
         self._alarms = Alarms()
-        self._failures: dict[str, int] = {}
-        self._held_until: dict[str, float] = {}
-        self._is_changed = self._is_untold = True
-        self._status_at = 0.0
+        self._held = Held()
+        self._is_untold = True
+        self._pace = CyclePace()
+        self._patience = Patience()
+        self._informant = Informant(context)
+        self._herald = Herald(
+            context.client,
+            cluster=context.cluster.slug,
+            may_write=lambda: context.cluster.may_write,
+            fence=context.fence,
+            now=context.now,
+        )
         self._watches = Watches(
             context.client,
             cluster=context.cluster.slug,
@@ -105,15 +121,24 @@ class AdmissionBody:
         try:
             for resource in (*ENGINE_KINDS, *OTHER_KINDS):
                 self._watches.add(resource, is_optional=resource in OPTIONAL_KINDS)
+            for resource in self._kinds:
+                self._watches.add(resource, is_optional=True)
             if not self._watches.wait_synced(context.stop):
                 return
             self._take_all(first=True)
+            # Else the collector would go through all that a large cluster has again and again.
+            gc.freeze()
+            self._informant.start()
+            self._herald.start()
             self._mark(self._image.keys_to_plan())
             while not context.stop.is_set() and self._is_same_configuration():
                 self._round()
         finally:
+            gc.unfreeze()
             self._watches.close()
             self._outbox.close()
+            self._informant.close()
+            self._herald.close()
 
     def _is_same_configuration(self) -> bool:
         """The engine follows one Configuration; with another one the next shift begins anew."""
@@ -125,83 +150,63 @@ class AdmissionBody:
             self._look_again()
             self._act()
             self._cycle()
-            self._tell_queues()
+            self._tell()
+        self._informant.work(self._engine, self._image.of(r.WORKLOAD), now=self._context.now())
 
     # What comes in
 
     def _take_all(self, *, first: bool = False) -> None:
         """Takes what has come in; waits a little when nothing has."""
         items: list[Seen | Answer] = []
-        is_idle = not first and not (self._dirty and self._context.cluster.may_write)
+        idle_s = 0.0 if first else self._idle_s()
         try:
-            if is_idle:
-                items.append(self._inbox.get(timeout=TICK_S))
+            if idle_s:
+                items.append(self._inbox.get(timeout=idle_s))
             while first or len(items) < BATCH:
                 items.append(self._inbox.get_nowait())
         except queue.Empty:
             pass
         if first:
-            items.sort(key=_feeding_rank)
+            items.sort(key=lambda item: feeding_rank(getattr(item, "resource", None)))
         for item in items:
             if isinstance(item, Answer):
                 self._take_answer(item)
             elif item.change is not Change.SYNCED:
                 self._take(item.resource, item.document, is_gone=item.change is Change.DELETED)
 
+    def _idle_s(self) -> float:
+        """How long nothing is to be done unless something comes in."""
+        if not self._context.cluster.may_write:
+            return TICK_S
+        if self._dirty:
+            return 0.0
+        now = time.monotonic()
+        waits = [TICK_S, self._patience.wait_s(now)]
+        if self._outbox.load < IN_FLIGHT_LIMIT:
+            waits.append(self._pace.wait_s(now))
+        return min(each for each in waits if each is not None)
+
     def _take(self, resource: Resource, document: Document, *, is_gone: bool = False) -> None:
-        image = self._image
-        is_news = image.drop(resource, document) if is_gone else image.put(resource, document)
-        if not is_news:
+        if not self._feed.take(resource, document, is_gone=is_gone):
             return
         self._is_untold = True
-        if resource.kind in _KINDS:
-            self._feed(resource, document, is_gone=is_gone)
-        if resource == r.JOB:
+        if resource == r.JOB or resource in self._kinds:
             self._mark([workload_key(document)])
         elif resource == r.WORKLOAD:
-            self._is_changed = True
             self._mark([object_key(document)])
-        elif self._looks_new(resource, document, is_gone=is_gone):
-            self._is_changed = True
-            self._mark(image.keys_to_plan())
-
-    def _looks_new(self, resource: Resource, document: Document, *, is_gone: bool) -> bool:
-        """Whether more than a status that nobody here reads has changed."""
-        metadata = document["metadata"]
-        key = f"{resource.kind}:{object_key(document)}"
-        look = (
-            metadata["uid"],
-            is_gone or metadata.get("generation", metadata["resourceVersion"]),
-            metadata.get("deletionTimestamp"),
-            condition(document, "Active").get("status") if resource == r.ADMISSION_CHECK else None,
-        )
-        before = self._looks.get(key)
-        self._looks[key] = look
-        return before != look
-
-    def _feed(self, resource: Resource, document: Document, *, is_gone: bool) -> None:
-        now = self._context.now()
-        try:
-            if is_gone:
-                self._engine.delete(resource.kind, key=object_key(document), now=now)
-            else:
-                self._engine.upsert(document, kind=resource.kind, now=now)
-        except (KeyError, ValueError) as error:
-            # One object that no API server of this version would have let in harms nobody else.
-            log.error(
-                "object_unreadable cluster=%s kind=%s key=%s error=%s",
-                self._context.cluster.slug, resource.kind, object_key(document), error,
-            )  # fmt: skip
+        elif self._feed.looks_new(resource, document, is_gone=is_gone):
+            self._pace.change()
+            self._mark(self._image.keys_to_plan())
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._dirty.update(dict.fromkeys(keys))
 
     def _look_again(self) -> None:
         self._mark(self._alarms.due(self._context.now()))
-        due = [key for key, at in self._held_until.items() if at <= time.monotonic()]
-        for key in due:
-            del self._held_until[key]
-            self._reread(key)
+        for key in self._held.due(time.monotonic()):
+            self._decided.give_back(key, now=self._context.now())
+            self._pace.change()
+            self._outbox.read(key, self._targets(key))
 
     # What goes out
 
@@ -210,45 +215,70 @@ class AdmissionBody:
         keys, self._dirty = list(self._dirty), {}
         if not keys:
             return
+        around = self._around()
+        for key in keys:
+            if self._outbox.is_busy(key) or key in self._held:
+                continue  # its answer marks it again
+            write = self._next_write(key, around)
+            if write is None:
+                continue
+            if write.step in _CAN_WAIT:
+                self._patience.add([key])
+            else:
+                self._send(key, write)
+
+    def _around(self) -> Surroundings:
+        now = self._context.now()
         # Which queues are active is only known once the engine has settled.
-        self._engine.state.settle(self._context.now())
-        around = Surroundings(
+        self._engine.state.settle(now)
+        return Surroundings(
             engine=self._engine,
             flavors=self._image.of(r.RESOURCE_FLAVOR),
             priority_classes=self._image.of(r.PRIORITY_CLASS),
-            now=self._context.now(),
+            now=now,
         )
-        for key in keys:
-            if self._outbox.is_busy(key) or key in self._held_until:
-                continue  # its answer marks it again
-            workload = self._image.get(r.WORKLOAD, key)
-            write = self._decided.write_for(key, workload, now=around.now)
-            if write is None:
-                job = job_of(workload, self._image.jobs_for(key))
-                step = plan(workload, job, around)
-                write = step.write
-                if step.look_again is not None:
-                    self._alarms.set(key, step.look_again)
-            if write is not None:
-                self._outbox.send(key, write)
+
+    def _next_write(self, key: str, around: Surroundings) -> Write | None:
+        workload = self._image.get(r.WORKLOAD, key)
+        write = self._decided.write_for(key, workload, now=around.now)
+        if write is not None:
+            return write
+        step = plan(workload, job_of(workload, self._image.jobs_for(key)), around)
+        if step.look_again is not None:
+            self._alarms.set(key, step.look_again)
+        return step.write
+
+    def _send(self, key: str, write: Write) -> None:
+        now = time.monotonic()
+        if write.step in _CAN_WAIT:
+            self._patience.sent(key, now=now)
+        else:
+            self._patience.note_haste(now)
+        self._outbox.send(key, write)
 
     def _cycle(self) -> None:
         """Cycles as long as they bring something; every decision marks its workload."""
-        if not self._is_changed:
+        first = time.monotonic()
+        if not self._pace.is_due(self._engine.state.revision, now=first):
             return
         while self._outbox.load < IN_FLIGHT_LIMIT and not self._context.stop.is_set():
-            begun = time.perf_counter()
+            begun = time.monotonic()
             result = self._engine.cycle(self._context.now())
+            ended = time.monotonic()
             if not result.heads:
-                self._is_changed = False
-                break
+                self._pace.settled(now=ended, took_s=ended - first)
+                return
             self._is_untold = True
-            self._note(result, (time.perf_counter() - begun) * 1000)
-            self._mark(self._decided.take(result.decisions, self._image.of(r.WORKLOAD)))
+            self._note(result, (ended - begun) * 1000)
+            self._decided.take(result.decisions, self._image.of(r.WORKLOAD))
+            self._mark(item.key for item in result.admitted)
+            self._mark(item.key for item in result.preempted)
+            self._patience.add(item.key for item in result.pending)
+            self._informant.mark(item.key for item in result.pending if item.has_changed)
             self._act()
-            if not result.admitted and not result.preempted:
-                self._is_changed = False
-                break
+            if result.is_settled:
+                self._pace.settled(now=ended, took_s=ended - first)
+                return
 
     def _note(self, result: CycleResult, duration_ms: float) -> None:
         log.debug(
@@ -257,19 +287,35 @@ class AdmissionBody:
             len(result.preempted), duration_ms,
         )  # fmt: skip
 
-    def _tell_queues(self) -> None:
-        if not self._is_untold or time.monotonic() - self._status_at < QUEUE_STATUS_EVERY_S:
+    def _tell(self) -> None:
+        """Send the next write that can wait, when its time has come."""
+        patience, now = self._patience, time.monotonic()
+        if self._is_untold and patience.is_pass_due(now):
+            self._is_untold = False
+            patience.begin_pass(queue_keys(self._engine, self._image), now=now)
+        if patience.wait_s(now) != 0.0:
             return
-        self._status_at, self._is_untold = time.monotonic(), False
-        for key, write in queue_writes(self._engine, self._image, now=self._context.now()):
-            if not self._outbox.is_busy(key) and key not in self._held_until:
-                self._outbox.send(key, write)
+        around = self._around()
+        for key in (patience.next() for _ in range(LOOKS)):
+            if not key or self._outbox.is_busy(key) or key in self._held:
+                continue  # its answer marks it, and the next pass comes to it again
+            if ":" in key:
+                write = queue_write(self._engine, self._image, key, now=around.now)
+            else:
+                write = self._next_write(key, around)
+            if write is not None:
+                self._send(key, write)
+                if write.step in _CAN_WAIT:
+                    return
 
     # What became of it
 
     def _take_answer(self, answer: Answer) -> None:
         key = answer.key
         self._outbox.done(key)
+        now = time.monotonic()
+        if not self._patience.answered(key, now=now):
+            self._patience.note_haste(now)
         if answer.fatal is not None:
             raise answer.fatal
         if answer.is_stopped:
@@ -281,11 +327,19 @@ class AdmissionBody:
             self._failed(key, answer.write, answer.error)
             return
         if answer.write is not None:
-            self._failures.pop(key, None)
+            self._held.succeeded(key)
             self._decided.written(key, answer.write)
+            self._herald.tell(events_of(answer.write, answer.document, key, self._known()))
             if answer.document is not None:
                 self._take(answer.write.resource, answer.document)
         self._mark([key])
+
+    def _known(self) -> Known:
+        return Known(
+            workload=self._image.of(r.WORKLOAD).get,
+            workload_of_uid=self._image.workload_by_uid,
+            now=self._context.now(),
+        )
 
     def _take_reread(
         self, resource: Resource, namespace: str, name: str, document: Document | None
@@ -300,10 +354,7 @@ class AdmissionBody:
 
     def _failed(self, key: str, write: Write | None, error: ClusterError) -> None:
         """A write failed, or may have: nothing more for this key until it was read again."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        is_race = isinstance(error, Conflict) and failures == 1
-        delay = 0.0 if is_race else min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(failures, 12))
-        self._held_until[key] = time.monotonic() + delay
+        is_race = self._held.failed(key, error, now=time.monotonic())
         self._is_untold = True
         if write is not None:
             self._decided.failed(key, write, error)
@@ -314,11 +365,6 @@ class AdmissionBody:
                 error.reason, error.message,
             )  # fmt: skip
 
-    def _reread(self, key: str) -> None:
-        self._decided.give_back(key, now=self._context.now())
-        self._is_changed = True
-        self._outbox.read(key, self._targets(key))
-
     def _targets(self, key: str) -> list[Target]:
         kind, _, rest = key.partition(":")
         for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT):
@@ -328,10 +374,5 @@ class AdmissionBody:
         namespace, _, name = key.partition("/")
         targets: list[Target] = [(r.WORKLOAD, namespace, name)]
         for job in self._image.jobs_for(key):
-            targets.append((r.JOB, namespace, job["metadata"]["name"]))
+            targets.append((queueing.resource_of(job), namespace, job["metadata"]["name"]))
         return targets
-
-
-def _feeding_rank(item: Seen | Answer) -> int:
-    """Quota before queues before workloads: much less is worked out twice."""
-    return _RANK.get(item.resource, len(_RANK)) if isinstance(item, Seen) else len(_RANK)

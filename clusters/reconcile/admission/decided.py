@@ -6,7 +6,7 @@ the cluster refuses it or the workload has changed meanwhile. Owned by the decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,8 +15,10 @@ from clusters.errors import ClusterError, Terminal
 from clusters.kube import resources as r
 from clusters.kueue.decisions import Admit, Decision, Pending, Preempt
 from clusters.kueue.engine import Engine
+from clusters.kueue.reports import resource_requests
 from clusters.reconcile.admission import status
-from clusters.reconcile.jobs.conditions import is_true
+from clusters.reconcile.admission.pods_ready import first_condition
+from clusters.reconcile.jobs.conditions import Condition, is_true
 from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Verb, Write
 
@@ -40,17 +42,14 @@ class Decided:
         self._sent: dict[str, _Kept] = {}
         self.refused: dict[str, ClusterError] = {}
 
-    def take(self, decisions: Iterable[Decision], workloads: Mapping[str, Document]) -> list[str]:
-        """Keep a cycle's decisions; returns the keys that have something to write."""
-        keys = []
+    def take(self, decisions: Iterable[Decision], workloads: Mapping[str, Document]) -> None:
+        """Keep a cycle's decisions."""
         for decision in decisions:
             workload = workloads.get(decision.key)
             if workload is None:
                 continue
             metadata = workload["metadata"]
             self._kept[decision.key] = _Kept(decision, metadata["uid"], metadata.get("generation"))
-            keys.append(decision.key)
-        return keys
 
     def write_for(self, key: str, workload: Document | None, *, now: datetime) -> Write | None:
         """The write that a kept decision needs now; None when there is none (any more)."""
@@ -62,7 +61,8 @@ class Decided:
             if not isinstance(kept.decision, Pending):
                 self._engine.forget(key, now=now)
             return None
-        patch = _patch(kept.decision, workload, now=now)
+        first = first_condition(workload, self._engine.configuration)
+        patch = self._patch(kept.decision, workload, now=now, more=first)
         if patch is None:
             del self._kept[key]
             return None
@@ -107,13 +107,16 @@ class Decided:
         known = state.workloads.get(key)
         return known is not None and known.reservation is None
 
+    def _patch(
+        self, decision: Decision, workload: Document, *, now: datetime, more: Sequence[Condition]
+    ) -> dict[str, Any] | None:
+        if isinstance(decision, Admit):
+            return status.admit_patch(workload, decision, now=now, more=more)
+        if isinstance(decision, Preempt):
+            return status.preempt_patch(workload, decision, now=now)
+        known = self._engine.state.workloads.get(decision.key)
+        requests = resource_requests(known) if known is not None else []
+        return status.pending_patch(workload, decision, now=now, more=more, requests=requests)
+
 
 _STEPS: Mapping[type, str] = {Admit: "reserve", Preempt: "preempt", Pending: "explain"}
-
-
-def _patch(decision: Decision, workload: Document, *, now: datetime) -> dict[str, Any] | None:
-    if isinstance(decision, Admit):
-        return status.admit_patch(workload, decision, now=now)
-    if isinstance(decision, Preempt):
-        return status.preempt_patch(workload, decision, now=now)
-    return status.pending_patch(workload, decision, now=now)

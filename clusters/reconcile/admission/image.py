@@ -7,12 +7,13 @@ resourceVersion stands.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.reconcile.jobs import batch
+from clusters.reconcile.jobs.conditions import condition
 from clusters.reconcile.jobs.keys import Document
 
 LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange", True)
@@ -37,20 +38,38 @@ def object_key(document: Document) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-class Image:
-    """Documents by kind and key."""
+def look_of(resource: Resource, document: Document, *, is_gone: bool) -> tuple[object, ...]:
+    """What of an object is more than a status that no shift reads; equal when only that changed."""
+    metadata = document["metadata"]
+    return (
+        metadata["uid"],
+        is_gone or metadata.get("generation", metadata["resourceVersion"]),
+        metadata.get("deletionTimestamp"),
+        condition(document, "Active").get("status") if resource == r.ADMISSION_CHECK else None,
+    )
 
-    def __init__(self) -> None:
-        self._documents: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-        self._jobs_of: dict[str, set[str]] = defaultdict(set)
+
+class Image:
+    """Documents by kind and key.
+
+    Args:
+        job_kinds: Kinds whose objects a Workload can stand for.
+    """
+
+    def __init__(self, job_kinds: Collection[Resource] = (r.JOB,)) -> None:
+        self._job_kinds = frozenset(job_kinds)
+        self._documents: dict[Resource, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self._jobs_of: dict[str, set[tuple[Resource, str]]] = defaultdict(set)
+        self._workload_of: dict[str, str] = {}
+        self._key_of: dict[str, str] = {}
         self._gone: dict[str, int] = {}
 
     def of(self, resource: Resource) -> dict[str, dict[str, Any]]:
         """All documents of a kind by key; not to be changed."""
-        return self._documents[resource.kind]
+        return self._documents[resource]
 
     def get(self, resource: Resource, key: str) -> dict[str, Any] | None:
-        return self._documents[resource.kind].get(key)
+        return self._documents[resource].get(key)
 
     def put(self, resource: Resource, document: dict[str, Any]) -> bool:
         """Takes in a document; False when a newer state of the object is known."""
@@ -61,10 +80,15 @@ class Image:
             return False
         if version <= self._gone.get(_uid(document), -1):
             return False
-        if resource == r.JOB:
-            self._forget_job(key)
-            self._jobs_of[workload_key(document)].add(key)
-        self._documents[resource.kind][key] = document
+        if resource in self._job_kinds:
+            self._forget_job(resource, key)
+            self._jobs_of[workload_key(document)].add((resource, key))
+        elif resource == r.WORKLOAD:
+            self._workload_of.update(dict.fromkeys(_owner_uids(document), key))
+            if known is not None and _uid(known) != _uid(document):
+                self._key_of.pop(_uid(known), None)
+            self._key_of[_uid(document)] = key
+        self._documents[resource][key] = document
         return True
 
     def drop(self, resource: Resource, document: Document) -> bool:
@@ -73,9 +97,13 @@ class Image:
         known = self.get(resource, key)
         if known is None or _uid(known) != _uid(document):
             return False
-        if resource == r.JOB:
-            self._forget_job(key)
-        del self._documents[resource.kind][key]
+        if resource in self._job_kinds:
+            self._forget_job(resource, key)
+        for uid in _owner_uids(known) if resource == r.WORKLOAD else ():
+            self._workload_of.pop(uid, None)
+        if resource == r.WORKLOAD:
+            self._key_of.pop(_uid(known), None)
+        del self._documents[resource][key]
         # An answer to a write that was sent before may still come in.
         self._gone[_uid(document)] = max(_version(document), _version(known))
         if len(self._gone) > 10_000:
@@ -83,22 +111,29 @@ class Image:
                 del self._gone[uid]
         return True
 
+    def workload_by_uid(self, uid: str) -> dict[str, Any] | None:
+        """The Workload of a UID. O(1)."""
+        return self.get(r.WORKLOAD, self._key_of.get(uid, ""))
+
     def jobs_for(self, workload: str) -> list[dict[str, Any]]:
         """Jobs that name a Workload, oldest first."""
-        jobs = self.of(r.JOB)
-        found = [jobs[key] for key in self._jobs_of.get(workload, ())]
+        found = [self.of(kind)[key] for kind, key in self._jobs_of.get(workload, ())]
         return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], _uid(job)))
+
+    def workload_of(self, job: Document) -> str:
+        """Key of the Workload that a job owns, else of the one that it has or will have."""
+        return self._workload_of.get(_uid(job)) or workload_key(job)
 
     def keys_to_plan(self) -> Iterable[str]:
         """Every Workload that exists or is asked for."""
         return {*self.of(r.WORKLOAD), *(key for key, jobs in self._jobs_of.items() if jobs)}
 
-    def _forget_job(self, key: str) -> None:
-        known = self.of(r.JOB).get(key)
+    def _forget_job(self, kind: Resource, key: str) -> None:
+        known = self.of(kind).get(key)
         if known is None:
             return
         owned = workload_key(known)
-        self._jobs_of[owned].discard(key)
+        self._jobs_of[owned].discard((kind, key))
         if not self._jobs_of[owned]:
             del self._jobs_of[owned]
 
@@ -115,6 +150,11 @@ def job_of(workload: Document | None, jobs: Iterable[dict[str, Any]]) -> dict[st
     if owner:
         return next((job for job in listed if _uid(job) == owner), None)
     return listed[0] if listed else None
+
+
+def _owner_uids(workload: Document) -> list[str]:
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return [str(owner["uid"]) for owner in owners if owner.get("uid")]
 
 
 def _version(document: Document) -> int:

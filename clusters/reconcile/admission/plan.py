@@ -17,9 +17,9 @@ from clusters.kube import resources as r
 from clusters.kueue.engine import Engine
 from clusters.kueue.lifecycle import next_steps
 from clusters.kueue.lifecycle_steps import LookAgain
-from clusters.reconcile.admission import status
+from clusters.reconcile.admission import pods_ready, status
 from clusters.reconcile.admission.steps import status_write, step_write, workload_write
-from clusters.reconcile.jobs import batch, keys, remote, running
+from clusters.reconcile.jobs import batch, keys, queueing, running
 from clusters.reconcile.jobs.conditions import Condition, is_true
 from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Verb, Write
@@ -75,17 +75,17 @@ def plan(workload: Document | None, job: Document | None, around: Surroundings) 
 
 def _without_workload(job: Document, around: Surroundings) -> Write | None:
     """A Job without a Workload does not run; unless somebody else makes it, it gets one."""
-    if batch.outcome_of(job) is not None or _is_deleting(job):
+    if queueing.outcome_of(job) is not None or _is_deleting(job):
         return None
-    if batch.is_below_other_kind(job):
+    if batch.is_below_other_kind(job) or not queueing.is_clear(job):
         return None
     if not batch.queue_of(job):
         return _to_default_queue(job, around)
-    if not batch.is_suspended(job):
-        return _job_write("suspend", job, running.suspend_patch(job))
+    if not queueing.is_suspended(job):
+        return _job_write("suspend", job, queueing.suspend_patch(job))
     if batch.prebuilt_name(job):
         return None
-    body = batch.workload_for(job, priority=_priority_of(job, around))
+    body = queueing.workload_for(job, priority=_priority_of(job, around))
     metadata = body["metadata"]
     return Write(
         "create-workload", Verb.CREATE, r.WORKLOAD, metadata["namespace"], metadata["name"], body
@@ -111,7 +111,7 @@ def _priority_of(job: Document, around: Surroundings) -> batch.Priority:
     if name and value is not None:
         reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
         return batch.Priority(value, reference)
-    name = batch.pod_priority_class(job)
+    name = queueing.pod_priority_class(job)
     chosen = around.priority_classes.get(name)
     if chosen is None:
         defaults = [item for item in around.priority_classes.values() if item.get("globalDefault")]
@@ -127,8 +127,8 @@ def _ending(workload: Document, job: Document | None, around: Surroundings) -> W
     """The Job ended: so does the workload. On a manager, dispatch writes that end."""
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
-    outcome = batch.outcome_of(job)
-    if outcome is None or (batch.is_managed_by_dispatch(job) and _is_dispatched(workload)):
+    outcome = queueing.outcome_of(job)
+    if outcome is None or (queueing.is_managed_by_dispatch(job) and _is_dispatched(workload)):
         return None
     if batch.owner_uid(workload) not in ("", job["metadata"]["uid"]):
         return None
@@ -140,10 +140,10 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
     is_prebuilt = bool(batch.prebuilt_name(job))
-    if not batch.is_in_sync(job, workload):
+    if not queueing.is_in_sync(job, workload):
         return _out_of_sync(workload, job, is_prebuilt, around)
     if not is_prebuilt:
-        return _moving(workload, job)
+        return _moving(workload, job) or _changing_class(workload, job, around)
     if batch.owner_uid(workload):
         return None
     body = {
@@ -170,13 +170,30 @@ def _moving(workload: Document, job: Document) -> Write | None:
     return workload_write("move", workload, body)
 
 
+def _changing_class(workload: Document, job: Document, around: Surroundings) -> Write | None:
+    """A Job that was given another WorkloadPriorityClass takes its Workload along."""
+    name = keys.labels_of(job).get(keys.PRIORITY_CLASS, "")
+    value = around.engine.state.priority_classes.get(name)
+    shown = workload["spec"].get("priorityClassRef") or {}
+    if value is None or (shown.get("group"), shown.get("name")) == (r.KUEUE_GROUP, name):
+        return None
+    if is_true(workload, "QuotaReserved") and shown.get("group") != r.KUEUE_GROUP:
+        return None  # which kind of class it has stays while quota is reserved
+    reference = {"group": r.KUEUE_GROUP, "kind": "WorkloadPriorityClass", "name": name}
+    body = {
+        "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
+        "spec": {"priorityClassRef": reference, "priority": value},
+    }
+    return workload_write("set-class", workload, body)
+
+
 def _out_of_sync(
     workload: Document, job: Document, is_prebuilt: bool, around: Surroundings
 ) -> Write | None:
     if is_prebuilt:
         return _finish(workload, "OutOfSync", OUT_OF_SYNC_MESSAGE, around)
-    if not batch.is_suspended(job):
-        return _job_write("suspend", job, running.suspend_patch(job))
+    if not queueing.is_suspended(job):
+        return _job_write("suspend", job, queueing.suspend_patch(job))
     if is_true(workload, "QuotaReserved"):
         metadata = workload["metadata"]
         return Write(
@@ -186,7 +203,7 @@ def _out_of_sync(
     body = {
         "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
         "spec": {
-            "podSets": [batch.pod_set(job)],
+            "podSets": queueing.pod_sets(job),
             "maximumExecutionTimeSeconds": batch.max_execution_seconds(job),
         },
     }
@@ -195,13 +212,13 @@ def _out_of_sync(
 
 def _at_rest(workload: Document, job: Document | None) -> Write | None:
     """Finished or being deleted: nothing of it may run, and nothing of ours holds it back."""
-    runs = job is not None and not batch.is_suspended(job) and batch.outcome_of(job) is None
+    runs = job is not None and not queueing.is_suspended(job) and queueing.outcome_of(job) is None
     if runs and job is not None:
-        return _job_write("suspend", job, running.suspend_patch(job))
+        return _job_write("suspend", job, queueing.suspend_patch(job))
     finalizers = workload["metadata"].get("finalizers") or []
     if not _is_deleting(workload) or keys.IN_USE_FINALIZER not in finalizers:
         return None
-    if job is not None and batch.is_active(job) and batch.outcome_of(job) is None:
+    if job is not None and queueing.is_active(job) and queueing.outcome_of(job) is None:
         return None
     left = [item for item in finalizers if item != keys.IN_USE_FINALIZER]
     version = workload["metadata"]["resourceVersion"]
@@ -214,7 +231,8 @@ def _life(workload: Document, around: Surroundings) -> tuple[Write | None, datet
     for step in next_steps(around.engine, workload, now=around.now):
         if isinstance(step, LookAgain):
             return None, step.at
-        return step_write(workload, step, now=around.now), None
+        first = pods_ready.first_condition(workload, around.engine.configuration)
+        return step_write(workload, step, now=around.now, more=first), None
     return None, None
 
 
@@ -228,32 +246,42 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
             return _release(workload, around)
         return None
     if not may_run:
-        if not batch.is_suspended(job):
-            return _job_write("suspend", job, running.suspend_patch(job))
+        if not queueing.is_suspended(job):
+            return _job_write("suspend", job, queueing.suspend_patch(job))
         if is_evicted and has_quota:
-            return None if batch.is_active(job) else _release(workload, around)
-        return None if has_quota else _reset(workload, job, around)
-    if batch.is_suspended(job):
+            return None if queueing.is_active(job) else _release(workload, around)
+        return None if has_quota else _reset(workload, job, around) or _first(workload, around)
+    if queueing.is_suspended(job):
         return _start(workload, job, around)
     return _running(workload, job, around)
 
 
 def _reset(workload: Document, job: Document, around: Surroundings) -> Write | None:
     """Take the marks of the last start off a stopped Job."""
-    if batch.is_managed_by_dispatch(job) and (job.get("status") or {}).get("startTime"):
+    if queueing.is_managed_by_dispatch(job) and queueing.is_fixed(job):
         # No Job controller answers for it, and its copy may be gone before its end was copied.
-        patch = remote.status_patch(job, remote.inactive_status(job, now=around.now))
+        patch = queueing.inactive_patch(job, now=around.now)
         return _job_write("clear-start", job, patch, subresource="status")
-    restore = running.restore_patch(job, workload)
+    restore = queueing.restore_patch(job, workload)
     return _job_write("restore", job, restore) if restore is not None else None
 
 
+def _first(workload: Document, around: Surroundings) -> Write | None:
+    """What a workload says of its pods that no cycle has come to yet."""
+    first = pods_ready.first_condition(workload, around.engine.configuration)
+    if not first:
+        return None
+    return status_write(
+        "explain", workload, status.conditions_patch(workload, first, now=around.now)
+    )
+
+
 def _start(workload: Document, job: Document, around: Surroundings) -> Write | None:
-    if (job.get("status") or {}).get("startTime"):
+    if queueing.is_fixed(job):
         # The Job controller has not noted the stop yet; until then the template is fixed.
         return None
     try:
-        patch = running.start_patch(job, workload, flavors=around.flavors)
+        patch = queueing.start_patch(job, workload, flavors=around.flavors)
     except running.StartRefused as error:
         return _finish(workload, "FailedToStart", str(error), around)
     return _job_write("start", job, patch)
@@ -261,19 +289,17 @@ def _start(workload: Document, job: Document, around: Surroundings) -> Write | N
 
 def _running(workload: Document, job: Document, around: Surroundings) -> Write | None:
     """Follow a running Job: pods that are ready, pods that are done."""
-    done = batch.reclaimable(job)
+    done = queueing.reclaimable(job)
     shown = (workload.get("status") or {}).get("reclaimablePods") or ()
     before = max((int(item.get("count") or 0) for item in shown), default=0)
     if done > before:
         pods = [{"name": batch.POD_SET_NAME, "count": done}]
         return status_write("reclaim", workload, status.guarded(workload, reclaimablePods=pods))
-    if around.engine.configuration.pods_ready is None or is_true(workload, "PodsReady"):
+    if around.engine.configuration.pods_ready is None:
         return None
-    seen = job.get("status") or {}
-    ready = int(seen.get("ready") or 0) + int(seen.get("succeeded") or 0)
-    if ready < (batch.admitted_count(workload) or batch.pod_count(job)):
+    change = pods_ready.changed_condition(workload, job)
+    if change is None:
         return None
-    change = Condition("PodsReady", True, "Started", "All pods were ready or succeeded")
     patch = status.conditions_patch(workload, [change], now=around.now)
     return status_write("pods-ready", workload, patch)
 
@@ -300,6 +326,6 @@ def _is_deleting(document: Document) -> bool:
 def _job_write(step: str, job: Document, body: dict[str, Any], *, subresource: str = "") -> Write:
     metadata = job["metadata"]
     return Write(
-        step, Verb.PATCH, r.JOB, metadata["namespace"], metadata["name"], body,
+        step, Verb.PATCH, queueing.resource_of(job), metadata["namespace"], metadata["name"], body,
         subresource=subresource,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,33 +15,44 @@ from clusters.kueue.reports import (
     cohort_share,
     local_queue_report,
 )
-from clusters.reconcile.admission.image import Image, object_key
+from clusters.reconcile.admission.image import Image
 from clusters.reconcile.jobs.conditions import Condition, with_conditions
 from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Verb, Write
 
+_RESOURCES: Mapping[str, Resource] = {
+    resource.kind: resource for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT)
+}
 
-def queue_writes(engine: Engine, image: Image, *, now: datetime) -> Iterator[tuple[str, Write]]:
-    """The status writes that are due, each with the key that it goes under."""
+
+def queue_keys(engine: Engine, image: Image) -> Iterator[str]:
+    """Keys of all objects whose status is kept here: ``Kind:name`` or ``Kind:namespace/name``."""
+    for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT):
+        if resource != r.COHORT or engine.configuration.fair_strategies:
+            yield from (f"{resource.kind}:{key}" for key in image.of(resource))
+
+
+def queue_write(engine: Engine, image: Image, key: str, *, now: datetime) -> Write | None:
+    """The status write that one of ``queue_keys`` needs; None when it shows what is so."""
+    kind, _, name = key.partition(":")
+    resource = _RESOURCES[kind]
+    document = image.get(resource, name)
+    if document is None:
+        return None
     is_fair = bool(engine.configuration.fair_strategies)
     state = engine.state
-    for name, document in image.of(r.CLUSTER_QUEUE).items():
-        if name in state.snapshot.queues:
-            report = cluster_queue_report(engine, name, now=now)
-            wanted = _queue_status(document, report, now=now)
-            if is_fair:
-                wanted["fairSharing"] = {"weightedShare": report.weighted_share}
-            yield from _due(r.CLUSTER_QUEUE, document, wanted)
-    for key, document in image.of(r.LOCAL_QUEUE).items():
-        if key in state.queues.local_queues:
-            report = local_queue_report(engine, key, now=now)
-            yield from _due(r.LOCAL_QUEUE, document, _queue_status(document, report, now=now))
-    if not is_fair:
-        return
-    for name, document in image.of(r.COHORT).items():
-        if name in state.snapshot.cohorts:
-            share = cohort_share(engine, name, now=now)
-            yield from _due(r.COHORT, document, {"fairSharing": {"weightedShare": share}})
+    wanted: dict[str, Any] = {}
+    if resource == r.CLUSTER_QUEUE and name in state.snapshot.queues:
+        report = cluster_queue_report(engine, name, now=now)
+        wanted = _queue_status(document, report, now=now)
+        if is_fair:
+            wanted["fairSharing"] = {"weightedShare": report.weighted_share}
+    elif resource == r.LOCAL_QUEUE and name in state.queues.local_queues:
+        report = local_queue_report(engine, name, now=now)
+        wanted = _queue_status(document, report, now=now)
+    elif resource == r.COHORT and is_fair and name in state.snapshot.cohorts:
+        wanted["fairSharing"] = {"weightedShare": cohort_share(engine, name, now=now)}
+    return _due(resource, document, wanted)
 
 
 def _queue_status(document: Document, report: QueueReport, *, now: datetime) -> dict[str, Any]:
@@ -57,25 +68,17 @@ def _queue_status(document: Document, report: QueueReport, *, now: datetime) -> 
     }
 
 
-def _due(
-    resource: Resource, document: Document, wanted: dict[str, Any]
-) -> Iterator[tuple[str, Write]]:
+def _due(resource: Resource, document: Document, wanted: dict[str, Any]) -> Write | None:
     status = document.get("status") or {}
     changed = {key: value for key, value in wanted.items() if not _is_same(status.get(key), value)}
     if not changed:
-        return
+        return None
     metadata = document["metadata"]
     body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed}
-    write = Write(
-        "queue-status",
-        Verb.PATCH,
-        resource,
-        metadata.get("namespace") or "",
-        metadata["name"],
-        body,
-        subresource="status",
-    )
-    yield f"{resource.kind}:{object_key(document)}", write
+    return Write(
+        "queue-status", Verb.PATCH, resource, metadata.get("namespace") or "", metadata["name"],
+        body, subresource="status",
+    )  # fmt: skip
 
 
 def _is_same(shown: Any, wanted: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from clusters.kueue.decisions import Admit, Pending, Preempt
 from clusters.kueue.lifecycle import is_requeued_at_once
@@ -20,6 +20,14 @@ from clusters.reconcile.jobs.conditions import Condition, condition, is_true, wi
 from clusters.reconcile.jobs.keys import Document, stamp
 
 Patch = dict[str, Any]
+
+NO_RESERVATION: Final = Condition(
+    "Admitted", False, "NoReservation", "The workload has no reservation"
+)
+_CHECKS_OPEN: Final = Condition(
+    "Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
+)
+_DEACTIVATED: Final = "The workload is deactivated"
 
 
 def guarded(workload: Document, **status: Any) -> Patch:
@@ -35,17 +43,20 @@ def conditions_patch(
     return guarded(workload, conditions=with_conditions(workload, changes, now=now), **status)
 
 
-def admit_patch(workload: Document, decision: Admit, *, now: datetime) -> Patch:
+def admit_patch(
+    workload: Document, decision: Admit, *, now: datetime, more: Sequence[Condition] = ()
+) -> Patch:
     """Quota reserved, and Admitted in the same write where no check is open."""
-    changes = [Condition("QuotaReserved", True, "QuotaReserved", decision.message)]
+    changes = [*more, Condition("QuotaReserved", True, "QuotaReserved", decision.message)]
     for kind in ("Evicted", "Preempted", "BlockedOnPreemptionGates"):
         before = condition(workload, kind)
         if before.get("status") == "True":
             text = f"Previously: {before.get('message', '')}"
             changes.append(Condition(kind, False, "QuotaReserved", text))
-    if decision.is_admitted:
-        changes.append(admitted_condition())
+    changes.append(admitted_condition() if decision.is_admitted else _CHECKS_OPEN)
     fields: dict[str, Any] = {"admission": dict(decision.admission)}
+    if (workload.get("status") or {}).get("resourceRequests"):
+        fields["resourceRequests"] = None
     listed = (workload.get("status") or {}).get("admissionChecks") or []
     if decision.checks or listed:
         fields["admissionChecks"] = listed_checks(workload, decision.checks, now=now)
@@ -56,20 +67,46 @@ def admitted_condition() -> Condition:
     return Condition("Admitted", True, "Admitted", "The workload is admitted")
 
 
-def pending_patch(workload: Document, decision: Pending, *, now: datetime) -> Patch | None:
-    """Why it waits; None when that is what its status says already."""
+def waiting_patch(
+    workload: Document, reason: str, message: str, *, now: datetime, more: Sequence[Condition] = ()
+) -> Patch:
+    """It waits outside of every cycle, or holds nothing: why."""
+    change = Condition("QuotaReserved", False, reason, message)
+    return conditions_patch(workload, [*more, change, NO_RESERVATION], now=now)
+
+
+def pending_patch(
+    workload: Document,
+    decision: Pending,
+    *,
+    now: datetime,
+    more: Sequence[Condition] = (),
+    requests: Sequence[Document] = (),
+) -> Patch | None:
+    """Why it waits, and what it asks for; None when that is what its status says already.
+
+    Args:
+        workload: As the API server has it.
+        decision: Why it waits.
+        now: Current time.
+        more: Further conditions to set.
+        requests: ``status.resourceRequests``: total amounts by pod set.
+    """
     shown = condition(workload, "QuotaReserved")
-    if (shown.get("status"), shown.get("reason"), shown.get("message")) == (
-        "False", decision.reason, decision.message,
-    ):  # fmt: skip
+    generation = workload["metadata"].get("generation")
+    told = (shown.get("status"), shown.get("reason"), shown.get("message"))
+    is_current = shown.get("observedGeneration") in (None, generation)
+    if told == ("False", decision.reason, decision.message) and is_current:
         return None
     change = Condition("QuotaReserved", False, decision.reason, decision.message)
-    return conditions_patch(workload, [change], now=now)
+    return conditions_patch(
+        workload, [*more, change, NO_RESERVATION], now=now, resourceRequests=list(requests)
+    )
 
 
 def preempt_patch(workload: Document, decision: Preempt, *, now: datetime) -> Patch:
     """Evicted to make room for another workload."""
-    preempted = Condition("Preempted", True, decision.reason, decision.message)
+    preempted = Condition("Preempted", True, decision.reason, decision.message, is_observed=False)
     step = Evict("Preempted", decision.message)
     return evict_patch(workload, step, now=now, more=(preempted,))
 
@@ -91,10 +128,17 @@ def evict_patch(
     requeue = _requeue_state(status, step)
     if requeue is not None:
         fields["requeueState"] = requeue
-    if step.reason.startswith("Deactivated"):
-        fields["requeueState"] = None
     evicted = Condition("Evicted", True, step.reason, step.message)
-    return conditions_patch(workload, [evicted, *more], now=now, **fields)
+    patch = conditions_patch(workload, [evicted, *more], now=now, **fields)
+    if step.reason.startswith("Deactivated"):
+        # Answered: it must not deactivate again what somebody activates later.
+        patch["status"]["requeueState"] = None
+        patch["status"]["conditions"] = [
+            entry
+            for entry in patch["status"]["conditions"]
+            if entry["type"] != "DeactivationTarget"
+        ]
+    return patch
 
 
 def release_patch(workload: Document, *, now: datetime) -> Patch:
@@ -103,16 +147,13 @@ def release_patch(workload: Document, *, now: datetime) -> Patch:
     reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
     changes = [
         Condition("Requeued", is_requeued_at_once(reason), reason, message),
-        Condition("QuotaReserved", False, "PendingEvaluation", message),
+        _without_quota(reason, message),
     ]
     fields: dict[str, Any] = {"admission": None}
     if is_true(workload, "PodsReady"):
         text = "Not all pods are ready or succeeded"
         changes.append(Condition("PodsReady", False, "WaitForStart", text))
-    if condition(workload, "Admitted"):
-        changes.append(
-            Condition("Admitted", False, "NoReservation", "The workload has no reservation")
-        )
+    changes.append(NO_RESERVATION)
     used = _execution_seconds(workload, now)
     if used is not None:
         fields["accumulatedPastExecutionTimeSeconds"] = used
@@ -121,7 +162,7 @@ def release_patch(workload: Document, *, now: datetime) -> Patch:
 
 def withdraw_patch(workload: Document, step: Withdraw, *, now: datetime) -> Patch:
     """Take a reservation back that was never admitted."""
-    changes = [Condition("QuotaReserved", False, step.reason, step.message)]
+    changes = [Condition("QuotaReserved", False, step.reason, step.message), NO_RESERVATION]
     status = workload.get("status") or {}
     fields: dict[str, Any] = {"admission": None, "nominatedClusterNames": None, "clusterName": None}
     if status.get("admissionChecks"):
@@ -173,15 +214,23 @@ def _requeue_state(status: Document, step: Evict) -> dict[str, Any] | None:
     return found
 
 
+def _without_quota(eviction_reason: str, message: str) -> Condition:
+    if eviction_reason.startswith("Deactivated"):
+        return Condition("QuotaReserved", False, "Deactivated", _DEACTIVATED)
+    return Condition("QuotaReserved", False, "PendingEvaluation", message)
+
+
 def _counted(status: Document, step: Evict) -> list[dict[str, Any]]:
+    # What it was deactivated for is the cause there, not part of the reason.
+    reason = "Deactivated" if step.reason.startswith("Deactivated") else step.reason
     evictions = [
         dict(item) for item in (status.get("schedulingStats") or {}).get("evictions") or ()
     ]
     for item in evictions:
-        if (item["reason"], item.get("underlyingCause", "")) == (step.reason, step.cause):
+        if (item["reason"], item.get("underlyingCause", "")) == (reason, step.cause):
             item["count"] = int(item["count"]) + 1
             return evictions
-    return [*evictions, {"reason": step.reason, "underlyingCause": step.cause, "count": 1}]
+    return [*evictions, {"reason": reason, "underlyingCause": step.cause, "count": 1}]
 
 
 def _execution_seconds(workload: Document, now: datetime) -> int | None:

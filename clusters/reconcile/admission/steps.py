@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,8 +26,17 @@ from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Verb, Write
 
 
-def step_write(workload: Document, step: Step, *, now: datetime) -> Write | None:
-    """The write that carries out one step of a workload's life."""
+def step_write(
+    workload: Document, step: Step, *, now: datetime, more: Sequence[Condition] = ()
+) -> Write | None:
+    """The write that carries out one step of a workload's life.
+
+    Args:
+        workload: As the API server has it.
+        step: What to carry out.
+        now: Current time.
+        more: Conditions to set with the explanation why it waits.
+    """
     version = workload["metadata"]["resourceVersion"]
 
     def spec(name: str, **fields: Any) -> Write:
@@ -54,13 +64,16 @@ def step_write(workload: Document, step: Step, *, now: datetime) -> Write | None
             patch = status.guarded(workload, admissionChecks=checks)
             return status_write("list-checks", workload, patch)
         case MarkRequeued(reason=reason, message=message):
-            return conditions("requeue", Condition("Requeued", True, reason, message))
+            ended = reason == "BackoffFinished"
+            fields: dict[str, Any] = {"requeueState": {"requeueAt": None}} if ended else {}
+            return conditions("requeue", Condition("Requeued", True, reason, message), **fields)
         case ExplainWaiting(reason=reason, message=message):
-            return conditions("explain", Condition("QuotaReserved", False, reason, message))
+            patch = status.waiting_patch(workload, reason, message, now=now, more=more)
+            return status_write("explain", workload, patch)
         case TargetDeactivation(reason=reason, message=message, resets_execution_time=resets):
-            more = {"accumulatedPastExecutionTimeSeconds": 0} if resets else {}
+            fields = {"accumulatedPastExecutionTimeSeconds": None} if resets else {}
             change = Condition("DeactivationTarget", True, reason, message)
-            return conditions("target-deactivation", change, **more)
+            return conditions("target-deactivation", change, **fields)
         case LookAgain():
             return None
 

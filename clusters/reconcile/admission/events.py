@@ -1,0 +1,256 @@
+"""Kubernetes Events about Workloads and Jobs: what a write that went well means to a user. Pure.
+
+Source: Kueue's recorder calls in pkg/scheduler, pkg/controller/core, pkg/controller/jobframework
+and pkg/workload/evict, v0.19.2. Deviations: a workload that keeps waiting for the same reason is
+told once, not with every cycle; the flavors that were tried are not listed (``why`` tells them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from clusters.kube import resources as r
+from clusters.kueue.workload_parser import parse_time
+from clusters.reconcile.jobs.conditions import condition
+from clusters.reconcile.jobs.keys import Document, key_of, stamp
+from clusters.reconcile.jobs.writer import Write
+
+COMPONENT: Final = "gpu-budget-portal"
+MESSAGE_LIMIT: Final = 1024
+_PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
+_NOT_ADMITTED: Final = "Not admitted by cluster queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event."""
+
+    about: Reference
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is looked up besides the object that was written.
+
+    Attributes:
+        workload: Workload of a key, or None.
+        workload_of_uid: Workload of a UID, or None.
+        now: Current time.
+    """
+
+    workload: Callable[[str], Document | None]
+    workload_of_uid: Callable[[str], Document | None]
+    now: datetime
+
+
+def events_of(write: Write, document: Document | None, key: str, known: Known) -> Iterator[Told]:
+    """What to tell after a write.
+
+    Args:
+        write: As it was sent.
+        document: The object as it is now; None after a deletion.
+        key: Of the Workload, ``namespace/name``.
+        known: What else is known; the Workload there is as it was before the write.
+    """
+    before = known.workload(key)
+    if write.resource.group != r.KUEUE_GROUP:
+        if document is not None:
+            yield from _about_job(write, document, before)
+        return
+    if write.resource != r.WORKLOAD:
+        return
+    workload = document or before
+    if workload is None:
+        return
+    owner = owner_reference(workload)
+    if owner is not None and write.step in _TO_OWNER:
+        reason, text = _TO_OWNER[write.step]
+        yield Told(owner, reason, text.format(key=key))
+    if document is not None and write.subresource:
+        yield from _about_workload(write, document, known)
+
+
+def event_document(told: Told, *, name: str, now: datetime) -> dict[str, Any]:
+    """The Event to create, in the form of the core API.
+
+    Args:
+        told: What to tell.
+        name: Of the event, unique in the namespace.
+        now: Current time.
+    """
+    about, at = told.about, stamp(now)
+    return {
+        "metadata": {"name": name, "namespace": about.namespace},
+        "involvedObject": {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+        },
+        "type": "Warning" if told.is_warning else "Normal",
+        "reason": told.reason,
+        "message": _cut(told.message),
+        "source": {"component": COMPONENT},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+def workload_reference(workload: Document) -> Reference:
+    metadata = workload["metadata"]
+    return Reference(
+        r.WORKLOAD.api_version, "Workload", metadata["namespace"], metadata["name"], metadata["uid"]
+    )
+
+
+def owner_reference(workload: Document) -> Reference | None:
+    """The object that controls a Workload; None when nothing does."""
+    namespace = workload["metadata"]["namespace"]
+    for owner in workload["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return Reference(
+                owner["apiVersion"], owner["kind"], namespace, owner["name"], owner["uid"]
+            )
+    return None
+
+
+_TO_OWNER: Final[Mapping[str, tuple[str, str]]] = {
+    "create-workload": ("CreatedWorkload", "Created Workload: {key}"),
+    "rewrite": ("UpdatedWorkload", "Updated not matching Workload for suspended job: {key}"),
+    "delete-workload": ("DeletedWorkload", "Deleted not matching Workload: {key}"),
+    "set-class": ("UpdatedWorkload", "Updated workload priority class: {key}"),
+    "finish": ("FinishedWorkload", "Workload '{key}' is declared finished"),
+}
+
+
+def _about_job(write: Write, job: Document, workload: Document | None) -> Iterator[Told]:
+    metadata = job["metadata"]
+    resource = write.resource
+    about = Reference(
+        resource.api_version,
+        resource.kind,
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+    )
+    if write.step == "start" and workload is not None:
+        admission = (workload.get("status") or {}).get("admission") or {}
+        text = f"Admitted by clusterQueue {admission.get('clusterQueue', '')}"
+        yield Told(about, "Started", text)
+    elif write.step == "suspend":
+        evicted = condition(workload, "Evicted") if workload is not None else {}
+        is_evicted = evicted.get("status") == "True"
+        yield Told(about, "Stopped", str(evicted["message"]) if is_evicted else _NOT_ADMITTED)
+
+
+def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[Told]:
+    about = workload_reference(workload)
+    queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
+    match write.step:
+        case "reserve":
+            waited = _seconds_since(_queued_at(workload), known.now)
+            text = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
+            yield Told(about, "QuotaReserved", text)
+            if condition(workload, "Admitted").get("status") == "True":
+                yield Told(about, "Admitted", _admitted_text(queue, 0))
+            yield from _open_checks(workload)
+        case "admit":
+            since = parse_time(condition(workload, "QuotaReserved").get("lastTransitionTime"))
+            waited = _seconds_since(since, known.now)
+            yield Told(about, "Admitted", _admitted_text(queue, waited))
+        case "explain" if write.decided:
+            shown = condition(workload, "QuotaReserved")
+            yield Told(about, str(shown["reason"]), str(shown["message"]), is_warning=True)
+        case "preempt":
+            yield from _preemption(workload, queue, known)
+            yield _eviction(workload)
+        case "evict":
+            yield _eviction(workload)
+        case "target-deactivation":
+            yield from _target(workload)
+
+
+def _open_checks(workload: Document) -> Iterator[Told]:
+    owner = owner_reference(workload)
+    texts = [
+        f"{check['name']}: {check['message']}"
+        for check in (workload.get("status") or {}).get("admissionChecks") or ()
+        if check.get("state") == "Pending" and check.get("message")
+    ]
+    if texts and owner is not None:
+        yield Told(owner, "UpdatedAdmissionCheck", "; ".join(texts))
+
+
+def _admitted_text(queue: str, waited_s: int) -> str:
+    return f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited_s}s"
+
+
+def _eviction(workload: Document) -> Told:
+    evicted = condition(workload, "Evicted")
+    reason = f"EvictedDueTo{evicted.get('reason', '')}"
+    return Told(workload_reference(workload), reason, str(evicted.get("message", "")))
+
+
+def _preemption(victim: Document, queue: str, known: Known) -> Iterator[Told]:
+    text = str(condition(victim, "Preempted").get("message", ""))
+    found = _PREEMPTOR.search(text)
+    preemptor = known.workload_of_uid(found[1]) if found else None
+    if preemptor is None:
+        yield Told(workload_reference(victim), "Preempted", text)
+        return
+    sides = f"{_priority('preemptor', preemptor)}; {_priority('preemptee', victim)}"
+    yield Told(workload_reference(victim), "Preempted", f"{text}; {sides}")
+    uid = victim["metadata"]["uid"]
+    done = f"Preempted workload {key_of(victim)} (UID: {uid}) in ClusterQueue {queue}; {sides}"
+    yield Told(workload_reference(preemptor), "PreemptedWorkload", done)
+
+
+def _priority(role: str, workload: Document) -> str:
+    value = int(workload["spec"].get("priority") or 0)
+    return f"{role} effective priority: {value} (base: {value}, boost: 0)"
+
+
+def _target(workload: Document) -> Iterator[Told]:
+    target = condition(workload, "DeactivationTarget")
+    about = workload_reference(workload)
+    if target.get("reason") == "MaximumExecutionTimeExceeded":
+        limit = workload["spec"].get("maximumExecutionTimeSeconds")
+        text = f"The maximum execution time ({limit}s) exceeded"
+        yield Told(about, "MaximumExecutionTimeExceeded", text, is_warning=True)
+    elif target.get("reason") == "AdmissionCheck":
+        text = f"Deactivated due to {target.get('message', '')}"
+        yield Told(about, "AdmissionCheckRejected", text, is_warning=True)
+
+
+def _queued_at(workload: Document) -> datetime | None:
+    """When its present wait began: made, or put back into its queue."""
+    requeued = condition(workload, "Requeued").get("lastTransitionTime")
+    return parse_time(requeued or workload["metadata"].get("creationTimestamp"))
+
+
+def _seconds_since(at: datetime | None, now: datetime) -> int:
+    return max(0, round((now - at).total_seconds())) if at is not None else 0
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else f"{message[: MESSAGE_LIMIT - 4]} ..."

@@ -1,0 +1,60 @@
+"""The PodsReady condition of a Workload: what its Job says about its pods. Pure.
+
+Source: Kueue pkg/controller/jobframework/reconciler.go, v0.19.2; spec admission 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clusters.kueue.configuration import Configuration
+from clusters.reconcile.jobs import batch
+from clusters.reconcile.jobs.adapters.queued import queued_of
+from clusters.reconcile.jobs.conditions import Condition, condition, is_true
+from clusters.reconcile.jobs.keys import Document
+
+WAITS: Final = Condition("PodsReady", False, "WaitForStart", "Not all pods are ready or succeeded")
+_RECOVERS: Final = Condition(
+    "PodsReady", False, "WaitForRecovery", "At least one pod has failed, waiting for recovery"
+)
+_READY_MESSAGE: Final = "All pods reached readiness and the workload is running"
+
+
+def first_condition(workload: Document, configuration: Configuration) -> tuple[Condition, ...]:
+    """What a Workload of a Job says before it has been admitted; empty once it says something.
+
+    It travels with the first status write that there is anyhow.
+    """
+    is_followed = configuration.pods_ready is not None and batch.owner_uid(workload)
+    return (WAITS,) if is_followed and not condition(workload, "PodsReady") else ()
+
+
+def changed_condition(workload: Document, job: Document) -> Condition | None:
+    """The condition of a running Job; None while it stays the same.
+
+    Args:
+        workload: Admitted.
+        job: Unsuspended.
+    """
+    shown = condition(workload, "PodsReady")
+    if _are_ready(job):
+        was_lost = shown.get("reason") in ("WaitForRecovery", "Recovered")
+        reason = "Recovered" if was_lost else "Started"
+        wanted = Condition("PodsReady", True, reason, _READY_MESSAGE)
+    elif is_true(workload, "PodsReady") or shown.get("reason") == "WaitForRecovery":
+        wanted = _RECOVERS
+    else:
+        wanted = WAITS
+    is_same = (shown.get("status"), shown.get("reason")) == (str(wanted.status), wanted.reason)
+    return None if is_same else wanted
+
+
+def _are_ready(job: Document) -> bool:
+    """Pods that are ready, done, or done and not counted yet, are as many as run side by side."""
+    queued = queued_of(job)
+    if queued is not None:
+        return queued.are_pods_ready(job)
+    seen = job.get("status") or {}
+    uncounted = (seen.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+    good = int(seen.get("ready") or 0) + int(seen.get("succeeded") or 0) + len(uncounted)
+    return good >= batch.pod_count(job)
