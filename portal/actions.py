@@ -8,6 +8,7 @@ that a cluster has not observed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from budgets.models import (
     BudgetRevision,
     Capacity,
     Envelope,
+    Export,
     Flavor,
     Membership,
     Operation,
@@ -33,10 +35,11 @@ from budgets.models import (
     User,
     Workspace,
 )
+from budgets.services import exports
 from clusters import services as enforcement
 from clusters import vault
-from clusters.models import Cluster
-from clusters.services import KubeconfigReport
+from clusters.models import Cluster, Question
+from clusters.services import Asked, KubeconfigReport, ShownReply
 from clusters.services.preflight import PreflightTable
 from clusters.services.registration import Departure
 
@@ -45,6 +48,7 @@ log = logging.getLogger(__name__)
 Actor = User | None
 SYNC_TASK = "clusters.tasks.nudge_sync"
 PREFLIGHT_TASK = "clusters.tasks.run_preflight"
+EXPORT_TASK = "budgets.run_exports"
 BROKER_ERRORS = (KombuError, OperationalError, OSError)
 
 
@@ -340,6 +344,40 @@ def start_preflight(actor: Actor, *, cluster: Cluster) -> Operation:
         log.warning("preflight_not_sent error=%s", type(error).__name__)
         enforcement.run_preflight(actor, cluster=cluster, operation_id=operation.pk)
     return operation
+
+
+def ask_raise(actor: Actor, **arguments: Any) -> Asked:
+    """Ask what a larger or smaller budget would lead to; nothing is saved."""
+    return enforcement.ask_raise(actor, **arguments)
+
+
+def ask_add(actor: Actor, **arguments: Any) -> Asked:
+    """Ask what a new node pool would lead to; nothing is saved."""
+    return enforcement.ask_add(actor, **arguments)
+
+
+def ask_drain(actor: Actor, **arguments: Any) -> Asked:
+    """Ask what draining a worker would lead to; nothing is saved."""
+    return enforcement.ask_drain(actor, **arguments)
+
+
+def replies_to(user: User, questions: Sequence[Question]) -> list[ShownReply]:
+    """What became of questions, in the names that their reader may see."""
+    return enforcement.replies_to(user, questions)
+
+
+def request_export(actor: User, **arguments: Any) -> Export:
+    """Ask for a file; the workers are told, and look by themselves if that is lost."""
+    export = exports.request_export(actor, **arguments)
+    transaction.on_commit(_send_export)
+    return export
+
+
+def _send_export() -> None:
+    try:
+        current_app.send_task(EXPORT_TASK, retry=False, ignore_result=True)
+    except BROKER_ERRORS as error:
+        log.warning("export_not_announced error=%s", type(error).__name__)
 
 
 def inspect_kubeconfig(text: str) -> KubeconfigReport:

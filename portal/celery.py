@@ -21,6 +21,10 @@ app.autodiscover_tasks()
 app.conf.task_routes = {
     "clusters.tasks.run_shift": {"queue": "shift"},
     "budgets.meter_usage": {"queue": "meter"},
+    "budgets.run_exports": {"queue": "meter"},
+    "budgets.refresh_outlooks": {"queue": "meter"},
+    "budgets.raise_alerts": {"queue": "meter"},
+    "budgets.deliver_alerts": {"queue": "meter"},
     "clusters.tasks.*": {"queue": "sync"},
     "budgets.*": {"queue": "sync"},
 }
@@ -45,7 +49,23 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5},
     },
+    "run exports": {
+        "task": "budgets.run_exports",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
     "meter usage": {"task": "budgets.meter_usage", "schedule": 10.0, "options": {"expires": 10}},
+    "refresh outlooks": {
+        "task": "budgets.refresh_outlooks",
+        "schedule": 300.0,
+        "options": {"expires": 300},
+    },
+    "raise alerts": {"task": "budgets.raise_alerts", "schedule": 60.0, "options": {"expires": 60}},
+    "deliver alerts": {
+        "task": "budgets.deliver_alerts",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
 }
 
 

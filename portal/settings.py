@@ -115,6 +115,13 @@ CELERY_TASK_DEFAULT_QUEUE = "sync"
 CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 
+# --- Exports ----------------------------------------------------------------------------------
+# Files lie here until they expire; web and worker processes share the folder.
+PORTAL_SPOOL_FOLDER = env.str("PORTAL_SPOOL_FOLDER", default=str(BASE_DIR / ".spool"))
+PORTAL_EXPORT_DAYS = env.int("PORTAL_EXPORT_DAYS", default=7)
+# Who FOCUS files name as provider and issuer of the invoices.
+PORTAL_PROVIDER_NAME = env.str("PORTAL_PROVIDER_NAME", default="GPU platform team")
+
 # --- Reconcile --------------------------------------------------------------------------------
 # A shift hands over after this time; it must stay below the broker's visibility timeout.
 SHIFT_SECONDS = env.int("SHIFT_SECONDS", default=600)
@@ -199,6 +206,15 @@ SPECTACULAR_SETTINGS = {
     # Choices stay where they are used: fields called state or role mean different sets.
     "POSTPROCESSING_HOOKS": [],
 }
+
+# --- Alerts -----------------------------------------------------------------------------------
+# smtp://user:password@host:587 and the like; printed to the log where none is set.
+EMAIL_CONFIG = env.email_url("PORTAL_EMAIL_URL", default="consolemail://")
+vars().update(EMAIL_CONFIG)
+DEFAULT_FROM_EMAIL = env.str("PORTAL_EMAIL_FROM", default="GPU budget portal <portal@localhost>")
+EMAIL_TIMEOUT = 10
+# Lets webhooks reach private addresses, and plain http.
+PORTAL_WEBHOOK_PRIVATE = env.bool("PORTAL_WEBHOOK_PRIVATE", default=False)
 
 # --- Language, time, files --------------------------------------------------------------------
 LANGUAGE_CODE = "en"

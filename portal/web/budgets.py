@@ -14,6 +14,8 @@ from django.template import loader
 from budgets import selectors
 from budgets.errors import Rejected, StaleVersion
 from budgets.models import Budget, BudgetRevision, Workspace
+from budgets.selectors.clock import utc_now
+from budgets.selectors.cost_preview import preview_cost
 from clusters import selectors as seen
 from portal import actions
 from portal.web.budget_form import BudgetForm, initial_of
@@ -87,6 +89,7 @@ def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str
         manifests = seen.preview_manifests(preview.promises_before, preview.promises_after)
     return {
         "preview": preview,
+        "cost": preview_cost(workspace, form.draft().lines, utc_now()),
         "manifests": manifests,
         "losers": [row for row in preview.impact if row.after < row.before],
         "gainers": [row for row in preview.impact if row.after > row.before],

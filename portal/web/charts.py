@@ -3,12 +3,18 @@
 Traces carry their meaning (``meta.meaning``), and the browser takes the color of that meaning
 from the stylesheet, light or dark. The colors written here are those of the light scheme, so
 that a figure is right on its own too. Every series has a pattern or a dash of its own besides.
+
+Styles and layouts go through Plotly's checks once per process; the numbers are put in as they
+are, for checking them anew on every request took longer than everything else of a page.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
@@ -25,7 +31,15 @@ MEANINGS = {
     "burst": ("#f6dfbd", "#b36200", "/"),
     "pending": ("#eddcef", "#8a3f8f", ""),
 }
+# Series of stacked bars: name, amount, meaning.
+STACK = (
+    ("Committed, used", "committed_used", "committed"),
+    ("Lent", "lent", "lent"),
+    ("Idle", "idle", "idle"),
+    ("Burst", "burst", "burst"),
+)
 STEP_SECONDS = {"hour": 3600, "day": 86_400}
+Trace = dict[str, Any]
 
 
 def usage_figure(
@@ -40,22 +54,78 @@ def usage_figure(
     """
     times, sums = _by_time(table)
     seconds = STEP_SECONDS[step]
-    traces = [
-        _bars("Committed, used", "committed", times, sums["committed_used"], seconds),
-        _bars("Lent", "lent", times, sums["lent"], seconds),
-        _bars("Idle", "idle", times, sums["idle"], seconds),
-        _bars("Burst", "burst", times, sums["burst"], seconds),
-        _line("Waiting", "pending", times, sums["pending"], seconds, dash="dot"),
-    ]
+    traces = [_bars(name, meaning, times, sums[amount], seconds) for name, amount, meaning in STACK]
+    traces.append(_line("Waiting", "pending", times, sums["pending"], seconds, dash="dot"))
     if ceiling is not None:
         flat = [ceiling * seconds] * len(times)
         traces += [
             _line("Committed", "committed", times, sums["committed"], seconds, dash="solid"),
             _line("Ceiling now", "burst", times, flat, seconds, dash="dash"),
         ]
-    figure = go.Figure(data=traces, layout=_layout(step))
-    drawn: dict[str, Any] = json.loads(figure.to_json())
-    return drawn
+    return {"data": traces, "layout": _time_layout(f"GPUs (mean per {step})")}
+
+
+def keys_figure(rows: Sequence[selectors.UsageRow], *, floors: bool) -> dict[str, Any]:
+    """Horizontal bars of GPU-hours by key, stacked by class, the largest on top.
+
+    Args:
+        rows: In the order of the table beside it.
+        floors: Whether lent and idle have a meaning for these keys.
+    """
+    stack = STACK if floors else tuple(row for row in STACK if row[2] in ("committed", "burst"))
+    names = [row.key or row.name for row in rows]
+    traces = [
+        _key_bars(name, meaning, names, [getattr(row, amount) or 0 for row in rows])
+        for name, amount, meaning in stack
+    ]
+    return {"data": traces, "layout": _keys_layout()}
+
+
+def lending_figure(rows: Sequence[selectors.LendingRow]) -> dict[str, Any]:
+    """GPU-hours lent and borrowed by workspace, side by side, in the order of the table."""
+    names = [row.namespace for row in rows]
+    traces = [
+        _key_bars("Lent", "lent", names, [row.lent for row in rows]),
+        _key_bars("Borrowed", "burst", names, [row.borrowed for row in rows]),
+    ]
+    return {"data": traces, "layout": _keys_layout() | {"barmode": "group"}}
+
+
+def _key_bars(name: str, meaning: str, keys: list[str], seconds: list[int]) -> Trace:
+    trace = _bar_style(meaning)
+    trace |= {
+        "name": name,
+        "orientation": "h",
+        "y": keys,
+        "x": [_in_hours(value) for value in seconds],
+        "customdata": [hours_text(value) for value in seconds],
+        "hovertemplate": "%{customdata} GPU-hours<extra>" + name + "</extra>",
+    }
+    return trace
+
+
+def heat_figure(heat: selectors.HeatMap) -> dict[str, Any]:
+    """Day × hour of the reader's wall clock → mean GPUs in use; an hour without facts is blank.
+
+    The darkest color is :func:`darkest` GPUs.
+    """
+    trace = _heat_style()
+    trace |= {
+        "zmax": darkest(heat) or 1,
+        "x": [f"{hour:02d}" for hour in range(24)],
+        "y": [f"{day:%a %m-%d}" for day in heat.days],
+        "z": [[None if cell is None else _mean(cell.used, cell.seconds) for cell in row]
+              for row in heat.cells],
+        "customdata": [["" if cell is None else hours_text(cell.used) for cell in row]
+                       for row in heat.cells],
+    }  # fmt: skip
+    return {"data": [trace], "layout": _heat_layout()}
+
+
+def darkest(heat: selectors.HeatMap) -> float:
+    """Mean GPUs of the fullest cell; 0 of an empty map."""
+    cells = [cell for row in heat.cells for cell in row if cell is not None]
+    return max((_mean(cell.used, cell.seconds) for cell in cells), default=0)
 
 
 def _by_time(table: selectors.UsageTable) -> tuple[list[datetime], dict[str, list[int]]]:
@@ -71,73 +141,148 @@ def _by_time(table: selectors.UsageTable) -> tuple[list[datetime], dict[str, lis
     return times, {name: [found[at][name] for at in times] for name in names}
 
 
-def _bars(name: str, meaning: str, times: list[datetime], seconds: list[int], width: int) -> go.Bar:
-    fill, line, pattern = MEANINGS[meaning]
-    return go.Bar(
-        name=name,
-        x=[_local(at) for at in times],
-        y=[_mean(value, width) for value in seconds],
+def _bars(name: str, meaning: str, times: list[datetime], seconds: list[int], width: int) -> Trace:
+    trace = _bar_style(meaning)
+    trace |= {
+        "name": name,
+        "x": _local(times),
+        "y": [_mean(value, width) for value in seconds],
         # Bars stand on the time that they cover, not around its beginning.
-        offset=0,
-        width=width * 1000,
-        marker={
-            "color": fill,
-            "line": {"color": line, "width": 0},
-            "pattern": {
-                "shape": pattern,
-                "fgcolor": line,
-                "fillmode": "overlay",
-                "size": 6,
-            },
-        },
-        meta={"meaning": meaning},
-        customdata=[hours_text(value) for value in seconds],
-        hovertemplate="%{y:.1f} GPUs, %{customdata} GPU-hours<extra>" + name + "</extra>",
-    )
+        "offset": 0,
+        "width": width * 1000,
+        "customdata": [hours_text(value) for value in seconds],
+        "hovertemplate": "%{y:.1f} GPUs, %{customdata} GPU-hours<extra>" + name + "</extra>",
+    }
+    return trace
 
 
 def _line(
     name: str, meaning: str, times: list[datetime], seconds: list[int], width: int, *, dash: str
-) -> go.Scatter:
-    _, line, _ = MEANINGS[meaning]
+) -> Trace:
     ends = [*times, *([times[-1] + timedelta(seconds=width)] if times else [])]
     values = [_mean(value, width) for value in seconds]
-    return go.Scatter(
-        name=name,
-        x=[_local(at) for at in ends],
-        y=[*values, *values[-1:]],
+    trace = _line_style(meaning, dash)
+    trace |= {
+        "name": name,
+        "x": _local(ends),
+        "y": [*values, *values[-1:]],
+        "hovertemplate": "%{y:.1f} GPUs<extra>" + name + "</extra>",
+    }
+    return trace
+
+
+def _bar_style(meaning: str) -> Trace:
+    return deepcopy(_checked_bar(meaning))
+
+
+@cache
+def _checked_bar(meaning: str) -> Trace:
+    fill, line, pattern = MEANINGS[meaning]
+    trace = go.Bar(
+        marker={
+            "color": fill,
+            "line": {"color": line, "width": 0},
+            "pattern": {"shape": pattern, "fgcolor": line, "fillmode": "overlay", "size": 6},
+        },
+        meta={"meaning": meaning},
+    )
+    return _document(trace)
+
+
+def _line_style(meaning: str, dash: str) -> Trace:
+    return deepcopy(_checked_line(meaning, dash))
+
+
+@cache
+def _checked_line(meaning: str, dash: str) -> Trace:
+    _, line, _ = MEANINGS[meaning]
+    trace = go.Scatter(
         mode="lines",
         line={"color": line, "width": 1.5, "dash": dash, "shape": "hv"},
         meta={"meaning": meaning},
-        hovertemplate="%{y:.1f} GPUs<extra>" + name + "</extra>",
     )
+    return _document(trace)
 
 
-def _layout(step: str) -> dict[str, Any]:
-    return {
-        "barmode": "stack",
-        "bargap": 0,
-        "template": "none",
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 52, "r": 12, "t": 8, "b": 36},
+def _heat_style() -> Trace:
+    return deepcopy(_checked_heat())
+
+
+@cache
+def _checked_heat() -> Trace:
+    _, line, _ = MEANINGS["committed"]
+    trace = go.Heatmap(
+        colorscale=[[0, "#ffffff"], [1, line]],
+        zmin=0,
+        xgap=1,
+        ygap=1,
+        # Plotly's own scale sets style attributes, which the page's policy forbids; the page says
+        # what the darkest color means.
+        showscale=False,
+        meta={"meaning": "committed"},
+        hovertemplate="%{y}, %{x}:00: %{z:.1f} GPUs, %{customdata} GPU-hours<extra></extra>",
+    )
+    return _document(trace)
+
+
+def _time_layout(unit: str) -> dict[str, Any]:
+    layout = deepcopy(_checked_layout())
+    layout["bargap"] = 0
+    layout["hovermode"] = "x unified"
+    layout["xaxis"] = {"type": "date", "title": {"text": ""}}
+    layout["yaxis"] = {"title": {"text": unit}, "rangemode": "tozero", "tickformat": "~s"}
+    return layout
+
+
+def _keys_layout() -> dict[str, Any]:
+    layout = deepcopy(_checked_layout())
+    layout["margin"] = {"l": 160, "r": 12, "t": 8, "b": 44}
+    layout["hovermode"] = "y unified"
+    layout["xaxis"] = {"title": {"text": "GPU-hours"}, "rangemode": "tozero"}
+    layout["yaxis"] = {"type": "category", "autorange": "reversed", "title": {"text": ""}}
+    return layout
+
+
+def _heat_layout() -> dict[str, Any]:
+    layout = deepcopy(_checked_layout())
+    layout["margin"] = {"l": 76, "r": 12, "t": 8, "b": 44}
+    layout["xaxis"] = {"type": "category", "title": {"text": "Hour of the day"}, "showgrid": False}
+    layout["yaxis"] = {"type": "category", "autorange": "reversed", "showgrid": False}
+    return layout
+
+
+@cache
+def _checked_layout() -> dict[str, Any]:
+    layout = go.Layout(
+        barmode="stack",
+        bargap=0.2,
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 52, "r": 12, "t": 8, "b": 36},
         # The page draws the legend with the swatches of the bars.
-        "showlegend": False,
-        "hovermode": "x unified",
-        "xaxis": {"type": "date", "title": {"text": ""}},
-        "yaxis": {
-            "title": {"text": f"GPUs (mean per {step})"},
-            "rangemode": "tozero",
-            "tickformat": "~s",
-        },
-    }
+        showlegend=False,
+    )
+    return _document(layout)
 
 
-def _local(at: datetime) -> str:
+def _document(part: Any) -> dict[str, Any]:
+    """A checked part of a figure as plain JSON values."""
+    document: dict[str, Any] = json.loads(json.dumps(part.to_plotly_json()))
+    return document
+
+
+def _local(times: Iterable[datetime]) -> list[str]:
     """Plotly knows no zones: the reader's wall time, without one."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M")
+    zone = timezone.get_current_timezone()
+    return [at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in times]
 
 
 def _mean(gpu_seconds: int, width: int) -> float:
     """GPU-seconds over a step → mean GPUs. For drawing only; the table has the exact numbers."""
     return round(gpu_seconds / width, 2)
+
+
+def _in_hours(gpu_seconds: int) -> float:
+    """GPU-seconds → GPU-hours. For drawing only."""
+    return round(gpu_seconds / 3600, 2)

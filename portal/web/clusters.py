@@ -31,8 +31,11 @@ def clusters(request: HttpRequest) -> HttpResponseBase:
         "lost": [row for row in rows if not row.is_reachable],
         "is_admin": selectors.roles_of(user).is_admin,
     }
-    answer = render(request, "clusters/clusters.html", context, partial="rows")
-    return unchanged(request, answer) if is_partial(request) else answer
+    if is_partial(request):
+        answer = render(request, "clusters/clusters.html", context, partial="rows")
+        return unchanged(request, answer)
+    context |= {"races": seen.dispatch_races(user), "preemptions": seen.recent_preemptions(user)}
+    return render(request, "clusters/clusters.html", context)
 
 
 @page()

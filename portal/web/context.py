@@ -43,13 +43,14 @@ def _shell(request: HttpRequest) -> Shell | None:
         return None
     roles = selectors.roles_of(user)
     entries = [("Workspaces", "home", 0), ("Jobs", "jobs", 0), ("Usage", "usage", 0)]
+    entries.append(("Billing", "billing", 0))
     if roles.sees_everything:
         entries.append(("Fleet", "fleet", 0))
     if roles.is_admin:
         waiting = waiting_requests(user).count()
         entries += [("Requests", "requests", waiting), ("Clusters", "clusters", 0)]
         entries.append(("Set-up", "setup", 0))
-    entries.append(("Audit log", "audit", 0))
+    entries += [("Exports", "exports", 0), ("Alerts", "alerts", 0), ("Audit log", "audit", 0)]
     return Shell(roles=roles, sections=tuple(_section(request, *entry) for entry in entries))
 
 

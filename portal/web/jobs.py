@@ -78,11 +78,16 @@ def job(request: HttpRequest, cluster: str, uid: str) -> HttpResponseBase:
     """One job: its state in one sentence, its time line, its GPU-hours by class."""
     user: Any = request.user
     detail = seen.workload_detail(user, cluster, uid)
+    workspace = selectors.workspace_for(user, detail.row.namespace)
     context = {
         "detail": detail,
         "row": detail.row,
-        "workspace": selectors.workspace_for(user, detail.row.namespace),
+        "why": seen.why_pending(user, cluster, uid),
+        "workspace": workspace,
+        "may_edit": selectors.roles_of(user).may_edit(workspace),
         "usage": seen.workload_hours(user, detail),
+        "rounds": seen.dispatch_trail(user, detail),
+        "preemptions": seen.preemptions_of(user, detail),
     }
     answer = render(request, "jobs/job.html", context, partial="state")
     return unchanged(request, answer) if is_partial(request) else answer

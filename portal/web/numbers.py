@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from budgets.units import currency_digits
+
 SECONDS_PER_HOUR = 3600
 
 
@@ -13,3 +17,19 @@ def hours_text(seconds: int) -> str:
     tenths = (abs(seconds) * 10 + SECONDS_PER_HOUR // 2) // SECONDS_PER_HOUR
     sign = "−" if seconds < 0 and tenths else ""
     return f"{sign}{tenths // 10:,}.{tenths % 10}"
+
+
+def money_text(amount: Decimal, currency: str) -> str:
+    """An amount with the currency's digits: ``1,234.50 EUR``.
+
+    Amounts are rounded long before they are shown; digits are added here, never taken away.
+    """
+    digits = currency_digits(currency)
+    sign = "−" if amount < 0 else ""
+    return f"{sign}{abs(amount):,.{digits}f} {currency}"
+
+
+def price_text(price: Decimal) -> str:
+    """A price with as many places as it needs, two at least: ``2.00``, ``1.23456789``."""
+    whole, _, places = f"{price:f}".partition(".")
+    return f"{whole}.{places.rstrip('0').ljust(2, '0')}"

@@ -63,7 +63,13 @@ class Section:
     empty: str = ""
     remove: Callable[[str], Any] | None = None
     remove_label: str = "Remove"
+    removed: str = "Removed."
     bound: PortalForm | None = None
+
+    @property
+    def has_buttons(self) -> bool:
+        """Whether rows can be removed; a template would call ``remove`` itself to find out."""
+        return self.remove is not None
 
 
 def require_admin(request: HttpRequest) -> Any:
@@ -121,7 +127,7 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
             for fault in rejected.faults:
                 messages.error(request, fault.message, extra_tags="trouble")
         else:
-            messages.success(request, "Removed.")
+            messages.success(request, section.removed)
         return redirect(request.path)
     if section.form is None or section.do is None:
         raise Http404

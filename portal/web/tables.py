@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from django.http import StreamingHttpResponse
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+from budgets.exports import defused
 
 
 class _Echo:
@@ -15,17 +15,6 @@ class _Echo:
 
     def write(self, text: str) -> str:
         return text
-
-
-def defused(text: str) -> str:
-    """A text that no spreadsheet takes for a formula; plain numbers stay numbers."""
-    if text.startswith(FORMULA_STARTS) and not _is_number(text):
-        return f"'{text}"
-    return text
-
-
-def _is_number(text: str) -> bool:
-    return text.lstrip("-").replace(".", "", 1).isdigit()
 
 
 def csv_answer(name: str, rows: Iterable[Sequence[str]]) -> StreamingHttpResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from django import template
@@ -15,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.web.bars import Bar, BarNumbers, draw
-from portal.web.numbers import hours_text
+from portal.web.numbers import hours_text, money_text
 
 register = template.Library()
 
@@ -79,6 +80,12 @@ def gpu_hours(seconds: int | None) -> SafeString | str:
 
 
 @register.filter
+def money(amount: Decimal | None, currency: str) -> str:
+    """An amount with the currency's digits; nothing known → a dash."""
+    return "–" if amount is None else money_text(amount, currency)
+
+
+@register.filter
 def when(instant: datetime | None) -> SafeString | str:
     """A time in the reader's zone, its UTC on hover."""
     if instant is None:
@@ -123,6 +130,12 @@ def duration(seconds: int | None) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
     return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+@register.filter
+def percent(share: float) -> str:
+    """0.8 → ``80 %``."""
+    return f"{round(share * 100)} %"
 
 
 @register.simple_tag(takes_context=True)

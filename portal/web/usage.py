@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -14,14 +15,34 @@ from django.utils import timezone
 from budgets import selectors
 from portal.web import charts
 from portal.web.forms import MANY, PortalForm, offer_names
-from portal.web.htmx import is_partial, render
+from portal.web.htmx import render
+from portal.web.numbers import hours_text
 from portal.web.pages import page
 from portal.web.tables import csv_answer
 
 MOST_DAYS = 370
+MOST_DAYS_BY_HOUR = 62
 HOURS_UP_TO = 8
-TABLE_ROWS = 48
+TABLE_ROWS = 31
+KEYS = 25
+KEYS_DRAWN = 20
 WORKLOADS = 25
+HEAT_DAYS = 35
+SPLITS = [
+    ("none", "nothing"),
+    ("account", "account"),
+    ("workspace", "workspace"),
+    ("flavor", "flavor"),
+    ("cluster", "cluster"),
+    ("class", "class"),
+]
+# Classes of the split by class: amount and words; waiting is no use and stands apart.
+CLASSES = (
+    ("committed_used", "committed, used"),
+    ("lent", "committed, lent"),
+    ("idle", "committed, idle"),
+    ("burst", "burst"),
+)
 
 
 class UsageForm(PortalForm):
@@ -38,11 +59,7 @@ class UsageForm(PortalForm):
     step = forms.ChoiceField(
         label="By", required=False, choices=[("", "best"), ("hour", "hour"), ("day", "day")]
     )
-    split = forms.ChoiceField(
-        label="Split by",
-        required=False,
-        choices=[("none", "nothing"), ("workspace", "workspace"), ("flavor", "flavor")],
-    )
+    split = forms.ChoiceField(label="Split by", required=False, choices=SPLITS)
 
     def __init__(self, *args: Any, names: list[str], flavors: list[Any], **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -62,6 +79,11 @@ class UsageForm(PortalForm):
             self.add_error("until", "The last day is before the first.")
         elif start and until and (until - start).days >= MOST_DAYS:
             self.add_error("until", f"At most {MOST_DAYS} days at once.")
+        elif start and until and cleaned.get("step") == "hour":
+            days = (until - start).days + 1
+            if days > MOST_DAYS_BY_HOUR:
+                message = f"At most {MOST_DAYS_BY_HOUR} days by the hour; these are {days}."
+                self.add_error("step", message)
         return cleaned
 
 
@@ -69,40 +91,135 @@ def _as_list(data: QueryDict, files: Any, name: str) -> list[str]:
     return [value for value in data.getlist(name) if value]
 
 
-@page()
-def usage(request: HttpRequest) -> HttpResponseBase:
-    """The chart, the table beside it, the workloads behind it; CSV of the same."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The form of a page about use, and the filter that it came to; None when it is wrong."""
+
+    form: UsageForm
+    chosen: selectors.UsageFilter | None
+    typed: dict[str, Any]
+    is_large: bool
+
+
+def read_filter(request: HttpRequest) -> Asked:
+    """What the address asks for: days of the reader, workspace, flavor, step and split."""
     user: Any = request.user
     visible = selectors.visible_workspaces(user, include_archived=True)
     names = list(visible.values_list("namespace", flat=True))
     flavors = list(selectors.visible_flavors(user, include_archived=True))
     form = UsageForm(_with_days(request.GET), names=names, flavors=flavors)
+    is_large = len(names) > MANY
     if not form.is_valid():
-        return render(request, "usage/usage.html", {"form": form}, partial="result", status=422)
-    chosen = _filter(form.cleaned_data)
+        return Asked(form, None, {}, is_large)
+    return Asked(form, _filter(form.cleaned_data), form.cleaned_data, is_large)
+
+
+@page()
+def usage(request: HttpRequest) -> HttpResponseBase:
+    """The chart, the tables beside it, the workloads behind it; CSV of the same."""
+    user: Any = request.user
+    asked = read_filter(request)
+    chosen = asked.chosen
+    if chosen is None:
+        context = {"form": asked.form, "ranges": ranges(request, "usage")}
+        return render(request, "usage/usage.html", context, partial="result", status=422)
     if request.GET.get("format") == "csv":
         return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
-    table = selectors.usage_table(user, chosen)
+    table = selectors.usage_table(user, replace(chosen, split_by="none"))
     # Over the whole of a large platform the largest jobs say little and cost much.
-    shows_workloads = bool(chosen.workspaces) or len(names) <= MANY
+    shows_workloads = bool(chosen.workspaces) or not asked.is_large
     context = {
-        "form": form,
+        "form": asked.form,
         "chosen": chosen,
         "table": table,
-        "by_time": list(reversed(table.rows))[:TABLE_ROWS],
-        "by_key": _by_key(table) if chosen.split_by != "none" else (),
-        "rows_hidden": max(0, len(table.rows) - TABLE_ROWS),
+        **_newest(table, chosen.step),
+        **_split(user, chosen, asked.typed["split"], table),
+        **_heat(user, chosen),
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
         "workloads": selectors.workload_usage(user, chosen, limit=WORKLOADS)
         if shows_workloads
         else [],
-        "here": request.GET.urlencode(),
-        "ranges": _ranges(request.GET),
+        "ranges": ranges(request, "usage"),
     }
-    if not is_partial(request):
-        return render(request, "usage/usage.html", context)
     return render(request, "usage/usage.html", context, partial="result")
+
+
+def _newest(table: selectors.UsageTable, step: str) -> dict[str, Any]:
+    """The newest steps, and everything before them as one row, so that the column adds up."""
+    earlier = table.rows[:-TABLE_ROWS]
+    words = f"{len(earlier)} earlier {step}{'s' if len(earlier) > 1 else ''}"
+    return {
+        "by_time": table.rows[-TABLE_ROWS:][::-1],
+        "earlier": selectors.add_up(earlier, key="", name=words) if earlier else None,
+    }
+
+
+def _split(
+    user: Any, chosen: selectors.UsageFilter, split: str, table: selectors.UsageTable
+) -> dict[str, Any]:
+    """The table by key and its figure; by class the sums that are there already."""
+    if split == "class":
+        return {"split": split, "classes": _classes(table.totals)}
+    if chosen.split_by == "none":
+        return {"split": ""}
+    keys = selectors.usage_by_key(user, chosen, limit=KEYS)
+    has_floors = chosen.split_by != "cluster"
+    return {
+        "split": split,
+        "keys": keys,
+        "has_floors": has_floors,
+        "keys_figure": charts.keys_figure(keys.rows[:KEYS_DRAWN], floors=has_floors),
+        "keys_drawn": KEYS_DRAWN,
+    }
+
+
+def _classes(totals: selectors.UsageRow) -> dict[str, Any]:
+    """Each class with its part of committed and burst together."""
+    rows = [(words, getattr(totals, amount)) for amount, words in CLASSES]
+    whole = sum(seconds for _, seconds in rows)
+    return {
+        "rows": [
+            {"name": words, "seconds": seconds, "percent": _percent(seconds, whole)}
+            for words, seconds in rows
+        ],
+        "total": whole,
+    }
+
+
+def _percent(part: int, whole: int) -> str:
+    """A share with one decimal, in whole numbers; empty of nothing."""
+    if not whole:
+        return ""
+    tenths = (part * 2000 + whole) // (2 * whole)
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+def _heat(user: Any, chosen: selectors.UsageFilter) -> dict[str, Any]:
+    """Day × hour of the newest days of the range; nothing for a single day."""
+    newest = replace(chosen, start=max(chosen.start, chosen.end - timedelta(days=HEAT_DAYS)))
+    if newest.end - newest.start <= timedelta(hours=25):
+        return {}
+    heat = selectors.usage_heat(user, newest)
+    if not heat.days:
+        return {}
+    rows = [
+        {
+            "day": day,
+            "cells": ["" if cell is None else hours_text(cell.used) for cell in cells],
+            "total": total,
+        }
+        for day, cells, total in zip(heat.days, heat.cells, heat.day_sums, strict=True)
+    ]
+    return {
+        "heat": heat,
+        "heat_rows": rows,
+        "heat_hours": [f"{hour:02d}" for hour in range(24)],
+        "heat_sums": [hours_text(seconds) for seconds in heat.hour_sums],
+        "heat_figure": charts.heat_figure(heat),
+        "heat_darkest": f"{charts.darkest(heat):,.1f}",
+        "heat_is_part": newest.start > chosen.start,
+    }
 
 
 def _with_days(query: QueryDict) -> QueryDict:
@@ -111,7 +228,8 @@ def _with_days(query: QueryDict) -> QueryDict:
         return query
     full = query.copy()
     days = query.get("days", "7")
-    count = min(int(days), MOST_DAYS) if days.isdigit() and int(days) else 7
+    is_number = days.isdecimal() and len(days) < 6 and int(days) > 0
+    count = min(int(days), MOST_DAYS) if is_number else 7
     today = timezone.localdate()
     full["start"] = str(today - timedelta(days=count - 1))
     full["until"] = str(today)
@@ -128,7 +246,9 @@ def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
         workspaces=tuple(typed["workspace"]),
         flavors=tuple(typed["flavor"]),
         step=typed["step"] or ("hour" if days <= HOURS_UP_TO else "day"),
-        split_by=typed["split"] or "none",
+        # Classes are the columns of every row, so they split nothing.
+        split_by="none" if typed["split"] in ("", "class") else typed["split"],
+        zone=timezone.get_current_timezone(),
     )
 
 
@@ -137,22 +257,13 @@ def _midnight(day: Any) -> datetime:
     return local.astimezone(UTC)
 
 
-def _by_key(table: selectors.UsageTable) -> list[dict[str, Any]]:
-    """Sums by workspace or flavor, the largest use first."""
-    sums: dict[str, dict[str, Any]] = {}
-    for row in table.rows:
-        found = sums.setdefault(row.key, {"key": row.key, "name": row.name})
-        for name in ("committed", "committed_used", "lent", "idle", "burst", "borrowed", "pending"):
-            found[name] = found.get(name, 0) + (getattr(row, name) or 0)
-    return sorted(sums.values(), key=lambda found: -(found["committed_used"] + found["burst"]))
-
-
-def _ranges(query: QueryDict) -> list[tuple[str, str, bool]]:
-    """Links to the usual ranges, everything else kept."""
+def ranges(request: HttpRequest, name: str) -> list[tuple[str, str, bool]]:
+    """Links to the usual ranges of the page of that name, everything else kept."""
+    query = request.GET
     found = []
     for days, words in (("1", "Today"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days")):
         kept = [(k, v) for k, v in query.lists() if k not in {"days", "start", "until", "step"}]
         address = urlencode([*((k, v) for k, vs in kept for v in vs), ("days", days)])
         is_current = not query.get("start") and query.get("days", "7") == days
-        found.append((words, f"{reverse('usage')}?{address}", is_current))
+        found.append((words, f"{reverse(name)}?{address}", is_current))
     return found

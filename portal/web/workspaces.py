@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from budgets import selectors
-from budgets.models import BudgetRevision, Workspace
+from budgets.models import BudgetRevision, MonthOutlook, Workspace
 from clusters import selectors as seen
 from portal.web import charts
 from portal.web.context import waiting_requests
@@ -32,6 +32,7 @@ class HomeRow:
     bars: list[Any]
     waiting: int
     running: int
+    outlook: MonthOutlook | None
 
 
 @page()
@@ -44,12 +45,14 @@ def home(request: HttpRequest) -> HttpResponseBase:
     workspaces = list(shown.object_list)
     bars = seen.bars_now(workspaces)
     counts = seen.workload_counts(workspaces)
+    outlooks = _outlooks(workspaces)
     rows = [
         HomeRow(
             workspace=workspace,
             bars=bars.get(workspace.pk, []),
             waiting=counts.get(workspace.namespace, (0, 0))[0],
             running=counts.get(workspace.namespace, (0, 0))[1],
+            outlook=outlooks.get(workspace.pk),
         )
         for workspace in workspaces
     ]
@@ -59,6 +62,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
         "shown": shown,
         "waiting": sum(row.waiting for row in rows),
         "running": sum(row.running for row in rows),
+        "has_costs": bool(outlooks),
         "requests": waiting_requests(user).count(),
         "roles": roles,
         "steps": _open_steps(user, roles),
@@ -66,6 +70,15 @@ def home(request: HttpRequest) -> HttpResponseBase:
     if is_partial(request):
         return unchanged(request, render(request, "workspaces/home.html", context, partial="rows"))
     return render(request, "workspaces/home.html", context)
+
+
+def _outlooks(workspaces: list[Workspace]) -> dict[int, MonthOutlook]:
+    """Those of the months that run now; one of last month's waits for the next look."""
+    now = timezone.now()
+    rows = MonthOutlook.objects.filter(
+        workspace__in=[row.pk for row in workspaces], month_start__lte=now, month_end__gt=now
+    )
+    return {row.workspace_id: row for row in rows}
 
 
 def _open_steps(user: Any, roles: selectors.RoleSet) -> list[Any]:
@@ -93,6 +106,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
         "revision": found.budget.in_force,
         "figure": charts.usage_figure(week, step="hour", ceiling=_ceiling(found)),
         "week": week,
+        "outlook": _outlooks([found]).get(found.pk),
         "usage_url": f"{reverse('usage')}?workspace={namespace}&days=7",
         "job_yaml": _job_to_copy(found),
     }

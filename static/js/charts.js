@@ -33,6 +33,7 @@
         trace.marker.line = { ...trace.marker.line, color: color(meaning) };
       }
       if (trace.line) trace.line.color = color(meaning);
+      if (trace.type === "heatmap") trace.colorscale = [[0, color("surface")], [1, color(meaning)]];
     }
     const ink = color("ink-2"), grid = color("line");
     layout.font = { ...layout.font, color: ink, family: getComputedStyle(document.body).fontFamily };

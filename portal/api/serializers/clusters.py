@@ -237,6 +237,7 @@ class WorkloadSerializer(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(WorkloadState.Phase.choices)
     reason = _text()
     message = _text()
+    why = _text(help_text="Why it waits, in one sentence; empty while nothing is known of it.")
     gpu_total = serializers.IntegerField()
     gpus = serializers.DictField(
         child=serializers.IntegerField(),

@@ -21,9 +21,12 @@ from portal.api.serializers import usage as shapes
 from portal.api.views.base import View, actor
 
 STEPS = ("hour", "day")
-SPLITS = ("none", "workspace", "flavor", "cluster")
+SPLITS = ("none", "account", "workspace", "flavor", "cluster")
 # What one answer may cover: some two months by the hour, three years by the day.
 MOST = {"hour": timedelta(days=62), "day": timedelta(days=1100)}
+STEP = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+MOST_ROWS = 100_000
+UNIT = "GPU-seconds"
 RANGE = (
     OpenApiParameter("start", str, description="ISO 8601 with zone; 7 days ago when left out."),
     OpenApiParameter("end", str, description="Exclusive; now when left out."),
@@ -102,14 +105,29 @@ class UsageView(View):
 
     @extend_schema(responses=shapes.UsageSerializer)
     def get(self, request: Request) -> Response:
-        table = selectors.usage_table(actor(request), FilterReader(request).read())
+        chosen = FilterReader(request).read()
+        self._check_size(request, chosen)
+        table = selectors.usage_table(actor(request), chosen)
         answer = {
-            "unit": "GPU-seconds",
+            "unit": UNIT,
             "rows": table.rows,
             "totals": table.totals,
             "freshness": table.freshness,
         }
         return Response(shapes.UsageSerializer(answer).data)
+
+    def _check_size(self, request: Request, chosen: selectors.UsageFilter) -> None:
+        """Refuse what one answer cannot hold: a row per step and workspace."""
+        if chosen.split_by != "workspace":
+            return
+        workspaces = selectors.UsageScope(actor(request), chosen).workspaces.count()
+        rows = workspaces * (-(-(chosen.end - chosen.start) // STEP[chosen.step]))
+        if rows > MOST_ROWS:
+            message = (
+                f"That is up to {rows:,} rows, more than {MOST_ROWS:,}; ask by the day, for a "
+                "shorter range or for fewer workspaces."
+            )
+            raise Rejected([Fault("start", "too_many_rows", message)])
 
 
 class WorkloadUsageView(View):
@@ -127,7 +145,50 @@ class WorkloadUsageView(View):
             following = str(after + limit) if len(rows) > limit else None
             return list(shapes.WorkloadUsageSerializer(rows[:limit], many=True).data), following
 
-        return keyset_page(request, read, NUMBER.cursor, unit="GPU-seconds")
+        return keyset_page(request, read, NUMBER.cursor, unit=UNIT)
+
+
+class LendingView(View):
+    """Who lent to whom, and what covered the burst of an account."""
+
+    query = RANGE
+
+    @extend_schema(responses=shapes.LendingSerializer)
+    def get(self, request: Request) -> Response:
+        found = selectors.lending(actor(request), FilterReader(request).read(), limit=MOST_ROWS)
+        answer = {"unit": UNIT, **{name: getattr(found, name) for name in found.__slots__}}
+        return Response(shapes.LendingSerializer(answer).data)
+
+
+class IdleView(View):
+    """Committed GPUs that stood idle, the idlest first, with the floor that had been enough."""
+
+    query = RANGE
+
+    @extend_schema(responses=shapes.IdleSerializer)
+    def get(self, request: Request) -> Response:
+        found = selectors.idle_floors(actor(request), FilterReader(request).read(), limit=100)
+        answer = {"unit": UNIT, **{name: getattr(found, name) for name in found.__slots__}}
+        return Response(shapes.IdleSerializer(answer).data)
+
+
+class CapacityUseView(View):
+    """Where the capacity went, flavor by cluster; for platform roles."""
+
+    query = tuple(parameter for parameter in RANGE if parameter.name != "workspace")
+
+    @extend_schema(responses=shapes.CapacityUseSerializer)
+    def get(self, request: Request) -> Response:
+        chosen = FilterReader(request).read()
+        found = selectors.capacity_use(actor(request), chosen, now=selectors.utc_now())
+        answer = {
+            "unit": UNIT,
+            "start": None if found is None else found.start,
+            "end": None if found is None else found.end,
+            "rows": () if found is None else found.rows,
+            "total": None if found is None else found.total,
+        }
+        return Response(shapes.CapacityUseSerializer(answer).data)
 
 
 class FleetView(View):

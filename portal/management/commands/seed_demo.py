@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from django.core.management.base import BaseCommand
 from django.db import connection, transaction
 
 from budgets import services
-from budgets.models import Account, Flavor, Role, User, Workspace
+from budgets.models import Account, AlertRule, Flavor, Role, User, Workspace
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
+from budgets.services import alerts, billing
+from budgets.services.outlooks import refresh_outlooks
 from clusters import services as cluster_services
 from clusters.models import Cluster
 from portal.demo_history import Tenant, write_history
@@ -50,6 +53,13 @@ ENVELOPES = {
     "acme": {"h100": (56, 72, 8), "h100-spot": (0, 32, 8), "a100": (16, 32, 0), "l4": (24, 32, 8)},
     "globex": {"h100": (24, 40, 0), "h100-spot": (0, 24, 0), "a100": (40, 64, 8), "l4": (8, 16, 0)},
 }
+PRICES = (
+    # flavor, committed, burst, lender's share of the committed price
+    ("h100", "2.10", "3.40", "0.5"),
+    ("h100-spot", "1.20", "1.60", "0"),
+    ("a100", "1.10", "1.75", "0.5"),
+    ("l4", "0.45", "0.70", "0.5"),
+)
 
 
 class Command(BaseCommand):
@@ -70,11 +80,13 @@ class Command(BaseCommand):
         self.clusters(people["admin"], options["kubeconfigs"])
         with transaction.atomic():
             self.budgets(people, options["days"])
+            self.money(people, options["days"])
         write_history(
             tenants=tuple(self.tenants()),
             pools={("acme", "h100"): 8, ("acme", "h100-spot"): 16, ("globex", "h100-spot"): 16},
             days=options["days"],
         )
+        refresh_outlooks()
         self.stdout.write(f"seeded {Workspace.objects.count()} workspaces")
 
     def tenants(self) -> Iterator[Tenant]:
@@ -192,6 +204,35 @@ class Command(BaseCommand):
         self.pools(admin, begin)
         for row in WORKSPACES:
             self.promise(admin, begin, *row)
+
+    def money(self, people: dict[str, User], days: int) -> None:
+        """List prices since the first day of the history, and two things to be told about."""
+        finance = people["finance"]
+        begin = services.utc_now() - timedelta(days=days)
+        card = billing.propose_rate_card(
+            finance,
+            name="List prices",
+            currency="EUR",
+            prices=[billing.PriceDraft(*row) for row in PRICES],
+            reason="Agreed with the accounts",
+        )
+        billing.activate_rate_card(
+            finance, card=card, valid_from=begin.replace(minute=0, second=0, microsecond=0)
+        )
+        research = Workspace.objects.get(namespace="acme-research")
+        alerts.create_rule(
+            people["owner"],
+            measure=AlertRule.Measure.SPEND_FORECAST,
+            limit=Decimal(40_000),
+            workspace=research,
+        )
+        alerts.create_rule(
+            finance,
+            measure=AlertRule.Measure.IDLE_SHARE,
+            limit=Decimal(60),
+            window=AlertRule.Window.WEEK,
+            account=research.account,
+        )
 
     def pools(self, admin: User, begin: Any) -> None:
         from budgets.models import Pool
