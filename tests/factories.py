@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import factory
 
@@ -19,6 +19,10 @@ from budgets.models import (
     WorkloadUsage,
     Workspace,
 )
+from budgets.services import rewrite_totals
+from budgets.units import Period
+from clusters.models import PendingReason
+from tests.explained.evidence import waiting
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -102,7 +106,20 @@ class IntervalFactory(factory.django.DjangoModelFactory):
     kind = Interval.Kind.BILLABLE
 
 
-class UsageRecordFactory(factory.django.DjangoModelFactory):
+class HourFactFactory(factory.django.DjangoModelFactory):
+    """Base of hour facts: the totals are brought up to date with each, as the meter does."""
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def _create(cls, model_class, *args, **kwargs):
+        row = super()._create(model_class, *args, **kwargs)
+        rewrite_totals(Period(row.hour, row.hour + timedelta(hours=1)))
+        return row
+
+
+class UsageRecordFactory(HourFactFactory):
     class Meta:
         model = UsageRecord
 
@@ -116,7 +133,7 @@ class UsageRecordFactory(factory.django.DjangoModelFactory):
     idle = 14_400
 
 
-class WorkloadUsageFactory(factory.django.DjangoModelFactory):
+class WorkloadUsageFactory(HourFactFactory):
     class Meta:
         model = WorkloadUsage
 
@@ -135,3 +152,18 @@ class MeterStateFactory(factory.django.DjangoModelFactory):
 
     cluster = "gpu-east"
     complete_until = NOON
+
+
+class PendingReasonFactory(factory.django.DjangoModelFactory):
+    """Why a job of acme-vision waits: 8 H100, all of its 16 committed are in use."""
+
+    class Meta:
+        model = PendingReason
+
+    cluster = "hub"
+    uid = factory.Sequence(lambda n: f"uid-{n}")
+    namespace = "acme-vision"
+    name = factory.LazyAttribute(lambda row: f"job-{row.uid}")
+    evidence = factory.LazyFunction(waiting)
+    since = NOON
+    updated_at = NOON

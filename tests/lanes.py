@@ -72,7 +72,8 @@ def embedded() -> bool:
 def postgres() -> bool:
     with postgres_server() as url:
         env = {"DATABASE_URL": url}
-        folders = [f"tests/{name}" for name in ("budgets", "clusters", "web", "api", "postgres")]
+        names = ("budgets", "billing", "clusters", "explained", "web", "api", "postgres")
+        folders = [f"tests/{name}" for name in names]
         present = [name for name in folders if (ROOT / name).is_dir()]
         return pytest("not controlplane and not browser and not slow", *present, *BESIDE, env=env)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.urls import NoReverseMatch, reverse
+from django.urls.converters import IntConverter
 
 from budgets import services
 from budgets.models import AuditEntry, Operation
@@ -66,7 +67,7 @@ def addresses(namespace: str, account: str, pool: str) -> list[str]:
         slug = "hub" if pattern.name.startswith("workload") else slug
         converters = pattern.pattern.converters
         values = {name: known.get(name, slug) for name in converters}
-        if converters.get("pk") is not None and "operation" not in pattern.name:
+        if isinstance(converters.get("pk"), IntConverter):
             values["pk"] = 1
         if "slug" in values and pattern.name.startswith("flavor"):
             values["slug"] = "h100"

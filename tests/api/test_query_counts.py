@@ -43,6 +43,9 @@ LIMITS = {
     "requests": 11,
     "usage": 6,
     "usage/workloads": 4,
+    "usage/lending": 8,
+    "usage/idle": 9,
+    "usage/capacity": 7,
     "fleet": 16,
     "setup": 9,
 }

@@ -71,6 +71,23 @@ CASES: list[tuple[str, str, Any, dict[str, int]]] = [
         wanted(ADMINS, ALL, 201),
     ),
     ("GET", "envelopes", None, wanted(ALL, ALL, 200)),
+    ("GET", "alerts", None, wanted(ALL, ALL, 200)),
+    ("GET", "alert-rules", None, wanted(ALL, ALL, 200)),
+    (
+        "POST",
+        "alert-rules",
+        {"account": "acme", "measure": "hours", "limit": "100"},
+        # Whoever sees no part of the account is told that there is none.
+        wanted({"admin", "finance", "account_owner"}, VISION, 201)
+        | dict.fromkeys(("stranger", "nobody"), 422),
+    ),
+    ("GET", "webhooks", None, wanted(ALL, ALL, 200)),
+    (
+        "POST",
+        "webhooks",
+        {"name": "Team", "url": "https://example.org/hook"},
+        wanted({"admin", "finance"}, ALL, 201),
+    ),
     ("GET", "pools", None, wanted(ALL, ALL, 200)),
     ("POST", "pools", {"slug": "extra", "name": "Extra"}, wanted(ADMINS, ALL, 201)),
     ("GET", "workspaces", None, wanted(ALL, ALL, 200)),

@@ -73,7 +73,7 @@ def test_fill_offers_exactly_the_shifts_that_nobody_works(
 @pytest.mark.django_db
 def test_nudge_makes_sure_that_every_shift_is_filled(offered: list[tuple[str, str]]) -> None:
     register("gpu-east", "{}")
-    assert tasks.nudge_sync() == {"wanted": 2, "offered": 2}
+    assert tasks.nudge_sync() == {"wanted": 3, "offered": 3}
 
 
 @pytest.mark.django_db
@@ -99,8 +99,8 @@ def test_worker_with_too_few_slots_does_not_start() -> None:
         app = App
         concurrency = 1
 
-    with pytest.raises(SystemExit, match="1 slots for 2 shifts"):
+    with pytest.raises(SystemExit, match="1 slots for 3 shifts"):
         require_shift_slots(instance=Instance)
-    Instance.concurrency = 2
+    Instance.concurrency = 3
     require_shift_slots(instance=Instance)
     assert Cluster.objects.count() == 1

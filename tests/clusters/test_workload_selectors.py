@@ -161,7 +161,7 @@ def test_workloads_one_row_per_job_with_what_the_worker_knows(
     own, _ = dispatched(clusters, "acme-vision", "train", h100=6, l4=2)
     local = seen(clusters["gpu-west"], "acme-vision", "local", "running")
     seen(clusters["hub"], "globex-search", "waits", "pending", message="no room")
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(6):
         page = selectors.workloads(fleet.admin, WorkloadFilter())
     rows = {row.name: row for row in page.rows}
     assert list(rows) == ["waits", "local", "train"]
@@ -281,7 +281,7 @@ def test_workload_detail_tells_the_story_over_all_clusters(
     _event(copy, 11, [_true("QuotaReserved", 11), _true("Admitted", 13)])
     _event(copy, 20, [_true("Evicted", 20, reason="Preempted", message="for a sibling")])
     _event(copy, 21, [_true("Evicted", 20, reason="Preempted", message="for a sibling")])
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(8):
         detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
     told = [((row.at - START).seconds // 60, row.words, row.detail) for row in detail.timeline]
     assert told == [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
+from clusters.kueue.multikueue_settings import Framework
 from clusters.manifests import names
 from clusters.manifests.policies import PolicyWish, policy_documents, policy_names
 from clusters.manifests.rights import (
@@ -67,6 +70,43 @@ def test_tokens_are_only_minted_for_the_multikueue_account() -> None:
         if access.subresource == "token"
     ]
     assert [(access.verb, access.name) for access in asked] == [("create", "multikueue")]
+
+
+KINDS = (Framework("PipelineRun", "v1", "tekton.dev"), Framework("JobSet", "v1alpha2", "x.io"))
+
+
+def of_group(rules, group: str) -> set[tuple[str, str, str]]:
+    return {(a.verb, a.resource, a.subresource) for a in questions(rules) if a.group == group}
+
+
+def test_named_kinds_get_the_least_rights_and_only_where_they_are_used() -> None:
+    manager = replace(POSTS["manager-portal"], kinds=KINDS)
+    assert of_group(portal_rules(manager), "tekton.dev") == {
+        ("get", "pipelineruns", ""),
+        ("list", "pipelineruns", ""),
+        ("watch", "pipelineruns", ""),
+        ("patch", "pipelineruns", "status"),
+    }
+    verbs = {verb for verb, _, _ in of_group(multikueue_rules(KINDS), "tekton.dev")}
+    assert verbs == {"create", "get", "list", "watch", "delete"}
+    # Under a live Kueue, and on workers, the portal itself has no business with them.
+    for name in ("manager-kueue", "worker-portal", "worker-kueue"):
+        post = replace(POSTS[name], kinds=KINDS)
+        assert of_group(portal_rules(post), "tekton.dev") == set()
+    assert not [
+        a for a in questions(multikueue_rules(KINDS)) if a.is_required and a.group == "x.io"
+    ]
+
+
+def test_kinds_that_the_portal_queues_may_be_started_on_every_cluster_it_decides_on() -> None:
+    job_set = Framework("JobSet", "v1alpha2", "jobset.x-k8s.io")
+    for name, want_verbs in (
+        ("worker-portal", {"get", "list", "watch", "patch"}),
+        ("worker-kueue", set()),
+        ("manager-kueue", set()),
+    ):
+        rules = portal_rules(replace(POSTS[name], kinds=(job_set,)))
+        assert {verb for verb, _, _ in of_group(rules, "jobset.x-k8s.io")} == want_verbs
 
 
 def test_local_jobs_need_no_policy_against_them() -> None:

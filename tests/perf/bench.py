@@ -1,6 +1,7 @@
 """``make bench``: measures on real API servers and a real PostgreSQL, and writes the figures down.
 
-``python -m tests.perf.bench [--only NAME …]``. Figures, limits, machine and versions go to
+``python -m tests.perf.bench [NAME …]``, with ``--config large`` or ``--scale 0.05`` for another
+size of ``admission``. Figures, limits, machine and versions go to
 ``tests/perf/figures.json``; exit status 1 when a limit is broken.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from cryptography.fernet import Fernet
 from tests.servers import postgres_server
 
 FIGURES = Path(__file__).with_name("figures.json")
+NAMES = ("engine", "pages", "sync", "billing", "exports", "admission")
 PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
 
 
@@ -78,12 +81,22 @@ def machine() -> dict[str, Any]:
     }
 
 
-def sections() -> dict[str, Callable[[], list[Figure]]]:
+def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]]]:
     """Name → what it measures; imported late, when Django is set up."""
-    from tests.perf import bench_engine, bench_pages, bench_sync
+    from tests.perf import (
+        bench_admission,
+        bench_billing,
+        bench_engine,
+        bench_exports,
+        bench_pages,
+        bench_sync,
+    )
 
     return {
+        "admission": partial(bench_admission.measure, config=options.config, scale=options.scale),
+        "billing": bench_billing.measure,
         "engine": bench_engine.measure,
+        "exports": bench_exports.measure,
         "pages": bench_pages.measure,
         "sync": bench_sync.measure,
     }
@@ -96,21 +109,22 @@ def store(name: str, figures: Sequence[Figure]) -> None:
     FIGURES.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
-def run_section(name: str) -> int:
+def run_section(name: str, options: argparse.Namespace) -> int:
     """In a process whose settings name a fresh database."""
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", verbosity=0)
-    figures = sections()[name]()
-    store(name, figures)
+    figures = sections(options)[name]()
+    label = f"{name}_{options.config}" if name == "admission" else name
+    store(label, figures)
     for figure in figures:
         verdict = "ok  " if figure.is_fine else "OVER"
         limit = "" if figure.limit is None else f"  limit {figure.limit:g} ({figure.of})"
         shown = figure.document()
         print(
-            f"{verdict} {name}.{figure.name}: p50 {shown['p50']:g} p95 {shown['p95']:g} "
+            f"{verdict} {label}.{figure.name}: p50 {shown['p50']:g} p95 {shown['p95']:g} "
             f"max {shown['max']:g} {figure.unit}{limit}",
             flush=True,
         )
@@ -118,14 +132,20 @@ def run_section(name: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=["engine", "pages", "sync"])
+    parser = argparse.ArgumentParser(prog="python -m tests.perf.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--only", action="append", default=[], choices=NAMES, help="the same")
+    parser.add_argument("--config", default="baseline", choices=["baseline", "large"])
+    parser.add_argument("--scale", default=1.0, type=float, help="share of its workloads")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.section:
-        return run_section(given.section)
+        return run_section(given.section, given)
+    unknown = sorted(set(given.names) - set(NAMES))
+    if unknown:
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     worst = 0
-    for name in given.only or ["engine", "pages", "sync"]:
+    for name in [*given.names, *given.only] or NAMES:
         with postgres_server() as url:
             environment = {
                 **os.environ,
@@ -139,6 +159,7 @@ def main() -> int:
                 "CELERY_BROKER_URL": "memory://",
             }
             command = [sys.executable, "-m", "tests.perf.bench", "--section", name]
+            command += ["--config", given.config, "--scale", str(given.scale)]
             worst = max(worst, subprocess.run(command, env=environment, check=False).returncode)
     return worst
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
 
+from budgets import services
 from budgets.models import (
     Account,
     Allocation,
@@ -134,16 +135,20 @@ def intervals(count: int, *, days: int = 30) -> None:
 
 
 def hour_facts(*, days: int = 30) -> None:
-    """What the meter would have made of them: an hour fact per workspace, hour and flavor."""
+    """What the meter would have made of them: an hour fact per workspace, hour and flavor.
+
+    In every account one half of the workspaces lends to the other half.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO budgets_usagerecord
               (workspace_id, flavor_id, hour, start, committed, committed_used, burst, borrowed,
                lent, idle, pending)
-            SELECT w.id, w.home_flavor_id, h, h, 28800, 14400 + (w.id %% 4) * 3600, 3600, 0, 0,
-                   28800 - 14400 - (w.id %% 4) * 3600, 600
-              FROM budgets_workspace AS w,
+            SELECT w.id, w.home_flavor_id, h, h, 28800, 14400 + (w.id %% 4) * 3600, 3600,
+                   900 * w.takes, 900 * (1 - w.takes),
+                   28800 - 14400 - (w.id %% 4) * 3600 - 900 * (1 - w.takes), 600
+              FROM (SELECT *, (id / 50) %% 2 AS takes FROM budgets_workspace) AS w,
                    generate_series(date_trunc('hour', now()) - make_interval(days => %s),
                                    date_trunc('hour', now()), interval '1 hour') AS h
             """,
@@ -158,4 +163,6 @@ def hour_facts(*, days: int = 30) -> None:
               FROM budgets_interval
             """
         )
+    services.rebuild_totals()
+    with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

@@ -41,9 +41,9 @@ def eventually(
         time.sleep(0.02)
 
 
-def facts(name: str, *, is_manager: bool = False, **changes: Any) -> ClusterFacts:
+def facts(name: str, *, is_manager: bool = False, pk: int = 0, **changes: Any) -> ClusterFacts:
     return ClusterFacts(
-        pk=0,
+        pk=pk,
         slug=name,
         is_manager=is_manager,
         mode="portal",

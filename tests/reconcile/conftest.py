@@ -11,6 +11,9 @@ from clusters.kube.client import HttpKubeClient
 from clusters.models import Cluster
 from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
+from tests.reconcile.real_road import bare_road, installation, kueue_road
+
+__all__ = ["bare_road", "installation", "kueue_road"]  # fixtures
 
 
 @pytest.fixture

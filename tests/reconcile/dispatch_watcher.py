@@ -20,10 +20,11 @@ _order = itertools.count()
 
 
 class Watcher:
-    """Collects every state of Jobs and Workloads on all clusters."""
+    """Collects every state of jobs and Workloads on all clusters; `kinds` are further ones."""
 
-    def __init__(self, fleet: Embedded, *, origin: str) -> None:
+    def __init__(self, fleet: Embedded, *, origin: str, kinds: tuple[str, ...] = ()) -> None:
         self._fleet, self._origin = fleet, origin
+        self._kinds = (*KINDS, *kinds)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         # (order, cluster, kind, type, document)
@@ -32,7 +33,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         for name, place in self._fleet.places.items():
             store = place.server.cluster.store
-            for kind in KINDS:
+            for kind in self._kinds:
                 key = BY_KEY[kind].key
                 with store.lock:
                     _, subscription = store.subscribe(key, since=None)
@@ -63,21 +64,23 @@ class Watcher:
         """Raises AssertionError with every broken rule."""
         faults = [*self._two_jobs(), *self._unnominated(), *self._retry_under_eviction()]
         faults += self._second_reservations()
+        faults += self._second_starts()
         assert not faults, "\n".join(faults)
 
-    def _events(self, kind: str):
-        return [item for item in sorted(self.history, key=lambda i: i[0]) if item[2] == kind]
+    def _events(self, *kinds: str):
+        return [item for item in sorted(self.history, key=lambda i: i[0]) if item[2] in kinds]
 
     def _two_jobs(self) -> list[str]:
         """At most one reachable worker has an unsuspended Job of ours under one attempt."""
         running: dict[tuple[str, str], set[str]] = {}
         faults = []
-        for _, cluster, _, change, document in self._events("batch/jobs"):
+        jobs = [kind for kind in self._kinds if not kind.endswith("/workloads")]
+        for _, cluster, kind, change, document in self._events(*jobs):
             metadata = document["metadata"]
             if (metadata.get("labels") or {}).get(ORIGIN) != self._origin:
                 continue
             attempt = (metadata.get("annotations") or {}).get("gpu-budget-portal.dev/attempt", "")
-            key = metadata["name"], attempt
+            key = f"{kind}/{metadata['name']}", attempt
             holders = running.setdefault(key, set())
             if change == "DELETED":
                 holders.discard(cluster)
@@ -86,6 +89,22 @@ class Watcher:
             if len(holders) > 1:
                 faults.append(f"{metadata['name']} has Jobs on {sorted(holders)} ({attempt})")
         return faults
+
+    def _second_starts(self) -> list[str]:
+        """No job is made twice under one attempt, on whichever worker."""
+        made: dict[tuple[str, str], set[str]] = {}
+        jobs = [kind for kind in self._kinds if not kind.endswith("/workloads")]
+        for _, _, kind, _, document in self._events(*jobs):
+            metadata = document["metadata"]
+            attempt = (metadata.get("annotations") or {}).get("gpu-budget-portal.dev/attempt", "")
+            if attempt and (metadata.get("labels") or {}).get(ORIGIN) == self._origin:
+                key = f"{kind}/{metadata['name']}", attempt
+                made.setdefault(key, set()).add(metadata["uid"])
+        return [
+            f"{name} was made {len(uids)} times under {attempt}"
+            for (name, attempt), uids in made.items()
+            if len(uids) > 1
+        ]
 
     def _workloads(self, cluster: str):
         """(before, after) of every change of the workloads of one cluster."""

@@ -91,7 +91,7 @@ def test_admission_rebuilds_everything_when_it_is_killed_between_any_two_writes(
         "metadata": {"name": "urgent"},
         "value": 100,
     }
-    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=2))
+    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=5))
     with Reaper(world) as reaper:
         reaper.keep_alive("w1", "admission", AdmissionBody)
         eventually(lambda: (place.job("low").get("status") or {}).get("active"), seconds=30)

@@ -174,7 +174,9 @@ def test_job_copy_does_not_carry_the_managers_start_to_the_worker():
 
 def test_workload_copy_has_no_owner_and_no_job_uid():
     document = live()
-    sent = remote.workload_copy(workload_of(document), document["spec"]["template"], marks=MARKS)
+    sent = remote.workload_copy(
+        workload_of(document), [batch.pod_set(document)], marks=MARKS
+    )
     assert "ownerReferences" not in sent["metadata"]
     assert keys.JOB_UID not in sent["metadata"]["labels"]
     assert sent["metadata"]["annotations"][keys.SENT_DIGEST] == remote.digest_of(sent["spec"])
@@ -271,7 +273,11 @@ def test_admit_patch_with_open_checks_reserves_only():
     patch = status.admit_patch(
         workload_of(live()), decision(is_admitted=False, checks=("mk",)), now=NOW
     )
-    assert [c["type"] for c in patch["status"]["conditions"]] == ["QuotaReserved"]
+    shown = {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
+    assert shown == {
+        "QuotaReserved": ("True", "QuotaReserved"),
+        "Admitted": ("False", "UnsatisfiedAdmissionChecks"),
+    }
     [check] = patch["status"]["admissionChecks"]
     assert (check["name"], check["state"]) == ("mk", "Pending")
 

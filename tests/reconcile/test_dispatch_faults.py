@@ -58,7 +58,7 @@ def test_dispatch_heals_when_every_shift_is_killed_between_any_two_writes(fleet)
         return str((reaper.killed_at, manager.all(r.WORKLOAD), left_on_workers(fleet)))
 
     with Watcher(fleet, origin=INSTALLATION) as watcher, Reaper(fleet) as reaper:
-        manager.create(job("train", gpus=8, run_s=2.5, managed=True))
+        manager.create(job("train", gpus=8, run_s=6, managed=True))
         reaper.keep_alive("manager", "admission", AdmissionBody)
         for worker in WORKERS:
             reaper.keep_alive(worker, "admission", AdmissionBody)

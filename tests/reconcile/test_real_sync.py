@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
 
@@ -16,78 +14,10 @@ from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient, WriteOptions
 from clusters.models import Cluster, Drift, ObjectState
 from tests.builders import SmallFleet, line
-from tests.controlplane.fleet import Fleet
 from tests.controlplane.queues import condition_of, job
-from tests.reconcile.fleet_rows import Hand, quota_hand
-from tests.reconcile.real_clusters import admin_client, register_real
+from tests.reconcile.real_road import WORKERS, Road
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
-WORKERS = ("gpu-east", "gpu-west")
-
-
-@dataclass
-class Road:
-    """Three registered clusters: a body and an administrator's client for each."""
-
-    hands: list[Hand]
-    manager: HttpKubeClient
-    workers: list[HttpKubeClient]
-
-    def until(self, check: Callable[[], bool], *, seconds: float = 25.0) -> None:
-        """Turns all bodies until the check holds."""
-        ends = time.monotonic() + seconds
-        while not check():
-            assert time.monotonic() < ends, self.troubles()
-            for hand in self.hands:
-                hand.settle(turns=3)
-
-    @staticmethod
-    def troubles() -> list[tuple[str, ...]]:
-        rows = ObjectState.objects.exclude(state="synced").select_related("cluster")
-        return [(x.cluster.slug, x.kind, x.name, x.state, x.message) for x in rows]
-
-    @staticmethod
-    def is_settled() -> bool:
-        return (
-            ObjectState.objects.exists()
-            and not ObjectState.objects.exclude(state="synced", message="")
-            .exclude(name="host")
-            .exists()
-        )
-
-
-@pytest.fixture
-def installation(settings) -> str:
-    """An installation of this test alone: the clusters are shared by the session."""
-    settings.PORTAL_INSTALLATION = f"t{time.monotonic_ns() % 10**9}"
-    settings.KUEUE_PROOF_SECONDS = 5
-    return str(settings.PORTAL_INSTALLATION)
-
-
-def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
-    """Grant, register, sync; afterwards everything is drained and pruned again."""
-    register_real(fleet.manager, "manager", role="manager", mode=mode, workers=WORKERS)
-    for slug, plane in zip(WORKERS, fleet.workers, strict=True):
-        register_real(plane, slug, role="worker", mode=mode)
-    with ExitStack() as stack:
-        hands = [stack.enter_context(quota_hand(slug)) for slug in ("manager", *WORKERS)]
-        clients = [stack.enter_context(admin_client(plane)) for plane in fleet.clusters]
-        found = Road(hands, clients[0], clients[1:])
-        yield found
-        Cluster.objects.update(state=Cluster.State.DRAINING, writes_enabled=True)
-        found.until(lambda: not Cluster.objects.exclude(state="removed").exists(), seconds=40)
-
-
-@pytest.fixture
-def kueue_road(fleet: SmallFleet, installation: str, kueue_fleet: Fleet) -> Iterator[Road]:
-    """Manager and two workers under Kueue."""
-    yield from road(kueue_fleet, mode="kueue")
-
-
-@pytest.fixture
-def bare_road(fleet: SmallFleet, installation: str, bare_fleet: Fleet) -> Iterator[Road]:
-    """Manager and two workers with the CRDs alone."""
-    yield from road(bare_fleet, mode="portal")
 
 
 def is_active(client: HttpKubeClient, queue: str) -> bool:

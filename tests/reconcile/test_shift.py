@@ -260,8 +260,8 @@ def test_lost_cluster_is_shown_within_ten_seconds_and_heals(
 
 def test_start_up_fails_with_fewer_slots_than_shifts(cluster: Cluster, settings) -> None:
     register("gpu-west", "{}", mode="portal")
-    assert claims.slot_fault(slots=5) == ""
-    assert "4 slots for 5 shifts" in claims.slot_fault(slots=4)
+    assert claims.slot_fault(slots=6) == ""
+    assert "5 slots for 6 shifts" in claims.slot_fault(slots=5)
     settings.SHIFT_WORKERS = 2
     assert claims.slot_fault(slots=3) == ""
 

@@ -15,9 +15,17 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from budgets import services
+from budgets.models import UsageRecord, WorkloadUsage
+from budgets.units import Period
 from clusters.models import Cluster, ClusterHealth, WorkloadState
 from tests.builders import line
-from tests.factories import UsageRecordFactory, WorkloadUsageFactory, WorkspaceFactory
+from tests.factories import (
+    PendingReasonFactory,
+    UsageRecordFactory,
+    WorkloadUsageFactory,
+    WorkspaceFactory,
+)
 from tests.web.conftest import Visitors
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "query_counts.json"
@@ -32,11 +40,16 @@ PAGES = (
     "/requests/",
     "/jobs/",
     "/jobs/manager/uid-0/",
+    "/what-if/",
     "/usage/?days=7",
     "/usage/?days=7&split=workspace",
+    "/usage/lending/?days=7",
+    "/usage/idle/?days=7",
+    "/usage/capacity/?days=7",
     "/fleet/",
     "/clusters/",
     "/clusters/gpu-east/",
+    "/clusters/gpu-east/shadow/",
     "/audit/",
     "/setup/",
     "/setup/accounts/",
@@ -68,10 +81,18 @@ def busy(visitors: Visitors) -> Visitors:
     manager = Cluster.objects.get(slug="manager")
     for number in range(60):
         add_job(manager, number, now)
-    for hour in range(7 * 24):
-        at = now - timedelta(hours=hour)
-        UsageRecordFactory(workspace=fleet.vision, flavor=fleet.flavors["h100"], hour=at)
-        WorkloadUsageFactory(workspace=fleet.vision, uid=f"uid-{hour % 40}", hour=at)
+    for number in range(0, 60, 2):
+        PendingReasonFactory(cluster=manager.slug, uid=f"uid-{number}", name=f"job-{number}")
+    hours = [now - timedelta(hours=hour) for hour in range(7 * 24)]
+    h100 = fleet.flavors["h100"]
+    UsageRecord.objects.bulk_create(
+        UsageRecordFactory.build(workspace=fleet.vision, flavor=h100, hour=at) for at in hours
+    )
+    WorkloadUsage.objects.bulk_create(
+        WorkloadUsageFactory.build(workspace=fleet.vision, uid=f"uid-{number % 40}", hour=at)
+        for number, at in enumerate(hours)
+    )
+    services.rewrite_totals(Period(hours[-1], now + timedelta(hours=1)))
     return visitors
 
 
@@ -109,7 +130,19 @@ def test_queries_of_every_page_are_those_of_the_golden_file(busy: Visitors):
     assert {a: size for a, (_, size) in costs.items() if size > LARGEST_PAGE} == {}
 
 
-@pytest.mark.parametrize("address", ["/", "/jobs/", "/fleet/", "/usage/?days=7", "/requests/"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/",
+        "/jobs/",
+        "/fleet/",
+        "/usage/?days=7",
+        "/usage/?days=7&split=workspace",
+        "/usage/lending/",
+        "/usage/idle/",
+        "/requests/",
+    ],
+)
 def test_queries_do_not_grow_with_workspaces(busy: Visitors, address: str):
     before, _ = cost_of(busy, address)
     for _ in range(20):

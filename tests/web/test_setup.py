@@ -129,6 +129,7 @@ def test_role_is_given_and_taken_but_never_the_last_admins(visitors: Visitors):
     post(client, address, "roles", role="viewer", account="acme")
     given = Membership.objects.get(user=nora)
     assert visitors["nobody"].get("/workspaces/acme-vision/").status_code == 200
+    assert f'name="remove" value="{given.pk}"' in client.get(address).content.decode()
     client.post(address, {"section": "roles", "remove": given.pk})
     assert visitors["nobody"].get("/workspaces/acme-vision/").status_code == 404
 

@@ -1,0 +1,172 @@
+"""Rows of reasons: written when something changed, dropped when nothing waits, never lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError
+
+from clusters.kueue.explanation import Explainer
+from clusters.models import PendingReason, ShadowDifference, ShadowTally
+from clusters.reconcile.explained import desk as desks
+from clusters.reconcile.explained import telling as tellings
+from clusters.reconcile.explained.desk import Batch, Comparison, Desk, Differing
+from clusters.reconcile.explained.telling import Telling, waiting_keys
+from tests.builders import SmallFleet
+from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
+from tests.reconcile.admission_harness import eventually
+from tests.reconcile.stored import stored
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Hall:
+    """An engine with things that wait, and somebody who tells about them."""
+
+    def __init__(self) -> None:
+        self.world = World().feed(cluster_queue("q", group(f0=quota(8))))
+        self.documents: dict[str, dict] = {}
+        self.desk = Desk("gpu-east")
+        self.telling = Telling(self.desk)
+        self.desk.start()
+
+    def feed(self, *documents: dict) -> None:
+        for document in documents:
+            self.documents[f"ns/{document['metadata']['name']}"] = document
+        self.world.feed(*documents)
+        self.world.run()
+
+    def tell(self) -> None:
+        self.telling._due_at = 0.0
+        eventually(lambda: self.telling.is_due)
+        engine, now = self.world.engine, self.world.now
+        explain = Explainer(engine, now=now).explain
+        self.telling.tell(waiting_keys(engine), explain, self.documents, now=now)
+        eventually(lambda: self.desk.is_free)
+
+    def gone(self, name: str) -> None:
+        self.world.engine.delete("Workload", key=f"ns/{name}", now=self.world.now)
+
+
+@pytest.fixture
+def hall(fleet: SmallFleet):
+    hall = Hall()
+    yield hall
+    hall.desk.close()
+
+
+def row(name: str) -> PendingReason:
+    return PendingReason.objects.get(name=name)
+
+
+def test_row_follows_what_waits(hall: Hall):
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
+    hall.tell()
+    found = row("second")
+    assert (found.cluster, found.namespace, found.uid) == ("gpu-east", "ns", "uid-second")
+    assert found.evidence["reason"] == "WaitingForQuota"
+    assert found.evidence["lacking"] == {"f0/nvidia.com/gpu": 4}
+    hall.gone("second")
+    hall.tell()
+    assert not PendingReason.objects.exists()
+
+
+def test_row_is_written_only_when_its_evidence_changed(hall: Hall):
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
+    hall.tell()
+    before = row("second")
+    hall.world.now += timedelta(minutes=1)
+    hall.tell()
+    assert row("second").updated_at == before.updated_at
+    hall.feed(workload("more", "q", gpus=2, priority=5))
+    hall.tell()
+    after = row("second")
+    assert after.evidence["position"] == 2
+    assert after.updated_at > before.updated_at
+    assert after.since == before.since
+
+
+def test_reason_is_as_old_as_it_is_also_for_the_next_shift(hall: Hall):
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
+    hall.tell()
+    since = row("second").since
+    hall.world.now += timedelta(minutes=1)
+    hall.telling = Telling(hall.desk)
+    hall.tell()
+    assert row("second").since == since
+    hall.feed(cluster_queue("q", group(f0=quota(2))))
+    hall.documents.pop("ns/q")
+    hall.tell()
+    assert row("second").evidence["reason"] == "ExceedsMaxQuota"
+    assert row("second").since > since
+
+
+def test_rows_of_an_earlier_shift_that_wait_no_more_are_dropped(hall: Hall):
+    now = hall.world.now
+    PendingReason.objects.create(
+        cluster="gpu-east", uid="u", namespace="ns", name="x", evidence={"reason": "r"},
+        since=now, updated_at=now,
+    )  # fmt: skip
+    PendingReason.objects.create(
+        cluster="gpu-west", uid="u", namespace="ns", name="x", evidence={"reason": "r"},
+        since=now, updated_at=now,
+    )  # fmt: skip
+    hall.telling = Telling(hall.desk)
+    hall.tell()
+    assert [item.cluster for item in PendingReason.objects.all()] == ["gpu-west"]
+
+
+def test_large_crowd_is_told_in_slices_newest_decision_first(hall: Hall, monkeypatch):
+    monkeypatch.setattr(tellings, "SLICE", 10)
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"))
+    hall.feed(*(workload(f"w{number:02}", "q", gpus=4, age=number) for number in range(25)))
+    hall.telling.mark(["ns/w24"])
+    hall.tell()
+    names = set(PendingReason.objects.values_list("name", flat=True))
+    assert len(names) == 10
+    assert "w24" in names
+    hall.tell()
+    hall.tell()
+    assert PendingReason.objects.count() == 25
+
+
+def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
+    monkeypatch.setattr(desks, "RETRY_S", 0.05)
+    whole, failures = Desk._write_batch, []
+
+    def fails_twice(self: Desk, batch: Batch) -> None:
+        if len(failures) < 2:
+            failures.append(1)
+            raise OperationalError("away")
+        whole(self, batch)
+
+    monkeypatch.setattr(Desk, "_write_batch", fails_twice)
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
+    hall.tell()
+    assert row("second")
+    assert len(failures) == 2
+
+
+def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall):
+    now = hall.world.now
+    says, did = {"decision": "pending"}, {"decision": "admitted"}
+    item = Differing("u", "admission", "ns", "w", says, did)
+    for _ in range(2):
+        hall.desk.put_comparison(Comparison(now, 5, 1, [item]))
+    stored(lambda: ShadowTally.objects.filter(compared=10).exists())
+    tally = stored(ShadowTally.objects.first)
+    assert (tally.compared, tally.different, tally.passed_over) == (10, 2, 2)
+    found = stored(ShadowDifference.objects.first)
+    assert (found.count, found.portal_says, found.kueue_did) == (2, says, did)
+
+
+def test_oldest_differences_make_room(hall: Hall, monkeypatch):
+    monkeypatch.setattr(desks, "MOST_DIFFERENCES", 3)
+    now = hall.world.now
+    for number in range(5):
+        item = Differing(f"u{number}", "pending", "ns", f"w{number}", {}, {})
+        hall.desk.put_comparison(Comparison(now + timedelta(seconds=number), 1, 0, [item]))
+    stored(lambda: ShadowTally.objects.filter(compared=5).exists())
+    kept = ShadowDifference.objects.values_list("name", flat=True)
+    stored(lambda: sorted(kept.all()) == ["w2", "w3", "w4"])

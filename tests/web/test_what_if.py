@@ -1,0 +1,257 @@
+"""What-if on its page and in the API: who may ask what, and what of the answer is told to whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from budgets.services import create_pool, set_pool_share
+from clusters.models import Cluster, Question
+from tests.builders import line
+from tests.explained.engines import answer, engine_of, held, job, portal_documents
+from tests.web.conftest import HTMX, Visitors
+
+PAGE = "/what-if/"
+API = "/api/v1/what-if"
+RAISE = {"change": "raise", "workspace": "acme-vision", "flavor": "h100", "by": 8}
+
+
+@pytest.fixture
+def clusters(visitors: Visitors) -> dict[str, Cluster]:
+    """A manager and a worker; vision and search have 8 H100 each, all of them in use."""
+    fleet = visitors.fleet
+    fleet.revise(fleet.vision, line("h100", 8))
+    fleet.revise(fleet.search, line("h100", 8))
+    return {
+        slug: Cluster.objects.create(
+            slug=slug,
+            name=slug.title(),
+            role=role,
+            mode="kueue",
+            server="https://x",
+            context="x",
+            user_kind="token",
+            kubeconfig_sealed=b"x",
+        )
+        for slug, role in (("hub", "manager"), ("gpu-east", "worker"), ("gpu-west", "worker"))
+    }
+
+
+def queue_of(cluster: Cluster) -> dict[str, Any]:
+    """What the ClusterQueue of vision is to be on a cluster."""
+    documents = portal_documents(cluster)
+    return next(
+        document["spec"]
+        for document in documents
+        if (document["kind"], document["metadata"]["name"]) == ("ClusterQueue", "acme-vision")
+    )
+
+
+def answered(clusters: dict[str, Cluster], *more: dict[str, Any]) -> list[Question]:
+    """Every open question, answered by an engine that has vision's second job waiting."""
+    rows = list(Question.objects.filter(answered_at=None).order_by("created_at"))
+    for row in rows:
+        engine = engine_of(
+            clusters[row.cluster],
+            held("first", "acme-vision", 8),
+            held("secret", "globex-search", 8),
+            job("second", "acme-vision", 8),
+            *more,
+        )
+        answer(engine, row)
+    return rows
+
+
+def test_owner_asks_and_reads_which_job_starts(visitors: Visitors, clusters):
+    found = visitors["owner"].post(PAGE, RAISE)
+    assert found.status_code == 302
+    address = found["Location"]
+    assert "workspace=acme-vision" in address and "by=8" in address
+    assert "Being worked out" in visitors.text("owner", address)
+
+    answered(clusters)
+
+    text = visitors.text("owner", address)
+    assert "1 job starts" in text
+    assert "acme-vision/second" in text
+    assert "hub" in text and "gpu-east" in text
+    assert "every 500ms" not in text
+
+
+def test_asking_in_place_answers_with_the_panel_and_its_address(visitors: Visitors, clusters):
+    found = visitors["owner"].post(PAGE, RAISE, **HTMX)
+    text = found.content.decode()
+    assert found.status_code == 200
+    assert found["HX-Push-Url"].startswith("/what-if/?change=raise")
+    assert "<html" not in text and "every 500ms" in text
+    poll = visitors["owner"].get(found["HX-Push-Url"], **HTMX)
+    again = visitors["owner"].get(found["HX-Push-Url"], **HTMX, HTTP_IF_NONE_MATCH=poll["ETag"])
+    assert again.status_code == 304
+
+
+def test_raise_becomes_the_documents_that_saving_it_would_become(visitors: Visitors, clusters):
+    visitors["owner"].post(PAGE, RAISE)
+    asked = {row.cluster: row.asked["changes"] for row in Question.objects.all()}
+    before = {slug: queue_of(cluster) for slug, cluster in clusters.items()}
+    visitors.fleet.revise(visitors.fleet.vision, line("h100", 16))
+    after = {slug: queue_of(cluster) for slug, cluster in clusters.items()}
+    assert set(asked) == {slug for slug in clusters if before[slug] != after[slug]}
+    assert "hub" in asked and len(asked) > 1
+    for slug, [change] in asked.items():
+        assert change["kind"] == "ClusterQueue"
+        assert change["document"]["spec"] == after[slug]
+
+
+def test_wish_that_could_not_be_saved_is_answered_with_a_note(visitors: Visitors, clusters):
+    found = visitors["owner"].post(PAGE, {**RAISE, "by": 400}, **HTMX).content.decode()
+    assert "could not be saved as it is" in found
+    page = visitors["owner"].post(PAGE, {**RAISE, "by": 400}, follow=True).content.decode()
+    assert "GPUs" in page
+
+
+def test_silence_is_said(visitors: Visitors, clusters):
+    address = visitors["owner"].post(PAGE, RAISE)["Location"]
+    Question.objects.update(created_at=datetime.now(UTC) - timedelta(seconds=6))
+    assert "is not running" in visitors.text("owner", address)
+
+
+def test_problem_is_told_without_foreign_names(visitors: Visitors, clusters):
+    address = visitors["owner"].post(PAGE, RAISE)["Location"]
+    Question.objects.update(
+        answered_at=datetime.now(UTC), problem="There is no ClusterQueue globex-search here."
+    )
+    text = visitors.text("owner", address)
+    assert "There is no ClusterQueue somebody else here" in text
+
+
+def test_owner_reads_no_foreign_name_and_admin_does(visitors: Visitors, clusters):
+    address = visitors["owner"].post(PAGE, RAISE)["Location"]
+    row = Question.objects.filter(cluster="hub").get()
+    answered(clusters)
+    row.refresh_from_db()
+    row.answer["preempted"] = [
+        {"key": "globex-search/secret", "clusterQueue": "globex-search", "amounts": {}}
+    ]
+    row.answer["preemptedCount"] = 1
+    row.answer["lost"] = {"globex-search": {"h100/nvidia.com/gpu": 8}}
+    row.save()
+    text = visitors.text("owner", address)
+    assert "another account" in text
+    assert "globex" not in text and "secret" not in text
+    assert "globex-search/secret" in visitors.text("admin", address)
+
+
+def test_question_of_somebody_else_is_not_there(visitors: Visitors, clusters):
+    address = visitors["admin"].post(PAGE, RAISE)["Location"]
+    assert visitors["owner"].get(address).status_code == 404
+
+
+@pytest.mark.parametrize("role", ["viewer", "auditor", "finance", "nobody"])
+def test_who_changes_no_budget_may_not_ask(visitors: Visitors, clusters, role: str):
+    assert visitors[role].get(PAGE).status_code == 403
+    assert visitors[role].post(PAGE, RAISE).status_code == 403
+    assert visitors[role].post(API, RAISE, content_type="application/json").status_code in (
+        403,
+        422,
+    )
+    assert not Question.objects.exists()
+
+
+def test_owner_asks_about_own_budgets_only(visitors: Visitors, clusters):
+    other = {**RAISE, "workspace": "globex-search"}
+    assert visitors["owner"].post(PAGE, other).status_code == 422
+    assert (
+        visitors["owner"].post(PAGE, {"change": "drain", "cluster": "gpu-east"}).status_code == 403
+    )
+    assert visitors["owner"].post(API, other, content_type="application/json").status_code == 422
+    drain = {"change": "drain", "cluster": "gpu-east"}
+    assert visitors["owner"].post(API, drain, content_type="application/json").status_code == 403
+    assert not Question.objects.exists()
+    assert "globex" not in visitors.text("owner", PAGE)
+
+
+def test_admin_adds_nodes_for_an_account(visitors: Visitors, clusters):
+    fleet = visitors.fleet
+    fleet.revise(fleet.vision, line("h100", 8, 24))
+    add = {"change": "add", "cluster": "gpu-east", "flavor": "h100", "by": 16}
+    address = visitors["admin"].post(PAGE, {**add, "receiver": "account:acme"})["Location"]
+    [hub] = [row for row in answered(clusters) if row.cluster == "hub"]
+    assert hub.answer["gained"]["acme-vision"] == {"h100/nvidia.com/gpu": 16}
+    text = visitors.text("admin", address)
+    assert "acme-vision/second" in text
+    assert "gains 16 H100" in text
+
+
+def test_admin_adds_nodes_for_a_platform_pool(visitors: Visitors, clusters):
+    fleet = visitors.fleet
+    fleet.revise(fleet.vision, line("h100", 8, 24))
+    pool = create_pool(None, slug="shared", name="Shared")
+    set_pool_share(None, pool=pool, account=fleet.acme, limits={})
+    add = {"change": "add", "cluster": "gpu-east", "flavor": "h100", "by": 8}
+    address = visitors["admin"].post(PAGE, {**add, "receiver": "pool:shared"})["Location"]
+    answered(clusters)
+    assert "acme-vision/second" in visitors.text("admin", address)
+
+
+def test_admin_drains_a_worker(visitors: Visitors, clusters):
+    address = visitors["admin"].post(PAGE, {"change": "drain", "cluster": "gpu-east"})["Location"]
+    answered(clusters)
+    text = visitors.text("admin", address)
+    assert "are stopped" in text
+    assert "globex-search/secret" in text and "acme-vision/first" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "want"),
+    [
+        pytest.param({**RAISE, "by": 0}, "not 0", id="nothing"),
+        pytest.param({**RAISE, "by": "x"}, "number of whole GPUs", id="no number"),
+        pytest.param({**RAISE, "flavor": "b200"}, "Select a valid choice", id="unknown flavor"),
+        pytest.param({"change": "drain", "cluster": "hub"}, "Select a valid choice", id="manager"),
+        pytest.param(
+            {"change": "add", "cluster": "gpu-east", "flavor": "a100", "by": -1},
+            "field is required",
+            id="no receiver",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_answer(visitors: Visitors, clusters, typed, want: str):
+    found = visitors["admin"].post(PAGE, typed, **HTMX)
+    assert found.status_code == 422
+    assert want in found.content.decode()
+    assert visitors["admin"].post(PAGE, typed).status_code == 422
+
+
+def test_address_that_names_no_question_is_an_error(visitors: Visitors, clusters):
+    assert visitors["admin"].get(f"{PAGE}?q=nonsense").status_code == 400
+    none = "00000000-0000-4000-8000-000000000000"
+    assert visitors["admin"].get(PAGE, {"q": [none] * 51}).status_code == 400
+    assert visitors["admin"].get(f"{PAGE}?q={none}").status_code == 404
+
+
+def test_api_asks_and_reads(visitors: Visitors, clusters):
+    sent = visitors["owner"].post(API, RAISE, content_type="application/json")
+    assert sent.status_code == 202
+    first, _ = sent.json()["questions"]
+    assert (first["state"], first["answer"]) == ("waiting", None)
+    answered(clusters)
+    found = visitors["owner"].get(f"{API}/{first['id']}").json()
+    assert found["state"] == "answered"
+    assert [row["name"] for row in found["answer"]["started"]] == ["acme-vision/second"]
+    assert visitors["stranger"].get(f"{API}/{first['id']}").status_code == 404
+
+
+def test_api_names_everything_that_is_wrong(visitors: Visitors, clusters):
+    body = {"change": "raise", "by": 8, "cluster": "gpu-east", "colour": "red"}
+    found = visitors["admin"].post(API, body, content_type="application/json")
+    assert found.status_code == 422
+    assert {fault["field"] for fault in found.json()["faults"]} >= {"colour"}
+    del body["colour"]
+    found = visitors["admin"].post(API, body, content_type="application/json")
+    assert {fault["field"] for fault in found.json()["faults"]} == {
+        "workspace",
+        "flavor",
+        "cluster",
+    }
