@@ -15,7 +15,7 @@ from budgets.selectors.usage import freshness
 from budgets.selectors.usage_keys import sums_by_workspace
 from budgets.selectors.usage_scope import UsageFilter, UsageScope
 
-MOST_DAYS = 28
+MOST_DAYS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ Place = tuple[int, ...]
 def idle_floors(user: User, chosen: UsageFilter, *, limit: int = 25) -> IdleTable:
     """Committed GPU-seconds by workspace and flavor, with advice for floors in force.
 
-    The advice looks at the newest 28 days of the range at most, and only at hours that are
+    The advice looks at the newest 14 days of the range at most, and only at hours that are
     complete on every cluster.
     """
     scope = UsageScope(user, chosen)

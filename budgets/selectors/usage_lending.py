@@ -161,17 +161,20 @@ def _pairs(scope: UsageScope) -> tuple[PairRow, ...] | None:
     sums = _match(
         facts.values_list(
             "workspace__account_id", "flavor__slug", "start", "workspace_id", "lent", "borrowed"
-        )
+        ),
+        seen,
     )
-    if sums is None:
-        return None
-    if seen is not None:
-        sums = {key: lent for key, lent in sums.items() if key[0] in seen or key[1] in seen}
-    return _named_pairs(scope, sums)
+    return None if sums is None else _named_pairs(scope, sums)
 
 
-def _match(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[int, int, str], int] | None:
-    """Facts → (lender, borrower, flavor) → GPU-seconds; None when it would take too long."""
+def _match(
+    rows: Iterable[tuple[Any, ...]], seen: set[int] | None
+) -> dict[tuple[int, int, str], int] | None:
+    """Facts → (lender, borrower, flavor) → GPU-seconds; None when it would take too long.
+
+    What each lender lent in an hour is split by what was borrowed. Of pairs in which only the
+    borrower is ``seen`` (None: all are), what it borrowed is split by what was lent.
+    """
     hours: dict[tuple[Any, ...], tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for account, flavor, start, workspace, lent, borrowed in rows:
         lenders, borrowers = hours.setdefault((account, flavor, start), ([], []))
@@ -183,15 +186,23 @@ def _match(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[int, int, str], int] |
         return None
     sums: dict[tuple[int, int, str], int] = {}
     for (_, flavor, _), (lenders, borrowers) in hours.items():
-        places = [(lender, borrower) for lender, _ in lenders for borrower, _ in borrowers]
-        weights = [lent * borrowed for _, lent in lenders for _, borrowed in borrowers]
-        if not places:
-            continue
-        parts = apportion(sum(lent for _, lent in lenders), weights=weights)
-        for (lender, borrower), part in zip(places, parts, strict=True):
-            key = (lender, borrower, flavor)
-            sums[key] = sums.get(key, 0) + part
+        for lender, lent in lenders:
+            if borrowers and (seen is None or lender in seen):
+                for borrower, part in _split(lent, borrowers):
+                    key = (lender, borrower, flavor)
+                    sums[key] = sums.get(key, 0) + part
+        for borrower, borrowed in borrowers:
+            if lenders and seen is not None and borrower in seen:
+                for lender, part in _split(borrowed, lenders):
+                    if lender not in seen:
+                        key = (lender, borrower, flavor)
+                        sums[key] = sums.get(key, 0) + part
     return sums
+
+
+def _split(total: int, sides: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    parts = apportion(total, weights=[weight for _, weight in sides])
+    return zip((workspace for workspace, _ in sides), parts, strict=True)
 
 
 def _named_pairs(scope: UsageScope, sums: dict[tuple[int, int, str], int]) -> tuple[PairRow, ...]:

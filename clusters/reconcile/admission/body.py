@@ -42,7 +42,7 @@ from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.watches import Change, Seen, Watches
+from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, Write, Writer, no_fault
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,6 @@ Document = dict[str, Any]
 WRITERS: Final = 8
 TICK_S: Final = 0.25
 IN_FLIGHT_LIMIT: Final = 64
-BATCH: Final = 500
 # How many keys are looked at in one round for one write that can wait.
 LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
@@ -157,15 +156,7 @@ class AdmissionBody:
 
     def _take_all(self, *, first: bool = False) -> None:
         """Takes what has come in; waits a little when nothing has."""
-        items: list[Seen | Answer] = []
-        idle_s = 0.0 if first else self._idle_s()
-        try:
-            if idle_s:
-                items.append(self._inbox.get(timeout=idle_s))
-            while first or len(items) < BATCH:
-                items.append(self._inbox.get_nowait())
-        except queue.Empty:
-            pass
+        items = taken(self._inbox, wait_s=0.0 if first else self._idle_s(), everything=first)
         if first:
             items.sort(key=lambda item: feeding_rank(getattr(item, "resource", None)))
         for item in items:

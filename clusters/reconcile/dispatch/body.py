@@ -35,7 +35,7 @@ from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.watches import Change, Seen, Watches
+from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, no_fault
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ TICK_S: Final = 0.1
 LINKS_EVERY_S: Final = 0.25
 RESYNC_S: Final = 60.0
 THREADS: Final = 4
-BATCH: Final = 500
 MANAGER_KINDS: Final = (
     r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
 )  # fmt: skip
@@ -136,15 +135,9 @@ class DispatchBody:
     # What comes in
 
     def _take_all(self, *, everything: bool = False) -> None:
-        items: list[Seen | Report] = []
-        try:
-            if not everything and not (self._dirty and self._context.cluster.may_write):
-                items.append(self._inbox.get(timeout=TICK_S))
-            while everything or len(items) < BATCH:
-                items.append(self._inbox.get_nowait())
-        except queue.Empty:
-            pass
-        for item in items:
+        is_busy = bool(self._dirty) and self._context.cluster.may_write
+        wait_s = 0.0 if is_busy else TICK_S
+        for item in taken(self._inbox, wait_s=wait_s, everything=everything):
             if isinstance(item, Report):
                 self._take_report(item)
             elif item.change is not Change.SYNCED:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from clusters.errors import Forbidden, NotFound
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
 from clusters.kube.watch import Reflector
+
+BATCH: Final = 500
+"""So many things are taken at once, so that a flood leaves time to act between them."""
+T = TypeVar("T")
 
 
 class Change(StrEnum):
@@ -35,6 +40,25 @@ class Seen:
 
 
 Sink = Callable[[Seen], None]
+
+
+def taken(inbox: queue.SimpleQueue[T], *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
+    """What has come in, in order.
+
+    Args:
+        inbox: Emptied, at most :data:`BATCH` of it.
+        wait_s: So long for the first thing, where nothing is there.
+        everything: All of it, however much; for what the first lists told.
+    """
+    items: list[T] = []
+    try:
+        if wait_s and not everything:
+            items.append(inbox.get(timeout=wait_s))
+        while everything or len(items) < BATCH:
+            items.append(inbox.get_nowait())
+    except queue.Empty:
+        pass
+    return items
 
 
 class _Teller:

@@ -24,7 +24,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.desk import Comparison, Differing
 from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.explained.telling import waiting_keys
-from clusters.reconcile.jobs.watches import Change, Seen, Watches
+from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.shadow.compare import Difference, Verdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
@@ -32,7 +32,6 @@ from clusters.reconcile.shadow.events import waiting_of
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.25
-BATCH: Final = 500
 VIEW_S: Final = 1.0
 """So long cycles may run on a copy before it is explained as far as it came."""
 VIEW_LASTS: Final = timedelta(seconds=30)
@@ -97,14 +96,7 @@ class ShadowBody:
 
     def _take_all(self, *, first: bool = False) -> None:
         """Takes what has come in; waits a little when nothing has."""
-        items: list[Seen] = []
-        try:
-            if not first:
-                items.append(self._inbox.get(timeout=TICK_S))
-            while first or len(items) < BATCH:
-                items.append(self._inbox.get_nowait())
-        except queue.Empty:
-            pass
+        items = taken(self._inbox, wait_s=TICK_S, everything=first)
         if first:
             # Quota before queues before workloads: much less is worked out twice.
             items.sort(key=lambda item: _RANK[item.resource])
