@@ -82,14 +82,16 @@ def _checked(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> Ht
 
 
 def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str, Any]:
-    preview = selectors.preview_revision(user, workspace, form.draft())
+    draft = form.draft()
+    preview = selectors.preview_revision(user, workspace, draft)
     form.take(preview.faults)
-    manifests = []
+    manifests, cost = [], None
     if not preview.faults:
+        cost = preview_cost(workspace, draft.lines, utc_now())
         manifests = seen.preview_manifests(preview.promises_before, preview.promises_after)
     return {
         "preview": preview,
-        "cost": preview_cost(workspace, form.draft().lines, utc_now()),
+        "cost": cost,
         "manifests": manifests,
         "losers": [row for row in preview.impact if row.after < row.before],
         "gainers": [row for row in preview.impact if row.after > row.before],

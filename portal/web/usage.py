@@ -197,7 +197,8 @@ def _percent(part: int, whole: int) -> str:
 
 def _heat(user: Any, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """Day × hour of the newest days of the range; nothing for a single day."""
-    newest = replace(chosen, start=max(chosen.start, chosen.end - timedelta(days=HEAT_DAYS)))
+    days = min(chosen.end - chosen.start, timedelta(days=HEAT_DAYS))
+    newest = replace(chosen, start=chosen.end - days)
     if newest.end - newest.start <= timedelta(hours=25):
         return {}
     heat = selectors.usage_heat(user, newest)

@@ -10,6 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.urls import reverse
+from django.urls.converters import UUIDConverter
 from rest_framework.test import APIClient
 
 from clusters import errors as cluster_errors
@@ -54,17 +55,22 @@ VALUES = {
     "pk": (1, 10**25),
     "username": ("olga", "a\x00b", "é"),
     "uid": ("uid-1", "a\x00b", "%"),
+    "name": ("2026-03", "2026-13", "march"),
 }
+NO_UUID = ("0" * 8 + "-0000-0000-0000-" + "0" * 12,)
 
 
 def addresses(pattern) -> list[str]:
     """A route with good and bad values in its places."""
     names = list(pattern.pattern.converters)
-    if pattern.name == "operation":
-        return [reverse("api:operation", args=["0" * 8 + "-0000-0000-0000-" + "0" * 12])]
     if pattern.name == "nowhere":
         return [API + "nowhere/at/all", API, API + "accounts/"]
-    rows = list(itertools.product(*(VALUES[name] for name in names)))
+    converters = pattern.pattern.converters.items()
+    rows = list(
+        itertools.product(
+            *(NO_UUID if isinstance(c, UUIDConverter) else VALUES[name] for name, c in converters)
+        )
+    )
     rows = random.Random(pattern.name).sample(rows, min(8, len(rows)))
     return [
         reverse(f"api:{pattern.name}", kwargs=dict(zip(names, row, strict=True))) for row in rows

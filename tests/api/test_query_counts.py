@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets import services
 from budgets.models import Account, Membership, Workspace
+from budgets.units import utc_hour
 from tests.api.conftest import People
 from tests.builders import line
 from tests.factories import (
@@ -54,7 +55,8 @@ LIMITS = {
 def grow(people: People, count: int) -> None:
     """So many more of everything."""
     fleet = people.fleet
-    now = services.utc_now()
+    # A whole hour that is over: inside every range, however quick the request is.
+    now = utc_hour(services.utc_now()) - timedelta(hours=1)
     done = Account.objects.count()
     for index in range(count):
         workspace = WorkspaceFactory(

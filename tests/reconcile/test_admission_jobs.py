@@ -174,9 +174,7 @@ def test_job_copy_does_not_carry_the_managers_start_to_the_worker():
 
 def test_workload_copy_has_no_owner_and_no_job_uid():
     document = live()
-    sent = remote.workload_copy(
-        workload_of(document), [batch.pod_set(document)], marks=MARKS
-    )
+    sent = remote.workload_copy(workload_of(document), [batch.pod_set(document)], marks=MARKS)
     assert "ownerReferences" not in sent["metadata"]
     assert keys.JOB_UID not in sent["metadata"]["labels"]
     assert sent["metadata"]["annotations"][keys.SENT_DIGEST] == remote.digest_of(sent["spec"])
