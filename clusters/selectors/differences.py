@@ -102,7 +102,8 @@ def _side(document: Mapping[str, Any]) -> Side:
         decision=str(document.get("decision") or ""),
         cluster_queue=str(document.get("clusterQueue") or ""),
         flavors=tuple(
-            f"{pod_set}: {', '.join(dict.fromkeys(map(str, chosen.values())))}"
+            # In the order of names: a database keeps a document's keys in an order of its own.
+            f"{pod_set}: {', '.join(sorted(set(map(str, chosen.values()))))}"
             for pod_set, chosen in sorted(flavors.items())
             if isinstance(chosen, Mapping)
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.manifests.names import GENERATION_ANNOTATION
 from tests.faults.stack import LEASE_S, Stack, wait_for
 
 pytestmark = [pytest.mark.redis]
@@ -21,6 +22,17 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         running.start_celery()
         wait_for("the first sync", 60, lambda: running.has_quota(WORKSPACE, FLAVOR, 16))
         yield running
+
+
+def is_up_to_date(stack: Stack) -> bool:
+    """Whether every cluster carries the newest generation of the budget."""
+    wanted = stack.facts(
+        "str(__import__('budgets.models').models.Budget.objects"
+        f".get(workspace__namespace={WORKSPACE!r}).generation)"
+    )
+    queues = [stack.queue(name, WORKSPACE) for name in ("manager", "worker-1", "worker-2")]
+    carried = [queue["metadata"]["annotations"].get(GENERATION_ANNOTATION) for queue in queues]
+    return carried == [wanted] * 3
 
 
 def settle(stack: Stack, gpus: int, seconds: float) -> float:
@@ -104,6 +116,9 @@ def test_one_edit_is_written_once_on_each_cluster(stack: Stack) -> None:
     stack.start_worker("second", "shift", 14)
     try:
         time.sleep(3)
+        # The edits of other tests have to be written whole first: equal floors are told from
+        # each other by their generation alone.
+        wait_for("what was saved before", TAKE_OVER_S, lambda: is_up_to_date(stack))
         before = {
             name: int(stack.queue(name, WORKSPACE)["metadata"]["generation"])
             for name in ("manager", "worker-1", "worker-2")

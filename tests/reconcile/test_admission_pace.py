@@ -122,10 +122,11 @@ def test_key_that_fails_is_held_longer_each_time_but_a_lost_race_is_not():
 def test_everything_put_off_is_written_once_the_cluster_is_quiet():
     with Embedded("w1", webhooks=True) as world:
         place = world["w1"]
-        place.create(*quota_objects(8), *(job(f"j{n}", gpus=8, run_s=60) for n in range(4)))
+        place.create(*quota_objects(8), *(job(f"j{n}", gpus=8 - n, run_s=60) for n in range(4)))
         shift = world.start("w1", "admission")
         names = [f"j{n}" for n in range(4)]
         eventually(lambda: any(is_true(place.workload_of(name), "Admitted") for name in names))
+        # Of different sizes: of equal ones that wait, only the first is tried and told.
         eventually(lambda: len([n for n in names if explained(place, n)]) == 3, seconds=20)
         eventually(lambda: pending(place) == 3, seconds=20)
         assert gc.get_freeze_count()
