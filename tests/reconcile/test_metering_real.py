@@ -29,7 +29,7 @@ from tests.controlplane.rest import ApiError
 from tests.reconcile.real_road import WORKERS, Road
 from tests.reconcile.usage_hand import UsageHand, usage_hand
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.django_db]
 NAMESPACE = "acme-vision"
 PATH = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 
@@ -178,6 +178,17 @@ class Meter:
     def is_finished(self, name: str) -> bool:
         return condition_of(self.workload(name), "Finished") == "True"
 
+    def is_released(self, name: str) -> bool:
+        """Whether its eviction is over: nothing is reserved, and no worker has a copy."""
+        if condition_of(self.workload(name), "QuotaReserved") == "True" or self.worker_of(name):
+            return False
+        key = self.workload(name)["metadata"]["name"]
+        return not any(
+            found["metadata"]["name"] == key
+            for client in self.road.workers
+            for found in client.list(r.WORKLOAD).items
+        )
+
     def set_active(self, name: str, active: bool) -> None:
         key = self.workload(name)["metadata"]["name"]
         self.road.manager.patch(r.WORKLOAD, key, {"spec": {"active": active}}, namespace=NAMESPACE)
@@ -216,11 +227,11 @@ def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
 
         # One job is stopped, comes back, and is stopped for good.
         meter.set_active("evicted", False)
-        meter.until(lambda: not meter.worker_of("evicted"))
+        meter.until(lambda: meter.is_released("evicted"))
         meter.set_active("evicted", True)
         meter.until(lambda: meter.worker_of("evicted"))
         meter.set_active("evicted", False)
-        meter.until(lambda: not meter.worker_of("evicted"))
+        meter.until(lambda: meter.is_released("evicted"))
 
         # A worker is out of reach for a while, while a job ends there.
         lost = kueue_fleet.workers[WORKERS.index(meter.worker_of("cut-off"))]

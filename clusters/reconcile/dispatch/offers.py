@@ -28,8 +28,8 @@ from clusters.vault import SealBroken
 log = logging.getLogger(__name__)
 
 QUOTA_KINDS: Final = (r.CLUSTER_QUEUE, r.COHORT, r.RESOURCE_FLAVOR, r.LOCAL_QUEUE)
-# A queue tells within about a second what it took; until then it counts as booked.
-BOOKED_S: Final = 3.0
+# A busy queue may tell some seconds late what it took; until then it counts as booked.
+BOOKED_S: Final = 10.0
 FAILURES_FOR: Final = timedelta(hours=1)
 PRICES_FOR_S: Final = 60.0
 CONNECT_EVERY_S: Final = 5.0
