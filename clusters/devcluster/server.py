@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -224,20 +223,3 @@ class _Handler(BaseHTTPRequestHandler):
                 if line:
                     self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
-
-
-def wait_until_ready(url: str, *, seconds: float = 5.0) -> None:
-    """Waits until a server accepts connections.
-
-    Raises:
-        TimeoutError: it did not in time.
-    """
-    parts = urlsplit(url)
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        try:
-            socket.create_connection((parts.hostname or "", parts.port or 80), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    raise TimeoutError(f"{url} is not answering")

@@ -18,6 +18,7 @@ from portal.web.setup_pages import (
     Section,
     archive_section,
     crumbs,
+    list_page,
     require_admin,
     sections_page,
 )
@@ -73,13 +74,6 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
         )
         for row in selectors.visible_accounts(user, include_archived=True)
     ]
-    table = Section(
-        key="list",
-        title="Accounts",
-        columns=("Slug", "Name"),
-        rows=rows,
-        empty="No account yet. An account is a customer: accounts never lend to each other.",
-    )
     new = Section(
         key="new",
         title="New account",
@@ -88,9 +82,14 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
         button="Add account",
         said="Account {slug} is there; give it an envelope next.",
     )
-    headline = "A customer and trust boundary; its envelope says what it may promise unasked."
-    return sections_page(
-        request, title="Accounts", headline=headline, sections=[table, new], crumbs=crumbs()
+    return list_page(
+        request,
+        title="Accounts",
+        headline="A customer and trust boundary; its envelope says what it may promise unasked.",
+        columns=("Slug", "Name"),
+        rows=rows,
+        empty="No account yet. An account is a customer: accounts never lend to each other.",
+        new=new,
     )
 
 
@@ -155,13 +154,6 @@ def workspaces(request: HttpRequest) -> HttpResponseBase:
         )
         for row in selectors.visible_workspaces(user, include_archived=True)
     ]
-    table = Section(
-        key="list",
-        title="Workspaces",
-        columns=("Namespace", "Name", "Account", "Home flavor"),
-        rows=rows,
-        empty="No workspace yet. It needs an account and a flavor first.",
-    )
     new = Section(
         key="new",
         title="New workspace",
@@ -174,9 +166,14 @@ def workspaces(request: HttpRequest) -> HttpResponseBase:
         button="Add workspace",
         said="Workspace {slug} is there; its budget is empty until somebody promises GPUs.",
     )
-    headline = "One namespace, one queue and one budget each."
-    return sections_page(
-        request, title="Workspaces", headline=headline, sections=[table, new], crumbs=crumbs()
+    return list_page(
+        request,
+        title="Workspaces",
+        headline="One namespace, one queue and one budget each.",
+        columns=("Namespace", "Name", "Account", "Home flavor"),
+        rows=rows,
+        empty="No workspace yet. It needs an account and a flavor first.",
+        new=new,
     )
 
 
@@ -228,13 +225,6 @@ def flavors(request: HttpRequest) -> HttpResponseBase:
         )
         for row in selectors.visible_flavors(user, include_archived=True)
     ]
-    table = Section(
-        key="list",
-        title="Flavors",
-        columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
-        rows=rows,
-        empty="No flavor yet. Describe the first kind of GPU node below.",
-    )
     new = Section(
         key="new",
         title="New flavor",
@@ -243,9 +233,15 @@ def flavors(request: HttpRequest) -> HttpResponseBase:
         button="Add flavor",
         said="Flavor {slug} is there.",
     )
-    headline = "A kind of GPU node: a ResourceFlavor on the clusters, a line in budgets."
-    return sections_page(
-        request, title="GPU flavors", headline=headline, sections=[table, new], crumbs=crumbs()
+    return list_page(
+        request,
+        title="GPU flavors",
+        heading="Flavors",
+        headline="A kind of GPU node: a ResourceFlavor on the clusters, a line in budgets.",
+        columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
+        rows=rows,
+        empty="No flavor yet. Describe the first kind of GPU node below.",
+        new=new,
     )
 
 

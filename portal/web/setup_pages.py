@@ -110,6 +110,35 @@ def sections_page(
     return render(request, "setup/sections.html", context, status=status)
 
 
+def list_page(
+    request: HttpRequest,
+    *,
+    title: str,
+    headline: str,
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    empty: str,
+    new: Section,
+    heading: str = "",
+) -> HttpResponseBase:
+    """A page that lists all of a kind and adds one.
+
+    Args:
+        request: Its POST fills the form of ``new``.
+        title: Heading of the page.
+        headline: What this page is for, in a sentence.
+        columns: Headings of the table.
+        rows: Of the table.
+        empty: What is said instead of an empty table.
+        new: Titled, with the form that adds one.
+        heading: Of the table, where it is not the page's.
+    """
+    table = Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty)
+    return sections_page(
+        request, title=title, headline=headline, sections=[table, new], crumbs=crumbs()
+    )
+
+
 def _named(sections: list[Section], key: str) -> Section:
     for section in sections:
         if section.key == key:

@@ -18,6 +18,7 @@ from portal.web.setup_pages import (
     Section,
     archive_section,
     crumbs,
+    list_page,
     require_admin,
     sections_page,
 )
@@ -132,13 +133,6 @@ def pools(request: HttpRequest) -> HttpResponseBase:
         )
         for row in found
     ]
-    table = Section(
-        key="list",
-        title="Pools",
-        columns=("Slug", "Name", "Belongs to"),
-        rows=rows,
-        empty="No pool yet. Pools are extra quota beside the committed GPUs; budgets work without.",
-    )
     new = Section(
         key="new",
         title="New pool",
@@ -148,9 +142,14 @@ def pools(request: HttpRequest) -> HttpResponseBase:
         button="Add pool",
         said="Pool {slug} is there; give it GPUs next.",
     )
-    headline = "An account's own extra quota, or a platform pool that several accounts draw on."
-    return sections_page(
-        request, title="Pools", headline=headline, sections=[table, new], crumbs=crumbs()
+    return list_page(
+        request,
+        title="Pools",
+        headline="An account's own extra quota, or a platform pool that several accounts draw on.",
+        columns=("Slug", "Name", "Belongs to"),
+        rows=rows,
+        empty="No pool yet. Pools are extra quota beside the committed GPUs; budgets work without.",
+        new=new,
     )
 
 
@@ -216,13 +215,7 @@ def _shares(user: Any, found: Pool) -> Section:
         text="An account draws on one platform pool at most; tenants never lend to each other.",
         columns=("Account", "At most"),
         rows=[
-            Row(
-                (
-                    row.account.name,
-                    ", ".join(f"{k} {gpus(v)}" for k, v in row.limits.items()) or "all of it",
-                ),
-                remove=str(row.pk),
-            )
+            Row((row.account.name, _limits(row)), remove=str(row.pk))
             for row in found.shares.select_related("account")
         ],
         empty="No account draws on it yet.",

@@ -215,15 +215,6 @@ def is_in_sync(job: Document, workload: Document) -> bool:
     return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
 
 
-def admitted_count(workload: Document) -> int | None:
-    """Pods that were admitted; fewer than asked for under partial admission."""
-    admission = (workload.get("status") or {}).get("admission") or {}
-    for item in admission.get("podSetAssignments") or ():
-        if item.get("count") is not None:
-            return int(item["count"])
-    return None
-
-
 def reclaimable(job: Document) -> int:
     """Pods that are done and will not be replaced; 0 where that cannot be told yet."""
     parallelism = int(job["spec"].get("parallelism", 1))

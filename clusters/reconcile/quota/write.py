@@ -9,7 +9,7 @@ from itertools import groupby
 from clusters.errors import ClusterError, LeaseLost, NotFound, Unreachable
 from clusters.kube.apply import delete_exactly
 from clusters.kube.client import KubeClient, WriteOptions
-from clusters.manifests.names import Document, Key
+from clusters.manifests.names import Document
 from clusters.reconcile.quota.decide import GOING, WRITES, Decision, Step
 from clusters.reconcile.quota.image import RESOURCES
 from clusters.reconcile.quota.record import Result
@@ -95,8 +95,3 @@ def _parts(batch: list[Decision]) -> Iterable[list[Decision]]:
     bite = 1 if batch and batch[0].key.kind == "Cohort" else 60
     for start in range(0, len(batch), bite):
         yield batch[start : start + bite]
-
-
-def keys_of(results: Iterable[Result]) -> set[Key]:
-    """Keys of results."""
-    return {result.decision.key for result in results}
