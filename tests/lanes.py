@@ -1,5 +1,8 @@
 """The whole test run, lane by lane: ``python -m tests.lanes [LANE …]``.
 
+Two streams of lanes run beside each other, because the lanes with real servers mostly wait. What
+a lane prints is shown whole when it ends, so that no two mix; a lane named alone prints as it goes.
+
 A lane whose real part is missing on this machine is named in one line with how to get it and
 skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
 """
@@ -11,10 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tests.servers import Missing, postgres_server, redis_server
 
@@ -35,10 +42,25 @@ class Outcome:
     note: str = ""
 
 
+class _Output(threading.local):
+    """Where the commands of this thread's lane print to; None is the terminal."""
+
+    file: IO[str] | None = None
+
+
+_output = _Output()
+_printing = threading.Lock()
+
+
 def run(*command: str | Path, env: Mapping[str, str] | None = None) -> bool:
     """One command, its output passed through; whether it ended well."""
-    print("$", " ".join(str(c).replace(str(BIN) + "/", "") for c in command), flush=True)
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}).returncode == 0
+    line = " ".join(str(c).replace(str(BIN) + "/", "") for c in command)
+    print("$", line, flush=True, file=_output.file)
+    environment = {**os.environ, **(env or {})}
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=_output.file, stderr=_output.file
+    )
+    return ended.returncode == 0
 
 
 def pytest(expression: str, *arguments: str, env: Mapping[str, str] | None = None) -> bool:
@@ -106,14 +128,42 @@ LANES: dict[str, Callable[[], bool]] = {
 }
 
 
+# Each begins with its longest lane.
+STREAMS = (("static", "unit", "embedded", "postgres"), ("controlplane", "browser", "redis"))
+
+
 def run_lane(name: str) -> Outcome:
-    print(f"\n=== lane {name} ===", flush=True)
+    print(f"\n=== lane {name} ===", flush=True, file=_output.file)
     begun = time.monotonic()
     try:
         state, note = ("passed" if LANES[name]() else "failed"), ""
     except Missing as missing:
         state, note = ("failed" if IN_CI else "missing"), str(missing)
+    except RuntimeError as error:  # a server that did not start costs its lane alone
+        state, note = "failed", str(error)
     return Outcome(name, state, time.monotonic() - begun, note)
+
+
+def run_stream(names: Iterable[str]) -> list[Outcome]:
+    """Lanes one after the other, the output of each shown when it has ended."""
+    outcomes = []
+    for name in names:
+        print(f"lane {name} begins", flush=True)
+        with tempfile.TemporaryFile("w+", errors="replace") as _output.file:
+            outcome = run_lane(name)
+            _output.file.seek(0)
+            with _printing:
+                shutil.copyfileobj(_output.file, sys.stdout)
+                print(f"lane {name} {outcome.state}, {outcome.seconds:.0f} s", flush=True)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def run_beside(names: Iterable[str]) -> list[Outcome]:
+    """The streams beside each other, as far as their lanes are named."""
+    wanted = [[lane for lane in stream if lane in names] for stream in STREAMS]
+    with ThreadPoolExecutor(len(STREAMS)) as pool:
+        return [outcome for outcomes in pool.map(run_stream, wanted) for outcome in outcomes]
 
 
 def main(names: list[str]) -> int:
@@ -123,12 +173,13 @@ def main(names: list[str]) -> int:
         return 2
     if not (ROOT.parent / "shared" / "conformance").is_dir():
         print("recorded data: ../shared is missing; tests that replay it are skipped")
-    outcomes = []
+    begun, outcomes = time.monotonic(), []
     with contextlib.suppress(KeyboardInterrupt):
-        outcomes = [run_lane(name) for name in names or LANES]
+        outcomes = [run_lane(names[0])] if len(names) == 1 else run_beside(names or LANES)
     print("\n=== summary ===")
     for outcome in outcomes:
         print(f"{outcome.lane:13} {outcome.state:8} {outcome.seconds:7.1f} s  {outcome.note}")
+    print(f"all together {time.monotonic() - begun:.0f} s")
     complete = len(outcomes) == len(names or LANES)
     return 0 if complete and all(o.state != "failed" for o in outcomes) else 1
 

@@ -17,15 +17,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.controlplane.processes import free_port
+
 
 class Missing(Exception):
     """A real part is not on this machine; the text says how to get it."""
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def redis_binary() -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import free_port
+from tests.controlplane.processes import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"ready after (\d+) s:\s+(http://127\.0\.0\.1:\d+)")

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.accessibility import findings
 from tests.builders import PASSWORD, SmallFleet
-from tests.servers import free_port
+from tests.controlplane.processes import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCREENSHOTS = ROOT / "artifacts" / "screenshots"

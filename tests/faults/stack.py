@@ -22,7 +22,8 @@ from cryptography.fernet import Fernet
 from clusters.devcluster.fleet import Fleet, default_plan
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
-from tests.servers import free_port, redis_binary
+from tests.controlplane.processes import free_port
+from tests.servers import redis_binary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLUSTERS = ("manager", "worker-1", "worker-2")
