@@ -31,14 +31,14 @@ class Interval(models.Model):
     uid = models.CharField(max_length=64)
     epoch = models.PositiveIntegerField()
     pod_set = models.CharField(max_length=63)
-    flavor = models.CharField(max_length=63)
+    flavor = models.CharField(max_length=253)
     seq = models.PositiveIntegerField()
     workspace = models.ForeignKey(
         Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="intervals"
     )
     namespace = models.CharField(max_length=63)
     workload = models.CharField(max_length=253)
-    cluster_queue = models.CharField(max_length=63, blank=True)
+    cluster_queue = models.CharField(max_length=253, blank=True)
     job_kind = models.CharField(max_length=63, blank=True)
     job_name = models.CharField(max_length=253, blank=True)
     gpus = models.PositiveIntegerField()

@@ -16,14 +16,10 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from budgets import selectors
 from budgets.errors import Fault, Rejected
 from budgets.models import User
-from budgets.plan import plan_quota
 from clusters.kueue.asking import change_fault
-from clusters.manifests.translate import render
 from clusters.models import Cluster, Question
-from clusters.selectors.places import active_workers, place_of, site_of
 
 PATIENCE: Final = timedelta(seconds=5)
 """A question that nobody answered for so long finds no shift at work."""
@@ -97,26 +93,6 @@ def answer_of(question: Question) -> Reply:
         problem = f"The worker of cluster {row.cluster} is not running: nobody answers."
         return Reply(ReplyState.SILENT, problem=problem)
     return Reply(ReplyState.WAITING)
-
-
-def changes_without_worker(worker: Cluster) -> list[dict[str, Any]]:
-    """What changes on the manager when a worker is drained: the plan without its share.
-
-    Returns:
-        Changes to ask the manager's cluster about; the worker is asked ``{"kind": "Drain"}``.
-    """
-    manager = Cluster.objects.filter(role=Cluster.Role.MANAGER, state=Cluster.State.ACTIVE).first()
-    if manager is None:
-        return []
-    left = tuple(slug for slug in active_workers() if slug != worker.slug)
-    place = place_of(manager.slug, is_manager=True, workers=left)
-    plan = plan_quota(selectors.promises_in_force(), place)
-    documents = render(plan, site=site_of(is_manager=True, generation=manager.generation))
-    return [
-        {"kind": document["kind"], "document": document}
-        for document in documents
-        if document["kind"] in ("ClusterQueue", "Cohort")
-    ]
 
 
 def _faults(cluster: Cluster, asked: list[dict[str, Any]], now: datetime) -> list[Fault]:

@@ -85,6 +85,14 @@ def fact(workspace, hour: float, flavor: str = "h100") -> dict[str, int]:
     )
 
 
+def test_names_as_long_as_kueue_allows_are_kept_whole(fleet: SmallFleet):
+    long = "q" * 253
+    row = held("a", 0, 1, flavor=long, namespace="elsewhere")
+    assert store(replace(row, cluster_queue=long)) == (1, 0, 0)
+    kept = Interval.objects.get()
+    assert (kept.flavor, kept.cluster_queue) == (long, long)
+
+
 def test_store_twice_writes_once(promised: SmallFleet):
     assert store(held("a", 1, 2), held("b", 1, None)) == (2, 0, 0)
     assert store(held("a", 1, 2), held("b", 1, None)) == (0, 0, 0)

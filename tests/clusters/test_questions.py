@@ -10,8 +10,8 @@ from django.utils import timezone
 from budgets.errors import Rejected
 from clusters.models import Cluster, Question
 from clusters.services import questions
-from clusters.services.questions import ReplyState, answer_of, ask_what_if, changes_without_worker
-from tests.builders import SmallFleet, line
+from clusters.services.questions import ReplyState, answer_of, ask_what_if
+from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import register
 
 pytestmark = pytest.mark.django_db
@@ -85,14 +85,3 @@ def test_old_questions_are_forgotten_with_the_next_one(cluster):
     ask_what_if(cluster, [DRAIN], None)
     assert Question.objects.count() == 1
     assert answer_of(old).state is ReplyState.REFUSED
-
-
-def test_manager_without_a_worker_has_the_plan_of_the_others(fleet: SmallFleet):
-    register("hub", "{}", role="manager")
-    worker = Cluster.objects.filter(slug="gpu-east").first() or register("gpu-east", "{}")
-    if not Cluster.objects.filter(slug="gpu-west").exists():
-        register("gpu-west", "{}")
-    fleet.revise(fleet.vision, line("h100", 16, 32))
-    changes = changes_without_worker(worker)
-    assert {change["kind"] for change in changes} == {"Cohort", "ClusterQueue"}
-    assert "acme-vision" in {change["document"]["metadata"]["name"] for change in changes}
