@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from clusters.kube import resources as r
 from tests.reconcile.admission_harness import (
     Embedded,
+    Place,
     eventually,
     is_true,
     job,
@@ -36,6 +37,10 @@ def start(folder: Path, world: Embedded, name: str, role: str, *more: str) -> su
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def holder(place: Place) -> str:
+    return str(place.all(r.LEASE)[0]["spec"].get("holderIdentity"))
 
 
 @pytest.mark.embedded
@@ -62,6 +67,27 @@ def test_run_shift_works_until_it_is_stopped(tmp_path):
         assert all(text.rstrip().endswith("stopped") for text in ended)
         leases = [item["spec"].get("holderIdentity") for item in manager.all(r.LEASE)]
         assert leases == ["", ""]
+
+
+@pytest.mark.embedded
+def test_run_shift_goes_on_after_its_lease_was_lost(tmp_path):
+    with Embedded("w1") as world:
+        place = world["w1"]
+        place.create(*quota_objects(8))
+        process = start(tmp_path, world, "w1", "admission")
+        try:
+            lease = eventually(lambda: next(iter(place.all(r.LEASE)), None), seconds=40)
+            stolen = {"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 1}}
+            name, namespace = lease["metadata"]["name"], lease["metadata"]["namespace"]
+            place.client.patch(r.LEASE, name, stolen, namespace=namespace)
+            eventually(lambda: holder(place).endswith("-2"), seconds=60)
+            place.create(job("train", gpus=8, run_s=0.5))
+            eventually(lambda: is_true(place.workload_of("train"), "Finished"), seconds=60)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            text = process.communicate(timeout=20)[0]
+        assert process.returncode == 0, text
+        assert "takes it again as soon as it is free" in text
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
 import socket
 import threading
 from argparse import ArgumentParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import yaml
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, LeaseLost
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
@@ -78,10 +80,19 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         self.stdout.write(f"{shift.role} on {options['kubeconfig']}, as {shift.holder}")
         try:
-            work_in_foreground(shift, stop=stop)
+            self._work(shift, stop)
         except ClusterError as error:
             raise CommandError(f"{error.reason}: {error}") from error
         self.stdout.write("stopped")
+
+    def _work(self, shift: ForegroundShift, stop: threading.Event) -> None:
+        """One shift after the other: a lost Lease ends one, and the next reads all anew."""
+        for number in itertools.count(2):
+            try:
+                return work_in_foreground(shift, stop=stop)
+            except LeaseLost as lost:
+                self.stdout.write(f"{lost}; takes it again as soon as it is free")
+            shift = replace(shift, holder=f"{socket.gethostname()}-{os.getpid()}-{number}")
 
 
 def _read(path: Path) -> str:
