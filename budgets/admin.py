@@ -93,7 +93,10 @@ admin.site.register(
         models.Budget,
         models.BudgetLine,
         models.Capacity,
+        models.CapacityHour,
+        models.CapacityWatch,
         models.Envelope,
+        models.ExportPlan,
         models.Flavor,
         models.FlavorClock,
         models.MeasuredCapacity,
@@ -105,6 +108,7 @@ admin.site.register(
         models.PoolAllocation,
         models.PoolAmount,
         models.PoolShare,
+        models.RateTier,
         models.WorkloadUsage,
         models.Workspace,
     ],
@@ -128,6 +132,14 @@ class StatementAdmin(ReadOnlyAdmin):
     list_display = ("number", "account", "period", "kind", "state", "payable", "currency")
     list_filter = ("state", "kind")
     list_select_related = ("account", "period")
+
+
+@admin.register(models.Discrepancy)
+class DiscrepancyAdmin(ReadOnlyAdmin):
+    """What disagrees with the ledger."""
+
+    list_display = ("kind", "cluster", "subject", "flavor", "start", "end", "state")
+    list_filter = ("kind", "state", "cluster")
 
 
 @admin.register(models.Correction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from budgets import services
-from budgets.services import alerts, exports, outlooks
+from budgets.services import alerts, export_plans, exports, outlooks, spending
 
 
 @shared_task(name="budgets.advance_in_force", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
@@ -23,8 +23,9 @@ def meter_usage() -> dict[str, int]:
 
 @shared_task(name="budgets.run_exports", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
 def run_exports() -> dict[str, int]:
-    """Write the exports that wait; each is written once, whoever looks."""
-    return exports.run_exports()
+    """Ask for what plans want, then write what waits; each is written once, whoever looks."""
+    planned = export_plans.run_plans()
+    return {"planned": planned, **exports.run_exports()}
 
 
 @shared_task(name="budgets.raise_alerts", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
@@ -45,3 +46,10 @@ def deliver_alerts() -> dict[str, int]:
 def refresh_outlooks() -> dict[str, int]:
     """Bring the outlooks of the months up to date; pages read them, nobody is billed by them."""
     return {"workspaces": outlooks.refresh_outlooks()}
+
+
+@shared_task(name="budgets.settle_spending", time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
+def settle_spending() -> dict[str, int]:
+    """Let spend rules take effect that were reached, and those go that are not any more."""
+    found = spending.settle_spending()
+    return {"looked_at": found.looked_at, "changed": len(found.changed)}

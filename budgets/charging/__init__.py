@@ -13,6 +13,7 @@ from budgets.charging.document import (
     corrections_of,
     funding_item,
     items_of,
+    preemption_funding,
 )
 from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
 from budgets.charging.model import (
@@ -21,6 +22,7 @@ from budgets.charging.model import (
     Line,
     LineKind,
     LinePart,
+    PreemptionTerms,
     Rate,
     RateCard,
     Total,
@@ -29,6 +31,7 @@ from budgets.charging.model import (
 from budgets.charging.prices import Price, PriceList, SpotPoint, merged_rates
 from budgets.charging.replay import Difference, IdentityError, differences, work_out
 from budgets.charging.rows import ChargeRow, RowKind
+from budgets.charging.tiers import Tier, read_tiers
 
 __all__ = [
     "ChargeRow",
@@ -43,12 +46,14 @@ __all__ = [
     "Line",
     "LineKind",
     "LinePart",
+    "PreemptionTerms",
     "Price",
     "PriceList",
     "Rate",
     "RateCard",
     "RowKind",
     "SpotPoint",
+    "Tier",
     "Total",
     "Unpriced",
     "assemble",
@@ -59,6 +64,8 @@ __all__ = [
     "is_comparable",
     "items_of",
     "merged_rates",
+    "preemption_funding",
     "read_ledger",
+    "read_tiers",
     "work_out",
 ]

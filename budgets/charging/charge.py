@@ -41,14 +41,18 @@ def charge(usage: Usage, rate_card: RateCard, *, workspaces: Iterable[WorkspaceN
     """Charge the committed floor, the burst and the lending credits of a period.
 
     Args:
-        usage: The hour facts of the whole period.
-        rate_card: Prices; each hour is charged at the rate that holds in it.
+        usage: The hour facts of the whole period; of one account where prices have steps.
+        rate_card: Prices; each hour is charged at the rate that holds in it. Volume steps count
+            what is in ``usage``, unless the card was averaged over a larger volume before.
         workspaces: Every workspace that gets a total, used or not.
 
     Returns:
         Lines and totals. GPU-seconds before a flavor's first rate cost nothing here and are
         named in ``unpriced``. O(hour facts).
     """
+    rate_card = rate_card.averaged(
+        (fact.flavor, fact.hour, fact.committed, fact.burst) for fact in usage.hours
+    )
     places = _by_place(usage.hours, rate_card)
     lines = tuple(_line(place, parts, rate_card, usage) for place, parts in sorted(places.items()))
     by_workspace: dict[WorkspaceName, list[Line]] = {name: [] for name in workspaces}

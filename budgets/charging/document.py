@@ -145,3 +145,22 @@ def funding_item(account: str, charges: Iterable[Charges], *, currency: str) -> 
     return Item(
         "", "", RowKind.LENDING_FUNDING, exact, text=f"lending in {account}", amount=rounded
     )
+
+
+def preemption_funding(account: str, credits: Iterable[Item], *, currency: str) -> Item | None:
+    """What the platform carries of one account's preemption credits; None without any."""
+    rows = list(credits)
+    if not rows:
+        return None
+    rounded = sum(
+        (Money.rounded(row.exact, currency=currency) for row in rows), Money.zero(currency)
+    )
+    exact = sum((row.exact for row in rows), Fraction(0))
+    return Item(
+        "",
+        "",
+        RowKind.PREEMPTION_FUNDING,
+        -exact,
+        text=f"preemptions in {account}",
+        amount=Money.zero(currency) - rounded,
+    )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
+from budgets.charging.tiers import Steps, Tier, averages
 from budgets.units import (
     FlavorName,
     GpuSeconds,
@@ -41,11 +42,29 @@ class FloorHours(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptionTerms:
+    """The share of the burst price that comes back for what was used up to a preemption.
+
+    ``minutes``: after the beginning of the admission, at most; 0: there is no credit.
+    """
+
+    share: Decimal = Decimal(0)
+    minutes: int = 0
+
+
+NO_CREDIT = PreemptionTerms()
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """Prices of a flavor per GPU-hour from ``start`` on, a whole UTC hour.
 
     ``lending_credit`` is the share of the committed price that a lender gets back. ``card`` is
     the version id of the rate card that it stands on, 0 where there is none.
+
+    ``tiers`` are volume steps by class (``FLOOR``, ``BURST``). Once the volume of a period is
+    known, ``averages`` say what a GPU-hour of each class came to; until then the first step is
+    taken for all of it.
 
     Raises:
         UnitsError: ``start`` is not a whole hour, or a price is negative.
@@ -57,6 +76,8 @@ class Rate:
     burst: Decimal
     lending_credit: Decimal
     card: int = 0
+    tiers: Mapping[LineKind, tuple[Tier, ...]] = field(default_factory=dict)
+    averages: Mapping[LineKind, Fraction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if utc_hour(self.start) != self.start:
@@ -66,11 +87,16 @@ class Rate:
 
     def of(self, kind: LineKind) -> Fraction:
         """Return the exact price of a GPU-hour; a credit is negative."""
-        if kind is LineKind.BURST:
-            return Fraction(self.burst)
-        if kind is LineKind.FLOOR:
-            return Fraction(self.committed)
-        return -Fraction(self.committed) * Fraction(self.lending_credit)
+        if kind is LineKind.LENDING_CREDIT:
+            return -self.of(LineKind.FLOOR) * Fraction(self.lending_credit)
+        if kind in self.averages:
+            return self.averages[kind]
+        return Fraction(self.burst if kind is LineKind.BURST else self.committed)
+
+    def steps(self, kind: LineKind) -> Steps:
+        """Return the volume steps of ``FLOOR`` or ``BURST``."""
+        base = self.burst if kind is LineKind.BURST else self.committed
+        return Steps(base, self.tiers.get(kind, ()))
 
 
 class RateCard:
@@ -86,9 +112,11 @@ class RateCard:
         *,
         currency: str,
         floor_hours: FloorHours = FloorHours.ACTUAL,
+        preemption: PreemptionTerms = NO_CREDIT,
     ) -> None:
         currency_digits(currency)
         self.currency = currency
+        self.preemption = preemption
         self.floor_hours = floor_hours
         self._rates: dict[FlavorName, list[Rate]] = {}
         self._starts: dict[FlavorName, list[datetime]] = {}
@@ -103,6 +131,54 @@ class RateCard:
         """Return the rate in force in a whole UTC hour, or None before the first."""
         at = bisect_right(self._starts.get(flavor, []), hour)
         return self._rates[flavor][at - 1] if at else None
+
+    @property
+    def has_tiers(self) -> bool:
+        """Whether a volume has to be known before anything is charged."""
+        return any(rate.tiers for found in self._rates.values() for rate in found)
+
+    def averaged(self, volume: Iterable[tuple[FlavorName, datetime, int, int]]) -> RateCard:
+        """Return the card with the average prices that an account's volume comes to.
+
+        Args:
+            volume: Of one account and period: flavor, hour, and the GPU-seconds committed and of
+                burst. Hours that lie in the same rate may stand as one.
+
+        Returns:
+            The same prices, hour by hour, for every workspace of the account; itself without
+            steps.
+        """
+        if not self.has_tiers:
+            return self
+        sums: dict[tuple[FlavorName, int], list[int]] = {}
+        for flavor, hour, committed, burst in volume:
+            at = bisect_right(self._starts.get(flavor, []), hour)
+            total = sums.setdefault((flavor, at - 1), [0, 0])
+            total[0] += committed
+            total[1] += burst
+        rates: list[Rate] = []
+        for flavor, found in self._rates.items():
+            known = [sums.get((flavor, at), [0, 0]) for at in range(len(found))]
+            if not any(rate.tiers for rate in found):
+                rates += found
+                continue
+            prices = {
+                kind: averages(
+                    (rate.steps(kind), volumes[place])
+                    for rate, volumes in zip(found, known, strict=True)
+                )
+                for place, kind in enumerate((LineKind.FLOOR, LineKind.BURST))
+            }
+            rates += [
+                replace(rate, tiers={}, averages={kind: row[at] for kind, row in prices.items()})
+                for at, rate in enumerate(found)
+            ]
+        return RateCard(
+            rates,
+            currency=self.currency,
+            floor_hours=self.floor_hours,
+            preemption=self.preemption,
+        )
 
     def reaching_back(self, start: datetime) -> RateCard:
         """Return the same card with every flavor's first rate holding from ``start`` on.
@@ -120,6 +196,7 @@ class RateCard:
             ],
             currency=self.currency,
             floor_hours=self.floor_hours,
+            preemption=self.preemption,
         )
 
     def edges(self, window: Period) -> Mapping[FlavorName, frozenset[datetime]]:

@@ -14,18 +14,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from budgets.charging.model import Rate
+from budgets.charging.model import LineKind, Rate
+from budgets.charging.tiers import Tier
 from budgets.units import FlavorName
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices of a flavor per GPU-hour; ``is_dynamic``: burst follows the time series."""
+    """Prices of a flavor per GPU-hour; ``is_dynamic``: burst follows the time series.
+
+    The tiers are volume steps of each class; a burst that follows a time series has none.
+    """
 
     committed: Decimal
     burst: Decimal
     lending_credit: Decimal
     is_dynamic: bool = False
+    committed_tiers: tuple[Tier, ...] = ()
+    burst_tiers: tuple[Tier, ...] = ()
+
+    @property
+    def tiers(self) -> dict[LineKind, tuple[Tier, ...]]:
+        """By class; classes without steps are left out."""
+        both = {LineKind.FLOOR: self.committed_tiers, LineKind.BURST: self.burst_tiers}
+        return {kind: tiers for kind, tiers in both.items() if tiers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,15 @@ def _of_flavor(
             burst = points[at - 1].price if at else price.burst
         if (card, price, burst) != last:
             last = (card, price, burst)
-            yield Rate(flavor, edge, price.committed, burst, price.lending_credit, card)
+            yield Rate(
+                flavor,
+                edge,
+                price.committed,
+                burst,
+                price.lending_credit,
+                card,
+                tiers=price.tiers,
+            )
 
 
 def _named(

@@ -24,6 +24,8 @@ class RowKind(StrEnum):
     BURST = "burst"
     LENDING_CREDIT = "lending_credit"
     LENDING_FUNDING = "lending_funding"
+    PREEMPTION_CREDIT = "preempted"
+    PREEMPTION_FUNDING = "preempt_funding"
     ADJUSTMENT = "adjustment"
     ROUNDING = "rounding"
     CORRECTION = "correction"

@@ -12,6 +12,8 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
@@ -21,6 +23,7 @@ GPU_RESOURCES = frozenset({"nvidia.com/gpu"})
 ORIGIN_LABEL = "kueue.x-k8s.io/multikueue-origin"
 ORIGIN_UID_ANNOTATION = "kueue.x-k8s.io/multikueue-origin-uid"
 REPLACES_ANNOTATION = "kueue.x-k8s.io/workload-slice-replacement-for"
+_CONDITION_ORDER = attrgetter("type", "status", "since", "reason")
 _MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 Document = Mapping[str, Any]
@@ -113,7 +116,7 @@ def read_facts(
         pod_sets=tuple(
             PodSet(row["name"], int(row["count"]), int(row["gpus"])) for row in spec["podSets"]
         ),
-        conditions=tuple(sorted(_condition(row) for row in status["conditions"])),
+        conditions=tuple(sorted(map(_condition, status["conditions"]), key=_CONDITION_ORDER)),
         cluster_queue=admission.get("clusterQueue", ""),
         assignments=_assignments(admission, gpu_resources),
         reclaimable=tuple(
@@ -206,10 +209,10 @@ def _whole(quantity: Any, *, field: str) -> int:
 def _condition(row: Document) -> Condition:
     kind = str(row.get("type", ""))
     return Condition(
-        type=kind,
-        status=row.get("status") == "True",
-        since=_time(row.get("lastTransitionTime"), field=f"condition {kind}"),
-        reason=str(row.get("reason", "")),
+        kind,
+        row.get("status") == "True",
+        _time(row.get("lastTransitionTime"), field=f"condition {kind}"),
+        str(row.get("reason", "")),
     )
 
 
@@ -225,9 +228,18 @@ def _time(text: Any, *, field: str) -> datetime:
     if not isinstance(text, str):
         raise BadDocument(f"{field}: there is no time")
     try:
+        return _moment(text)
+    except ValueError as error:
+        raise BadDocument(f"{field}: {text!r} {error}") from error
+
+
+@lru_cache(maxsize=65_536)
+def _moment(text: str) -> datetime:
+    """Read a time; each state of a workload repeats those of the states before."""
+    try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BadDocument(f"{field}: {text!r} is not an RFC 3339 time") from error
+        raise ValueError("is not an RFC 3339 time") from error
     if moment.tzinfo is None:
-        raise BadDocument(f"{field}: {text!r} has no time zone")
+        raise ValueError("has no time zone")
     return moment.astimezone(UTC).replace(microsecond=0)

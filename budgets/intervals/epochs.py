@@ -49,6 +49,7 @@ class Epoch:
     end: datetime | None = None
     is_estimated: bool = False
     note: str = ""
+    ended_by: str = ""
     steps: list[Step] = field(default_factory=list)
 
     def close(self, end: datetime, *, note: str = "", is_estimated: bool = False) -> None:
@@ -232,6 +233,9 @@ def _amounts(copy: Copy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], i
 def _release(epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
     """Quota is seen to be released: at that condition's time, not when eviction was decided."""
     facts = event.facts
+    evicted = facts.condition("Evicted")
+    if evicted is not None and evicted.status:
+        epoch.ended_by = evicted.reason
     lost = facts.evictions - before.facts.evictions if before is not None else 0
     if event.after_gap and lost > 1:
         # It was admitted again and evicted again unseen: this release is not of this admission.

@@ -167,7 +167,8 @@ class Interval:
     1, ``seq`` the pieces of one (epoch, pod set, flavor) from 1. ``end`` is None while open.
     ``admitted_at`` is the time that orders the waterfall: of this admission, or when quota was
     reserved where the flavor's clock starts there. ``note`` says why an end is estimated or a
-    role is not BILLABLE.
+    role is not BILLABLE. ``ended_by``: the reason of the eviction that ended the admission, such
+    as ``Preempted``.
     """
 
     cluster: ClusterName
@@ -188,6 +189,7 @@ class Interval:
     job_kind: str = ""
     job_name: str = ""
     note: str = ""
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -198,4 +198,5 @@ def _interval(
         job_kind=facts.job_kind,
         job_name=facts.job_name,
         note="; ".join(notes),
+        ended_by=epoch.ended_by if is_last else "",
     )

@@ -6,7 +6,9 @@ Pure: no Django, no clock, no I/O, no prices. Source: spec money, sections 1.4 a
 from __future__ import annotations
 
 from budgets.metering.advice import FloorAdvice, advise_floor
+from budgets.metering.capacity import CapacityFact, CapacitySample, capacity_parts
 from budgets.metering.checks import Placed, Span, held_by, identity_faults, seconds_by_hour
+from budgets.metering.crosscheck import MOST_SAMPLES, QueueSample, lasting_mismatch
 from budgets.metering.meter import MeteringError, meter
 from budgets.metering.model import (
     AccountFact,
@@ -24,9 +26,12 @@ from budgets.metering.model import (
 from budgets.metering.waterfall import POLICY
 
 __all__ = [
+    "MOST_SAMPLES",
     "POLICY",
     "AccountFact",
     "AccountPool",
+    "CapacityFact",
+    "CapacitySample",
     "Floor",
     "FloorAdvice",
     "Held",
@@ -36,13 +41,16 @@ __all__ = [
     "PlatformPool",
     "PoolChange",
     "Pools",
+    "QueueSample",
     "Revision",
     "Span",
     "Usage",
     "WorkloadFact",
     "advise_floor",
+    "capacity_parts",
     "held_by",
     "identity_faults",
+    "lasting_mismatch",
     "meter",
     "seconds_by_hour",
 ]

@@ -16,10 +16,11 @@ from budgets.models.billing import (
     ExchangeRate,
     RateCard,
     RatePrice,
+    RateTier,
     SpotPrice,
 )
 from budgets.models.budget import Allocation, Budget, BudgetLine, BudgetRevision
-from budgets.models.exports import Export
+from budgets.models.exports import Export, ExportPlan
 from budgets.models.fleet import (
     Account,
     Capacity,
@@ -34,6 +35,8 @@ from budgets.models.fleet import (
     Workspace,
 )
 from budgets.models.outlook import MonthOutlook
+from budgets.models.reconciliation import CapacityHour, CapacityWatch, Discrepancy
+from budgets.models.spending import BreakGlass, SpendEffect, SpendRule
 from budgets.models.statements import (
     Adjustment,
     Correction,
@@ -41,6 +44,7 @@ from budgets.models.statements import (
     NumberSeries,
     Statement,
     StatementLine,
+    StatementLook,
 )
 from budgets.models.usage import (
     AccountHour,
@@ -67,16 +71,21 @@ __all__ = [
     "AuditEntry",
     "BillingPeriod",
     "BillingTerms",
+    "BreakGlass",
     "Budget",
     "BudgetLine",
     "BudgetRevision",
     "Capacity",
+    "CapacityHour",
+    "CapacityWatch",
     "ClusterHour",
     "Correction",
     "Delivery",
+    "Discrepancy",
     "Envelope",
     "ExchangeRate",
     "Export",
+    "ExportPlan",
     "Flavor",
     "FlavorClock",
     "Interval",
@@ -95,10 +104,14 @@ __all__ = [
     "PoolShare",
     "RateCard",
     "RatePrice",
+    "RateTier",
     "Role",
+    "SpendEffect",
+    "SpendRule",
     "SpotPrice",
     "Statement",
     "StatementLine",
+    "StatementLook",
     "UsageRecord",
     "User",
     "Webhook",

@@ -9,7 +9,9 @@ from django.db import models
 from django.db.models import Q
 
 from budgets.models.access import User
+from budgets.models.exports import Export
 from budgets.models.fleet import Account, Workspace
+from budgets.models.spending import SpendRule
 
 
 class Webhook(models.Model):
@@ -48,14 +50,21 @@ class AlertRule(models.Model):
         BURST_SHARE = "burst_share", "Burst share of the use (%)"
         IDLE_SHARE = "idle_share", "Idle share of the committed GPUs (%)"
         PENDING_AGE = "pending_age", "Longest wait of a pending job (hours)"
+        # Follows a spend rule, and is never made by hand.
+        CAP = "cap", "Cap of a spend rule"
 
     class Window(models.TextChoices):
         DAY = "day", "day"
         WEEK = "week", "week"
         MONTH = "month", "month"
+        # Only of a cap.
+        GRANT = "grant", "whole grant"
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"
+    )
+    spend_rule = models.ForeignKey(
+        SpendRule, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"
     )
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="alert_rules")
     measure = models.CharField(max_length=16, choices=Measure.choices)
@@ -75,7 +84,12 @@ class AlertRule(models.Model):
     class Meta:
         ordering = ["account", "workspace", "measure", "limit", "pk"]
         constraints = [
-            models.CheckConstraint(name="alert_rule_limit_above_zero", condition=Q(limit__gt=0))
+            models.CheckConstraint(name="alert_rule_limit_above_zero", condition=Q(limit__gt=0)),
+            models.CheckConstraint(
+                name="alert_rule_cap_has_rule",
+                condition=Q(measure="cap", spend_rule__isnull=False)
+                | (~Q(measure="cap") & Q(spend_rule__isnull=True) & ~Q(window="grant")),
+            ),
         ]
         indexes = [
             models.Index(fields=["account"], name="alert_rule_active", condition=Q(removed_at=None))
@@ -107,7 +121,10 @@ class Alert(models.Model):
 
 
 class Delivery(models.Model):
-    """One alert on its way to one address; tried again until it arrives or is given up."""
+    """One alert, or the word of one file, on its way to one address.
+
+    Tried again until it arrives or is given up.
+    """
 
     class Channel(models.TextChoices):
         MAIL = "mail", "Mail"
@@ -118,7 +135,12 @@ class Delivery(models.Model):
         SENT = "sent", "Delivered"
         GIVEN_UP = "given_up", "Given up"
 
-    alert = models.ForeignKey(Alert, on_delete=models.PROTECT, related_name="deliveries")
+    alert = models.ForeignKey(
+        Alert, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
+    )
+    export = models.ForeignKey(
+        Export, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
+    )
     channel = models.CharField(max_length=8, choices=Channel.choices)
     address = models.CharField(max_length=500)
     webhook = models.ForeignKey(
@@ -135,7 +157,15 @@ class Delivery(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["alert", "channel", "address"], name="delivery_once_to_an_address"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["export", "channel", "address"], name="delivery_of_export_once"
+            ),
+            models.CheckConstraint(
+                name="delivery_of_one_thing",
+                condition=Q(alert__isnull=False, export__isnull=True)
+                | Q(alert__isnull=True, export__isnull=False),
+            ),
         ]
         indexes = [
             models.Index(fields=["next_at"], name="delivery_due", condition=Q(state="waiting"))

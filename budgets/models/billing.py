@@ -8,6 +8,8 @@ Source: spec money, sections 1.5, 1.7 and 3.4.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from django.db import models
 from django.db.models import F, Q
 
@@ -72,7 +74,16 @@ class RateCard(FrozenFields):
         ACTIVE = "active", "Active"
         WITHDRAWN = "withdrawn", "Withdrawn"
 
-    frozen_fields = ("account", "name", "currency", "floor_hours", "rounding", "author")
+    frozen_fields = (
+        "account",
+        "name",
+        "currency",
+        "floor_hours",
+        "preemption_share",
+        "preemption_minutes",
+        "rounding",
+        "author",
+    )
 
     account = models.ForeignKey(
         Account, on_delete=models.PROTECT, null=True, blank=True, related_name="rate_cards"
@@ -84,6 +95,9 @@ class RateCard(FrozenFields):
         choices=[(row.value, row.value) for row in FloorHours],
         default=FloorHours.ACTUAL.value,
     )
+    # Of the burst price, for what was used up to a preemption so soon after the beginning.
+    preemption_share = models.DecimalField(max_digits=9, decimal_places=8, default=Decimal(0))
+    preemption_minutes = models.PositiveSmallIntegerField(default=0)
     rounding = models.CharField(max_length=12, default="half_even", editable=False)
     reason = models.CharField(max_length=500, blank=True)
     state = models.CharField(max_length=12, choices=State.choices, default=State.PROPOSED)
@@ -103,6 +117,10 @@ class RateCard(FrozenFields):
             models.CheckConstraint(
                 name="rate_card_active_is_dated",
                 condition=~Q(state="active") | Q(valid_from__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="rate_card_preemption_share",
+                condition=Q(preemption_share__gte=0, preemption_share__lte=1),
             ),
         ]
 
@@ -132,6 +150,29 @@ class RatePrice(InsertOnly):
             models.CheckConstraint(
                 name="rate_price_credit_share", condition=Q(lending_credit__lte=1)
             ),
+        ]
+
+
+class RateTier(InsertOnly):
+    """Beyond ``above`` GPU-hours of an account in a month a class costs another price."""
+
+    class Class(models.TextChoices):
+        COMMITTED = "committed"
+        BURST = "burst"
+
+    price_row = models.ForeignKey(RatePrice, on_delete=models.PROTECT, related_name="tiers")
+    of_class = models.CharField(max_length=10, choices=Class.choices)
+    above = models.PositiveBigIntegerField()
+    price = models.DecimalField(max_digits=18, decimal_places=8)
+
+    class Meta:
+        ordering = ["price_row", "of_class", "above"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["price_row", "of_class", "above"], name="rate_tier_once"
+            ),
+            models.CheckConstraint(name="rate_tier_above_zero", condition=Q(above__gt=0)),
+            models.CheckConstraint(name="rate_tier_not_negative", condition=Q(price__gte=0)),
         ]
 
 

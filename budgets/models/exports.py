@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from budgets.exports import FORMATS
 from budgets.models.access import User
@@ -14,6 +15,39 @@ DATASETS = (
     ("focus-1.2", "FOCUS 1.2 cost and usage"),
     ("focus-1.4", "FOCUS 1.4 cost and usage"),
 )
+
+
+class ExportPlan(models.Model):
+    """An export that is made again and again; its maker is told of each file.
+
+    Written by :mod:`budgets.services.export_plans`.
+    """
+
+    class Every(models.TextChoices):
+        CLOSE = "close", "after each close of a month"
+        DAY = "day", "each day, the month so far"
+
+    name = models.CharField(max_length=80)
+    made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="export_plans")
+    every = models.CharField(max_length=5, choices=Every.choices)
+    dataset = models.CharField(max_length=20, choices=DATASETS)
+    format = models.CharField(
+        max_length=10, choices=[(shape.name, shape.title) for shape in FORMATS.values()]
+    )
+    columns = models.JSONField(default=list, blank=True)
+    zone = models.CharField(max_length=64, default="UTC")
+    account = models.CharField(max_length=30, blank=True)
+    workspace = models.CharField(max_length=63, blank=True)
+    # Why the newest run came to nothing; empty when it did not.
+    problem = models.CharField(max_length=300, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name", "pk"]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Export(models.Model):
@@ -33,6 +67,11 @@ class Export(models.Model):
     workspace = models.CharField(max_length=63, blank=True)
     # Workspaces (keys) whose rows are in it; null: the whole platform's.
     scope = models.JSONField(null=True, blank=True)
+    # Which plan made it, and for what: "close:2026-03" or "day:2026-03-14".
+    plan = models.ForeignKey(
+        ExportPlan, on_delete=models.PROTECT, null=True, blank=True, related_name="exports"
+    )
+    run_key = models.CharField(max_length=20, blank=True)
     attempt = models.PositiveSmallIntegerField(default=0)
     # When the worker on it was last alive.
     alive_at = models.DateTimeField(null=True, blank=True)
@@ -47,7 +86,17 @@ class Export(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["plan", "run_key"],
+                condition=Q(plan__isnull=False),
+                name="export_once_in_a_run",
+            )
+        ]
         indexes = [models.Index(fields=["requested_by", "-created_at"], name="export_by_person")]
+
+    def __str__(self) -> str:
+        return self.file_name
 
     @property
     def file_name(self) -> str:

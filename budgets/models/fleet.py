@@ -135,6 +135,10 @@ class MeasuredCapacity(models.Model):
     ready_gpus = models.PositiveIntegerField()
     broken_gpus = models.PositiveIntegerField(default=0)
     used_gpus = models.PositiveIntegerField(default=0)
+    # What workloads held then, and of the used GPUs those of pods in nobody's namespace.
+    held_gpus = models.PositiveIntegerField(default=0)
+    outside_gpus = models.PositiveIntegerField(default=0)
+    by_pods = models.BooleanField(default=True)
     nodes = models.PositiveIntegerField()
     measured_at = models.DateTimeField()
 

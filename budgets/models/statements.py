@@ -128,6 +128,20 @@ class StatementLine(models.Model):
         return Fraction(self.exact_text)
 
 
+class StatementLook(models.Model):
+    """What a reader saw of a statement last, line by line, so that changes can be shown."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    statement = models.ForeignKey(Statement, on_delete=models.CASCADE, related_name="looks")
+    seen_at = models.DateTimeField()
+    content = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "statement"], name="statement_look_once")
+        ]
+
+
 class Adjustment(FrozenFields):
     """An amount that somebody proposes and somebody else approves; in the statement's currency."""
 

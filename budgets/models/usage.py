@@ -48,6 +48,8 @@ class Interval(models.Model):
     state = models.CharField(max_length=12, choices=State.choices)
     kind = models.CharField(max_length=12, choices=Kind.choices)
     note = models.CharField(max_length=300, blank=True)
+    # The reason of the eviction that ended the admission, such as Preempted.
+    ended_by = models.CharField(max_length=63, blank=True, db_default="", default="")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -68,6 +70,9 @@ class Interval(models.Model):
                 fields=["workspace", "start"],
                 name="interval_estimated",
                 condition=Q(state="estimated"),
+            ),
+            models.Index(
+                fields=["end"], name="interval_preempted", condition=Q(ended_by="Preempted")
             ),
             models.Index(
                 fields=["start"],

@@ -26,6 +26,7 @@ from budgets.plan.fleet import (
 from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
 from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach
 from budgets.plan.split import Split, SplitRequest, split_line, split_pool
+from budgets.plan.stopping import strongest_stop
 from budgets.plan.timeline import (
     DatedGpus,
     EnvelopeLimits,
@@ -104,6 +105,7 @@ __all__ = [
     "short_form_lines",
     "split_line",
     "split_pool",
+    "strongest_stop",
     "trying_order",
     "window_holds",
 ]

@@ -7,13 +7,17 @@ limit of B - C, *lendable* L is the lending limit. Source: ARCHITECTURE, "What a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from budgets.plan.stopping import strongest_stop
 from budgets.plan.words import (
     HOST_FLAVOR,
+    MAINTENANCE_TAINT,
     POOL_PREFIX,
     AccountPromise,
     ClusterPlace,
     CohortPlan,
+    FlavorSpec,
     Line,
     PlatformPool,
     Promises,
@@ -50,7 +54,9 @@ def plan_quota(promises: Promises, place: ClusterPlace) -> QuotaPlan:
     ]
     return QuotaPlan(
         place=place,
-        flavors=tuple(sorted(promises.flavors, key=lambda flavor: flavor.name)),
+        flavors=tuple(
+            _flavor(spec, place) for spec in sorted(promises.flavors, key=lambda spec: spec.name)
+        ),
         cohorts=tuple(cohorts),
         queues=tuple(queues),
     )
@@ -111,6 +117,7 @@ def _contents(promises: Promises) -> Mapping[str, object]:
             dict(queue.quotas),
             queue.try_next_flavor_before_borrowing,
             queue.stop_policy,
+            queue.checks_spend,
         )
     return {
         subject: (content, _held_parts(splits.get(subject, {})))
@@ -129,6 +136,13 @@ def _subtree_flavors(workspaces: Iterable[WorkspacePromise]) -> dict[str, set[st
         found = pairs.setdefault(workspace.account, set())
         found.update(line.flavor for line in workspace.lines)
     return pairs
+
+
+def _flavor(spec: FlavorSpec, place: ClusterPlace) -> FlavorSpec:
+    """A cordoned flavor keeps its quota, and so every sum, but takes nothing new."""
+    if spec.name not in place.cordoned_flavors:
+        return spec
+    return replace(spec, node_taints=(*spec.node_taints, MAINTENANCE_TAINT))
 
 
 def _pool_cohort(pool: PlatformPool, place: ClusterPlace) -> CohortPlan:
@@ -179,9 +193,11 @@ def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
         flavors=trying_order(workspace),
         quotas={line.flavor: _line_quota(workspace, line, place) for line in workspace.lines},
         try_next_flavor_before_borrowing=workspace.spill is Spill.NEXT_FLAVOR_FIRST,
-        stop_policy=workspace.stop_policy,
+        stop_policy=strongest_stop(workspace.stop_policy, place.stop_policy),
         subject=f"budget:{workspace.namespace}",
         generation=workspace.generation,
+        # The manager dispatches nothing that has not passed it, so workers need none.
+        checks_spend=place.is_manager and workspace.checks_spend,
     )
 
 

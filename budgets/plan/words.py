@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 HOST_FLAVOR = "host"
 """The unlabelled flavor of cpu, memory and the rest; always unlimited in a queue."""
@@ -26,6 +27,14 @@ class StopPolicy(StrEnum):
     NONE = "None"
     HOLD = "Hold"
     HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+# On a cordoned ResourceFlavor: what does not tolerate it is given other flavors. No node has it.
+MAINTENANCE_TAINT: Final = (
+    ("effect", "NoSchedule"),
+    ("key", "gpu-budget-portal.dev/maintenance"),
+    ("value", "cordoned"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,7 @@ class WorkspacePromise:
         split: (flavor, worker) → (C_w, L_w); absent means (0, 0).
         stop_policy: Kueue's stopPolicy.
         generation: The budget's generation.
+        checks_spend: New jobs wait for the portal's own AdmissionCheck on the manager.
     """
 
     account: str
@@ -127,6 +137,7 @@ class WorkspacePromise:
     split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     stop_policy: StopPolicy = StopPolicy.NONE
     generation: int = 1
+    checks_spend: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +159,16 @@ class ClusterPlace:
         is_manager: The manager carries whole lines; a worker its part of the split.
         workers: Worker slugs that the manager dispatches to, in order (manager only).
         host_resources: Covered by the unlabelled, unlimited flavor ``host``.
+        stop_policy: Of every queue there, while the worker is cordoned.
+        cordoned_flavors: Slugs of flavors that take no new work there.
     """
 
     name: str
     is_manager: bool
     workers: tuple[str, ...] = ()
     host_resources: tuple[str, ...] = ("cpu", "memory", "ephemeral-storage")
+    stop_policy: StopPolicy = StopPolicy.NONE
+    cordoned_flavors: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,7 @@ class QueuePlan:
         flavors: Flavor slugs in trying order, grouped by GPU resource when rendered.
         quotas: flavor slug → three numbers.
         try_next_flavor_before_borrowing: flavorFungibility.whenCanBorrow TryNextFlavor.
+        checks_spend: Jobs wait for the portal's own AdmissionCheck; only ever on the manager.
     """
 
     name: str
@@ -187,6 +203,7 @@ class QueuePlan:
     stop_policy: StopPolicy
     subject: str
     generation: int
+    checks_spend: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from budgets.selectors.audit import audit_entries
+from budgets.selectors.audit import audit_entries, held_budgets, last_hold
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet import (
     FleetCell,
@@ -23,6 +23,7 @@ from budgets.selectors.future import promises_at
 from budgets.selectors.history import (
     DiffRow,
     budget_history,
+    budget_news,
     requests_waiting,
     revision_diff,
     revision_for,
@@ -34,6 +35,7 @@ from budgets.selectors.promises import promises_in_force
 from budgets.selectors.roles import (
     RoleSet,
     account_for,
+    remembered_roles,
     roles_of,
     visible_accounts,
     visible_flavors,
@@ -51,6 +53,7 @@ from budgets.selectors.usage import (
     gpu_hours,
     usage_csv,
     usage_table,
+    usage_totals,
     workload_usage,
 )
 from budgets.selectors.usage_capacity import CapacityRow, CapacityUse, capacity_use
@@ -89,6 +92,7 @@ __all__ = [
     "add_up",
     "audit_entries",
     "budget_history",
+    "budget_news",
     "capacity_at",
     "capacity_use",
     "clock_settings",
@@ -98,13 +102,16 @@ __all__ = [
     "free_rooms",
     "freshness",
     "gpu_hours",
+    "held_budgets",
     "idle_floors",
     "judge_draft",
+    "last_hold",
     "lending",
     "preview_reallocation",
     "preview_revision",
     "promises_at",
     "promises_in_force",
+    "remembered_roles",
     "requests_waiting",
     "revision_diff",
     "revision_for",
@@ -115,6 +122,7 @@ __all__ = [
     "usage_csv",
     "usage_heat",
     "usage_table",
+    "usage_totals",
     "utc_now",
     "visible_accounts",
     "visible_capacities",

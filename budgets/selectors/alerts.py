@@ -19,6 +19,7 @@ from budgets.models import (
     Delivery,
     MeterState,
     PendingSpan,
+    SpendRule,
     UsageRecord,
     User,
     Webhook,
@@ -27,10 +28,15 @@ from budgets.models import (
 from budgets.outlook import HISTORY, Outlook, Series, project
 from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.roles import roles_of
+from budgets.selectors.spending import cap_states, cap_window
+from budgets.spending import Window, window_at
 from budgets.units import Period, utc_hour
 
 HOUR_S = 3600
 Measure = AlertRule.Measure
+MEASURES = [row for row in Measure.choices if row[0] != Measure.CAP]
+"""What a person can watch; caps come with spend rules."""
+WINDOWS = [row for row in AlertRule.Window.choices if row[0] != AlertRule.Window.GRANT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,9 @@ def visible_webhooks(user: User) -> QuerySet[Webhook]:
 
 def visible_deliveries(user: User) -> QuerySet[Delivery]:
     """The delivery log of visible alerts, for platform roles; addresses are people's."""
-    found = Delivery.objects.select_related("alert__rule__workspace", "alert__rule__account")
+    found = Delivery.objects.select_related(
+        "alert__rule__workspace", "alert__rule__account", "export"
+    )
     return found if roles_of(user).sees_everything else found.none()
 
 
@@ -85,6 +93,8 @@ def workspace_outlook(workspace: Workspace, now: datetime) -> tuple[Outlook, str
 
 def read_rule(rule: AlertRule, now: datetime) -> Reading:
     """The value of one rule; its relations have to be joined. A bounded number of queries."""
+    if rule.spend_rule is not None:
+        return _cap(rule.spend_rule, now)
     window = window_of(rule, now)
     spaces = watched(rule)
     known = _known_until(now)
@@ -110,17 +120,21 @@ def watched(rule: AlertRule) -> list[Workspace]:
 
 
 def window_of(rule: AlertRule, now: datetime) -> Period:
-    """The day, ISO week or month of the account's billing zone that holds an instant."""
+    """The day, ISO week or month of the account's billing zone that holds an instant, or the
+    whole grant of a spend rule.
+    """
+    if rule.spend_rule is not None:
+        return cap_window(rule.spend_rule, now)
     if rule.window == AlertRule.Window.MONTH:
         return month_window(rule.account_id, now)
     zone = ZoneInfo(_zone(rule.account_id))
-    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    days = 1
-    if rule.window == AlertRule.Window.WEEK:
-        midnight -= timedelta(days=midnight.weekday())
-        days = 7
-    # Days of the wall clock: one with a clock change has 23 or 25 hours.
-    return Period(midnight, midnight + timedelta(days=days))
+    return window_at(Window(rule.window), now, zone=zone, grant=None)
+
+
+def _cap(rule: SpendRule, now: datetime) -> Reading:
+    """A spend rule's figure, with what runs at this moment."""
+    state = cap_states([rule], now)[0]
+    return Reading(state.window, float(state.spent), rule.currency, state.exhausted_at)
 
 
 def _scope(user: User, prefix: str) -> Q:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db.models import Q
 
-from budgets.models import Account, AuditEntry, User, Workspace
-from budgets.selectors.roles import roles_of
+from budgets.models import Account, AuditEntry, Budget, User, Workspace
+from budgets.selectors.roles import roles_of, workspaces_of
 
 
 def audit_entries(
@@ -48,3 +48,23 @@ def audit_entries(
     if before is not None:
         found = found.filter(pk__lt=before)
     return list(found.order_by("-pk")[:limit])
+
+
+def last_hold(workspace: Workspace) -> AuditEntry | None:
+    """Who holds a budget, since when and why; None while nobody does. One query at most.
+
+    Args:
+        workspace: With its budget, found through a selector that checks who may see it.
+    """
+    if workspace.budget.stop_policy == Budget.StopPolicy.NONE:
+        return None
+    entries = AuditEntry.objects.filter(workspace=workspace, action="budget.stop_policy")
+    return entries.order_by("-at", "-pk").first()
+
+
+def held_budgets(user: User) -> list[Budget]:
+    """Budgets that somebody holds or drains, of visible workspaces that are not archived."""
+    roles = roles_of(user)
+    held = Budget.objects.exclude(stop_policy=Budget.StopPolicy.NONE).select_related("workspace")
+    spaces = workspaces_of(roles, include_archived=False).order_by().values("pk")
+    return list(held.filter(workspace__in=spaces).order_by("workspace__namespace"))

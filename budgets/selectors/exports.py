@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from budgets.models import BillingTerms, Export, User
+from budgets.models import BillingTerms, Export, ExportPlan, User
 from budgets.selectors.roles import roles_of, visible_workspaces
 
 UTC_ZONE = "UTC"
@@ -15,6 +15,13 @@ def visible_exports(user: User) -> QuerySet[Export]:
     if roles_of(user).user_id is None:
         return Export.objects.none()
     return Export.objects.filter(requested_by=user).select_related("operation", "requested_by")
+
+
+def visible_export_plans(user: User) -> QuerySet[ExportPlan]:
+    """Plans of a user that still run; nobody sees another's."""
+    if roles_of(user).user_id is None:
+        return ExportPlan.objects.none()
+    return ExportPlan.objects.filter(made_by=user, removed_at=None)
 
 
 def export_for(user: User, key: int) -> Export:

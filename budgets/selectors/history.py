@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from budgets.models import BudgetLine, BudgetRevision, User, Workspace
 from budgets.plan import RevisionDraft, Spill, check_envelope
@@ -50,6 +51,31 @@ def budget_history(
     found = list(_revisions().filter(budget=seen.budget).order_by("-number"))
     for revision in found:
         revision.phase = _phase(revision, seen.budget.in_force_id, instant)
+    return found
+
+
+def budget_news(
+    workspace: Workspace, *, most: int, now: datetime | None = None
+) -> list[BudgetRevision]:
+    """The last revisions, and all that are still to come: requests and those that begin later.
+
+    Newest first, each with its ``phase``. Two queries.
+
+    Args:
+        workspace: With its budget, found through a selector that checks who may see it.
+        most: Of those that are past or in force.
+        now: UTC; the present when None.
+    """
+    instant = now or utc_now()
+    own = _revisions().filter(budget=workspace.budget)
+    last = own.order_by("-number").values("number")[most - 1 : most]
+    is_recent = Q(number__gte=Coalesce(Subquery(last), 0))
+    is_to_come = Q(state=BudgetRevision.State.REQUESTED) | Q(
+        state=BudgetRevision.State.LIVE, valid_from__gt=instant
+    )
+    found = list(own.filter(is_recent | is_to_come).order_by("-number"))
+    for revision in found:
+        revision.phase = _phase(revision, workspace.budget.in_force_id, instant)
     return found
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+
+from django.db.models import Q
 
 from budgets.intervals import ClockSettings, ClockStart
 from budgets.metering import (
     AccountPool,
     Floor,
+    Held,
     PlatformPool,
     PoolChange,
     Pools,
     Revision,
 )
-from budgets.models import FlavorClock, Pool, PoolAmount, PoolShare, Workspace
+from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
 from budgets.plan import DatedGpus, RevisionSpan, amounts_at, in_force_at
 from budgets.selectors.timeline import live_revisions
-from budgets.units import AccountName, FlavorName, Period, WorkspaceName
+from budgets.units import (
+    AccountName,
+    ClusterName,
+    FlavorName,
+    Period,
+    WorkloadUid,
+    WorkspaceName,
+)
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,10 +42,56 @@ def clock_settings() -> ClockSettings:
     return ClockSettings(starts)
 
 
-def metered_revisions(window: Period) -> tuple[Revision, ...]:
-    """Every workspace's floors in a window, as steps: a new row wherever they change."""
+def held_intervals(window: Period, *, workspaces: Iterable[int] | None = None) -> Iterator[Held]:
+    """Billable intervals that overlap a window, of flavors that the portal has. Two queries.
+
+    Args:
+        window: Open intervals overlap everything after their start.
+        workspaces: Keys; None for all workspaces.
+    """
+    flavors = frozenset(Flavor.objects.values_list("slug", flat=True))
+    rows = Interval.objects.filter(
+        Q(end__isnull=True) | Q(end__gt=window.start),
+        start__lt=window.end,
+        kind=Interval.Kind.BILLABLE,
+        workspace__isnull=False,
+    ).exclude(state=Interval.State.SUPERSEDED)
+    if workspaces is not None:
+        rows = rows.filter(workspace__in=list(workspaces))
+    for uid, workspace, flavor, gpus, admitted, start, end, cluster in rows.values_list(
+        "uid",
+        "workspace__namespace",
+        "flavor",
+        "gpus",
+        "admitted_at",
+        "start",
+        "end",
+        "cluster",
+    ).iterator(chunk_size=5000):
+        if flavor in flavors:
+            yield Held(
+                uid=WorkloadUid(uid),
+                workspace=WorkspaceName(workspace),
+                flavor=FlavorName(flavor),
+                gpus=gpus,
+                admitted=admitted,
+                start=start,
+                end=end,
+                cluster=ClusterName(cluster),
+            )
+
+
+def metered_revisions(
+    window: Period, *, namespaces: Iterable[str] | None = None
+) -> tuple[Revision, ...]:
+    """Every workspace's floors in a window, as steps: a new row wherever they change.
+
+    Args:
+        window: Steps that begin in it, and what holds at its start.
+        namespaces: Only of these workspaces; None for all.
+    """
     by_workspace: dict[str, list[RevisionSpan]] = {}
-    for span in live_revisions(window.start):
+    for span in live_revisions(window.start, namespaces=namespaces):
         if span.valid_from < window.end:
             by_workspace.setdefault(span.namespace, []).append(span)
     found: list[Revision] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from django.db.models import F, Prefetch, Q
+from django.db.models import Exists, F, OuterRef, Prefetch, Q, QuerySet
 
 from budgets.models import (
     Account,
@@ -15,6 +15,8 @@ from budgets.models import (
     Pool,
     PoolAllocation,
     PoolShare,
+    SpendEffect,
+    SpendRule,
     Workspace,
 )
 from budgets.plan import (
@@ -26,7 +28,9 @@ from budgets.plan import (
     Spill,
     StopPolicy,
     WorkspacePromise,
+    strongest_stop,
 )
+from budgets.spending import HARD_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ def _workspace_promises(scope: _Scope) -> list[WorkspacePromise]:
     rows = list(
         Workspace.objects.filter(scope("account__slug"), budget__isnull=False)
         .filter(Q(archived_at__isnull=True) | ~Q(budget__held_flavors=[]))
-        .select_related("account", "budget", "budget__in_force")
+        .select_related("account", "budget", "budget__in_force", "budget__spend_effect")
+        .annotate(checks_spend=Exists(_hard_rules()))
         .order_by("namespace")
     )
     current = Q(revision__budget__in_force=F("revision"))
@@ -103,6 +108,15 @@ def _workspace_promises(scope: _Scope) -> list[WorkspacePromise]:
     return [_workspace_promise(row, lines, splits) for row in rows]
 
 
+def _hard_rules() -> QuerySet[SpendRule]:
+    """Rules of a workspace's budget that hold jobs back when they are reached."""
+    return SpendRule.objects.filter(
+        budget__workspace=OuterRef("pk"),
+        removed_at=None,
+        action__in=[action.value for action in HARD_ACTIONS],
+    )
+
+
 def _workspace_promise(
     row: Workspace,
     lines: Mapping[int, list[Line]],
@@ -111,22 +125,36 @@ def _workspace_promise(
     budget = row.budget
     revision = budget.in_force
     own = tuple(lines.get(revision.pk, ())) if revision is not None else ()
-    is_archived = row.archived_at is not None
+    # Rules of an archived workspace mean nothing any more.
+    effect = getattr(budget, "spend_effect", None) if row.archived_at is None else None
     return WorkspacePromise(
         account=row.account.slug,
         workspace=row.slug,
         namespace=row.namespace,
-        lines=with_held(own, budget.held_flavors),
+        lines=with_held(_under(effect, own), budget.held_flavors),
         preference=tuple(revision.preference) if revision is not None else (),
         spill=Spill(revision.spill) if revision is not None else Spill.NEXT_FLAVOR_FIRST,
         split=splits.get(revision.pk, {}) if revision is not None else {},
-        stop_policy=(
-            StopPolicy.HOLD
-            if is_archived and budget.stop_policy == StopPolicy.NONE
-            else StopPolicy(budget.stop_policy)
-        ),
+        stop_policy=_stop_policy(row, effect),
         generation=budget.generation,
+        checks_spend=row.archived_at is None and getattr(row, "checks_spend", False),
     )
+
+
+def _stop_policy(row: Workspace, effect: SpendEffect | None) -> StopPolicy:
+    """All reasons to stop a queue, each kept where it belongs; the strongest is applied."""
+    return strongest_stop(
+        StopPolicy(row.budget.stop_policy),
+        StopPolicy.HOLD if row.archived_at is not None else StopPolicy.NONE,
+        StopPolicy(effect.stop_policy) if effect is not None else StopPolicy.NONE,
+    )
+
+
+def _under(effect: SpendEffect | None, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """Lines as they are applied: a soft cap that is reached makes the floor the ceiling."""
+    if effect is None or not effect.floor_only:
+        return lines
+    return tuple(Line(line.flavor, line.committed, line.committed, line.lendable) for line in lines)
 
 
 def with_held(lines: tuple[Line, ...], held: Iterable[str]) -> tuple[Line, ...]:

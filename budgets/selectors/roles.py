@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
@@ -9,6 +12,8 @@ from django.db.models import Q, QuerySet
 from budgets.models import Account, Flavor, Membership, Role, User, Workspace
 
 ACCOUNT, WORKSPACE = 0, 1
+# User key → roles, while one request is answered that changes nothing; None outside of one.
+_remembered: ContextVar[dict[int, RoleSet] | None] = ContextVar("remembered_roles", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,12 @@ class RoleSet:
         """Whether the account and all of its workspaces are visible."""
         return self.sees_everything or account_id in self.owned_accounts | self.viewed_accounts
 
-    def may_see(self, workspace: Workspace) -> bool:
-        """Whether the workspace is visible."""
+    def sees_workspace(self, workspace_id: int, account_id: int) -> bool:
+        """Whether a workspace is visible of which only the keys were read."""
         return (
-            self.sees_account(workspace.account_id)
-            or workspace.pk in self.owned_workspaces | self.viewed_workspaces
+            self.sees_account(account_id)
+            or workspace_id in self.owned_workspaces
+            or workspace_id in self.viewed_workspaces
         )
 
     def may_edit(self, workspace: Workspace) -> bool:
@@ -49,10 +55,32 @@ class RoleSet:
         )
 
 
+@contextmanager
+def remembered_roles() -> Iterator[None]:
+    """Within it the roles of a user are asked for once; for requests that change nothing."""
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 def roles_of(user: User | None) -> RoleSet:
-    """Collect the roles of a user; none for the anonymous and the deactivated. One query."""
+    """Collect the roles of a user; none for the anonymous and the deactivated.
+
+    One query; none for a user that was asked for before within :func:`remembered_roles`.
+    """
     if user is None or not user.is_authenticated or not user.is_active:
         return RoleSet(user_id=None)
+    known = _remembered.get()
+    if known is None:
+        return _read_roles(user)
+    if user.pk not in known:
+        known[user.pk] = _read_roles(user)
+    return known[user.pk]
+
+
+def _read_roles(user: User) -> RoleSet:
     rows = list(
         Membership.objects.filter(user=user).values_list("role", "account_id", "workspace_id")
     )
@@ -82,7 +110,7 @@ def visible_workspaces(user: User, *, include_archived: bool = False) -> QuerySe
 def workspaces_of(roles: RoleSet, *, include_archived: bool = True) -> QuerySet[Workspace]:
     """The same of roles that were asked for already."""
     found = Workspace.objects.select_related(
-        "account", "home_flavor", "budget", "budget__in_force"
+        "account", "home_flavor", "budget", "budget__in_force", "budget__spend_effect"
     ).order_by("namespace")
     if not include_archived:
         found = found.filter(archived_at__isnull=True)

@@ -112,8 +112,16 @@ def live_revisions(
     start: datetime,
     *,
     flavors: Iterable[str] | None = None,
+    namespaces: Iterable[str] | None = None,
 ) -> tuple[RevisionSpan, ...]:
-    """Live revisions that can be in force at or after ``start``. Two queries."""
+    """Live revisions that can be in force at or after ``start``. Two queries.
+
+    Args:
+        start: UTC.
+        flavors: Only lines of these.
+        namespaces: Only of these workspaces; None for all.
+    """
+    some = Q() if namespaces is None else Q(budget__workspace__namespace__in=list(namespaces))
     # What an open-ended revision in force has superseded never comes back. The row in force is
     # only a short cut here: a stale one leaves more rows, never fewer than are needed.
     may_count = (
@@ -130,6 +138,7 @@ def live_revisions(
         BudgetRevision.objects.filter(
             Q(valid_until__isnull=True) | Q(valid_until__gt=start),
             may_count,
+            some,
             state=BudgetRevision.State.LIVE,
         )
         .order_by("budget_id", "number")

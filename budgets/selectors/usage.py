@@ -100,6 +100,13 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
     )
 
 
+def usage_totals(user: User, chosen: UsageFilter) -> UsageTable:
+    """The same without its freshness, which counts intervals; for pages that do not show it."""
+    rows = tuple(_rows(UsageScope(user, chosen), whole=True))
+    totals = add_up(rows, key="", name="total", known=known_amounts(chosen))
+    return UsageTable(rows=rows, totals=totals, freshness=Freshness(None, (), {}))
+
+
 def add_up(
     rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = AMOUNTS
 ) -> UsageRow:

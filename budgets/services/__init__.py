@@ -27,12 +27,13 @@ from budgets.services.accounts import (
     set_envelope,
 )
 from budgets.services.audit import audit
-from budgets.services.capacity import record_measured_capacity, retire_capacity, set_capacity
+from budgets.services.capacity import retire_capacity, set_capacity
 from budgets.services.dirty import mark_dirty
 from budgets.services.flavors import archive_flavor, create_flavor, edit_flavor
 from budgets.services.holds import reallocate, set_stop_policy
 from budgets.services.in_force import advance_in_force
 from budgets.services.ledger import StoreSummary, record_progress, store_intervals
+from budgets.services.measured import HeldNow, record_measured_capacity
 from budgets.services.meter import MeterError, MeterSummary, meter_usage
 from budgets.services.operations import advance_operation, finish_operation, start_operation
 from budgets.services.pools import (
@@ -51,6 +52,7 @@ from budgets.services.revisions import (
 from budgets.services.totals import count_wrong_totals, rebuild_totals, rewrite_totals
 
 __all__ = [
+    "HeldNow",
     "MeterError",
     "MeterSummary",
     "StoreSummary",

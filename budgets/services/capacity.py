@@ -1,8 +1,7 @@
-"""What GPUs there are: stated by admins, measured from nodes."""
+"""What GPUs there are as admins state them; what is measured: :mod:`budgets.services.measured`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from django.core.exceptions import ValidationError
@@ -10,10 +9,11 @@ from django.db import transaction
 from django.db.models import Q
 
 from budgets.errors import Fault
-from budgets.models import Capacity, Flavor, MeasuredCapacity, User
+from budgets.models import Capacity, CapacityWatch, Discrepancy, Flavor, MeasuredCapacity, User
 from budgets.models.base import dns_label
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
+from budgets.services.billing.discrepancies import end_discrepancies
 from budgets.services.guards import lock_flavors, require_admin, require_reason, save_checked
 
 
@@ -82,6 +82,9 @@ def retire_capacity(actor: User | None, *, cluster: str, reason: str) -> int:
     ended = open_rows.filter(valid_from__lt=now).update(valid_until=now)
     scheduled, _ = Capacity.objects.filter(cluster=cluster, valid_from__gte=now).delete()
     MeasuredCapacity.objects.filter(cluster=cluster).delete()
+    CapacityWatch.objects.filter(cluster=cluster).delete()
+    # Nobody looks there any more, so nothing of it can be said to go on.
+    end_discrepancies(Discrepancy.objects.filter(cluster=cluster), at=now)
     audit(
         actor,
         action="capacity.retire",
@@ -91,43 +94,6 @@ def retire_capacity(actor: User | None, *, cluster: str, reason: str) -> int:
         after={"rows": ended + scheduled},
     )
     return ended + scheduled
-
-
-@transaction.atomic
-def record_measured_capacity(
-    *,
-    cluster: str,
-    rows: Mapping[str, tuple[int, int, int, int]],
-    measured_at: datetime | None = None,
-) -> None:
-    """Keep the newest sample of a worker's nodes; no log entry, for it comes every minute.
-
-    Args:
-        cluster: Worker slug.
-        rows: flavor slug -> (ready, broken, used GPUs, nodes); unknown flavors are left out and
-            flavors that are absent have no node there any more.
-        measured_at: UTC; None for now.
-    """
-    instant = measured_at or utc_now()
-    ids = dict(Flavor.objects.filter(slug__in=rows).values_list("slug", "pk"))
-    MeasuredCapacity.objects.filter(cluster=cluster).exclude(flavor__in=ids.values()).delete()
-    MeasuredCapacity.objects.bulk_create(
-        [
-            MeasuredCapacity(
-                cluster=cluster,
-                flavor_id=pk,
-                ready_gpus=rows[slug][0],
-                broken_gpus=rows[slug][1],
-                used_gpus=rows[slug][2],
-                nodes=rows[slug][3],
-                measured_at=instant,
-            )
-            for slug, pk in sorted(ids.items())
-        ],
-        update_conflicts=True,
-        unique_fields=["cluster", "flavor"],
-        update_fields=["ready_gpus", "broken_gpus", "used_gpus", "nodes", "measured_at"],
-    )
 
 
 def window_faults(

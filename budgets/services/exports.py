@@ -12,8 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,21 +20,25 @@ from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Rejected
 from budgets.exports import FORMATS, Table, pick
-from budgets.exports.datasets import table_of
-from budgets.models import BillingPeriod, Export, Operation, User
-from budgets.models.exports import DATASETS
+from budgets.models import Export, Operation
 from budgets.selectors.billing import month_of
 from budgets.selectors.clock import utc_now
 from budgets.selectors.export_rows import ExportRows, export_rows
-from budgets.selectors.roles import roles_of, visible_accounts, visible_workspaces
-from budgets.services.audit import audit
-from budgets.services.operations import advance_operation, finish_operation, start_operation
+from budgets.selectors.roles import roles_of, visible_workspaces
+from budgets.services.export_requests import request_export
+from budgets.services.export_words import tell_of_export
+from budgets.services.operations import advance_operation, finish_operation
+
+__all__ = [
+    "remove_expired",
+    "request_export",
+    "run_exports",
+    "spool_path",
+]
 
 log = logging.getLogger(__name__)
-KIND = "export"
-MOST_WAITING = 5
 MOST_ATTEMPTS = 3
 STALE = timedelta(minutes=5)
 TELL_EVERY_S = 2.0
@@ -46,71 +49,6 @@ HASH_BYTES = 1 << 20
 
 class _TakenOver(Exception):
     """Another worker writes this export now."""
-
-
-def request_export(
-    actor: User,
-    *,
-    dataset: str,
-    format: str,
-    period: str,
-    zone: str = "UTC",
-    account: str = "",
-    workspace: str = "",
-    columns: Sequence[str] = (),
-) -> Export:
-    """Ask for a file of one month; a worker writes it.
-
-    Args:
-        actor: Sees in the file what they see on the pages.
-        dataset: ``usage``, ``charges``, ``focus-1.2`` or ``focus-1.4``.
-        format: ``csv``, ``xlsx``, ``parquet`` or ``jsonl``.
-        period: Month, such as ``2026-10``.
-        zone: Zone of the month.
-        account: Slug; empty for all that the actor sees.
-        workspace: Namespace; empty for all that the actor sees.
-        columns: Names in the wanted order; empty for all.
-
-    Raises:
-        Rejected: Everything that is wrong with the request, at once.
-    """
-    faults = [
-        *_unknown("dataset", dataset, dict(DATASETS)),
-        *_unknown("format", format, FORMATS),
-        *_period_faults(period, zone),
-        *_scope_faults(actor, account, workspace),
-        *_column_faults(dataset, columns),
-        *_waiting_faults(actor),
-    ]
-    if faults:
-        raise Rejected(faults)
-    with transaction.atomic():
-        operation = start_operation(actor, kind=KIND, subject=f"{dataset} {period}")
-        export = Export.objects.create(
-            operation=operation,
-            requested_by=actor,
-            dataset=dataset,
-            format=format,
-            columns=list(columns),
-            period=period,
-            zone=zone,
-            account=account,
-            workspace=workspace,
-        )
-        audit(
-            actor,
-            action="export.request",
-            subject=f"export:{export.pk}",
-            after={
-                "dataset": dataset,
-                "format": format,
-                "period": period,
-                "zone": zone,
-                "account": account,
-                "workspace": workspace,
-            },
-        )
-    return export
 
 
 def run_exports() -> dict[str, int]:
@@ -187,10 +125,12 @@ def _run(export: Export) -> None:
     else:
         if rows is not None:
             finish_operation(operation, message=f"{rows:,} rows.")
+            tell_of_export(export)
 
 
 def _fail(export: Export, message: str) -> None:
     finish_operation(export.operation_id, message=message, failed=True)
+    tell_of_export(export)
 
 
 def _write(export: Export) -> int | None:
@@ -278,60 +218,3 @@ def _sha256(path: Path) -> str:
         while chunk := file.read(HASH_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _unknown(field: str, value: str, known: object) -> list[Fault]:
-    assert isinstance(known, dict)
-    if value in known:
-        return []
-    return [Fault(field, "unknown", f"{value[:80]!r} is none of {', '.join(known)}.")]
-
-
-def _period_faults(period: str, zone: str) -> list[Fault]:
-    try:
-        found = month_of(period, zone)
-    except BillingPeriod.DoesNotExist:
-        message = f"{period[:20]!r} of {zone[:64]!r} is no month; write it like 2026-10."
-        return [Fault("period", "invalid", message)]
-    if found.start > utc_now():
-        return [Fault("period", "future", f"{period} has not begun; choose an earlier month.")]
-    return []
-
-
-def _scope_faults(actor: User, account: str, workspace: str) -> list[Fault]:
-    faults = []
-    accounts = visible_accounts(actor, include_archived=True)
-    if account and not accounts.filter(slug=account).exists():
-        faults.append(Fault("account", "unknown", f"There is no account {account[:80]!r}."))
-    found = visible_workspaces(actor, include_archived=True)
-    if workspace:
-        found = found.filter(namespace=workspace)
-        if account and not faults:
-            found = found.filter(account__slug=account)
-    if not found.exists():
-        message = (
-            f"There is no workspace {workspace[:80]!r} here."
-            if workspace
-            else ("You see no workspace, so there is nothing to export; ask an owner for a role.")
-        )
-        faults.append(Fault("workspace", "unknown", message))
-    return faults
-
-
-def _column_faults(dataset: str, columns: Sequence[str]) -> tuple[Fault, ...]:
-    with suppress(KeyError):  # the fault of the data set says it
-        try:
-            pick(table_of(dataset), columns)
-        except Rejected as rejected:
-            return rejected.faults
-    return ()
-
-
-def _waiting_faults(actor: User) -> list[Fault]:
-    waiting = Export.objects.filter(
-        requested_by=actor, operation__state=Operation.State.RUNNING
-    ).count()
-    if waiting < MOST_WAITING:
-        return []
-    message = f"{waiting} of your exports are still being written; wait for one of them."
-    return [Fault("", "too_many", message)]

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 
 from budgets import intervals as ledger
 from budgets.models import Interval, MeterState, PendingSpan, Workspace
+from budgets.selectors.clock import utc_now
 from budgets.services.dirty import mark_dirty
+from budgets.services.rows import COPIED, copy_rows
 from budgets.units import ClusterName, FlavorName, WorkloadUid
 
 NATURAL_KEY = ("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
@@ -29,10 +31,12 @@ CHANGING = (
     "state",
     "kind",
     "note",
+    "ended_by",
     "updated_at",
 )
 BATCH = 500
 NOTE_LENGTH = 300
+REASON_LENGTH = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def store_intervals(
     wanted = set(workloads)
     # Cut before comparing, or a long note would be new every time.
     rows = [
-        replace(row, note=row.note[:NOTE_LENGTH])
+        replace(row, note=row.note[:NOTE_LENGTH], ended_by=row.ended_by[:REASON_LENGTH])
         for row in rebuilt
         if (row.cluster, row.uid) in wanted
     ]
@@ -75,8 +79,13 @@ def store_intervals(
     found = ledger.changes([_as_plan(row) for row in stored.values()], rows)
     workspaces = dict(Workspace.objects.values_list("namespace", "pk"))
     written = [*found.new, *found.changed, *found.superseded]
+    upserted = written
+    if len(found.new) >= COPIED and connection.vendor == "postgresql":
+        # What is not stored yet cannot come meanwhile: its builder holds the workload's lock.
+        _copy(found.new, workspaces)
+        upserted = [*found.changed, *found.superseded]
     Interval.objects.bulk_create(
-        [_as_row(row, workspaces) for row in written],
+        [_as_row(row, workspaces) for row in upserted],
         batch_size=BATCH,
         update_conflicts=True,
         unique_fields=NATURAL_KEY,
@@ -123,11 +132,12 @@ def record_progress(
 
 def _stored(workloads: Collection[tuple[str, str]]) -> list[Interval]:
     uids = sorted({uid for _, uid in workloads})
+    clusters = {cluster for cluster, _ in workloads}
     found: list[Interval] = []
     for at in range(0, len(uids), BATCH):
         found += [
             row
-            for row in Interval.objects.filter(uid__in=uids[at : at + BATCH])
+            for row in Interval.objects.filter(cluster__in=clusters, uid__in=uids[at : at + BATCH])
             if (row.cluster, row.uid) in workloads
         ]
     return found
@@ -159,6 +169,7 @@ def _as_plan(row: Interval) -> ledger.Interval:
         job_kind=row.job_kind,
         job_name=row.job_name,
         note=row.note,
+        ended_by=row.ended_by,
     )
 
 
@@ -185,7 +196,19 @@ def _as_row(row: ledger.Interval, workspaces: dict[str, int]) -> Interval:
         state=row.state.value,
         kind=Interval.Kind.OUTSIDE if is_outside else row.role.value,
         note=row.note,
+        ended_by=row.ended_by,
     )
+
+
+def _copy(rows: Iterable[ledger.Interval], workspaces: dict[str, int]) -> None:
+    now = utc_now()
+    names = [*NATURAL_KEY, *("workspace_id" if name == "workspace" else name for name in CHANGING)]
+    values = []
+    for row in rows:
+        made = _as_row(row, workspaces)
+        made.updated_at = now
+        values.append(tuple(getattr(made, name) for name in names))
+    copy_rows(Interval, names, values)
 
 
 def _earliest_change(before: Interval | None, after: ledger.Interval) -> datetime:
@@ -215,9 +238,11 @@ def _store_pending(
 ) -> dict[str, datetime]:
     """Replace the pending spans of some workloads; cluster -> earliest change."""
     uids = sorted({uid for _, uid in workloads})
+    clusters = {cluster for cluster, _ in workloads}
     stored: dict[tuple[str, str, datetime], PendingSpan] = {}
     for at in range(0, len(uids), BATCH):
-        for row in PendingSpan.objects.filter(uid__in=uids[at : at + BATCH]):
+        part = PendingSpan.objects.filter(cluster__in=clusters, uid__in=uids[at : at + BATCH])
+        for row in part:
             if (row.cluster, row.uid) in workloads:
                 stored[row.cluster, row.uid, row.start] = row
     wanted = {(span.cluster, span.uid, span.start): span for span in pending}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,10 +24,11 @@ from budgets.models import (
     Workspace,
 )
 from budgets.selectors.clock import utc_now
-from budgets.selectors.metered import metered_pools, metered_revisions
+from budgets.selectors.metered import held_intervals, metered_pools, metered_revisions
 from budgets.services.billing.corrections import FactWriter
+from budgets.services.reconciliation import check_capacity
 from budgets.services.totals import rewrite_totals
-from budgets.units import ClusterName, FlavorName, Period, WorkloadUid, WorkspaceName
+from budgets.units import Period
 
 STEP = timedelta(hours=24)
 HOUR_AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
@@ -81,6 +82,7 @@ def meter_usage(now: datetime | None = None) -> MeterSummary:
         end = step.end
         written += step.written
         removed += step.removed
+    check_capacity(since=first, now=instant)
     return MeterSummary(first, end, written, removed)
 
 
@@ -135,7 +137,7 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
     workspaces = {row.namespace: row for row in Workspace.objects.select_related("account")}
     flavors = dict(Flavor.objects.values_list("slug", "pk"))
     pools = metered_pools(workspaces.values(), window)
-    held = list(_held(window, frozenset(flavors)))
+    held = list(held_intervals(window))
     usage = metering.meter(held, metered_revisions(window), pools, window)
     faults = metering.identity_faults(usage)
     if faults:
@@ -180,37 +182,6 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
     ]
     rewrite_totals(window)
     return sum(count[0] for count in counts), sum(count[1] for count in counts)
-
-
-def _held(window: Period, flavors: frozenset[str]) -> Iterator[metering.Held]:
-    """Billable intervals of workspaces that overlap the window, of flavors that the portal has."""
-    rows = Interval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=window.start),
-        start__lt=window.end,
-        kind=Interval.Kind.BILLABLE,
-        workspace__isnull=False,
-    ).exclude(state=Interval.State.SUPERSEDED)
-    for uid, workspace, flavor, gpus, admitted, start, end, cluster in rows.values_list(
-        "uid",
-        "workspace__namespace",
-        "flavor",
-        "gpus",
-        "admitted_at",
-        "start",
-        "end",
-        "cluster",
-    ).iterator(chunk_size=5000):
-        if flavor in flavors:
-            yield metering.Held(
-                uid=WorkloadUid(uid),
-                workspace=WorkspaceName(workspace),
-                flavor=FlavorName(flavor),
-                gpus=gpus,
-                admitted=admitted,
-                start=start,
-                end=end,
-                cluster=ClusterName(cluster),
-            )
 
 
 def _hour_rows(

@@ -21,6 +21,7 @@ from budgets.selectors import RevisionPreview, judge_draft
 from budgets.services.dirty import mark_dirty
 from budgets.services.guards import require_admin, require_reason, roles_for
 from budgets.services.in_force import settle_budget
+from budgets.services.spending.floors import cap_faults
 from budgets.services.versions import close_budget, open_budget
 
 State = BudgetRevision.State
@@ -93,8 +94,9 @@ def decide_request(
     if accept:
         draft = draft_of(waiting, start=max(waiting.valid_from, now))
         judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
-        if judged.faults:
-            raise Rejected(judged.faults)
+        faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
+        if faults:
+            raise Rejected(faults)
         # The past is closed: what waited begins with its acceptance.
         changes["valid_from"] = draft.valid_from
     BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
@@ -179,8 +181,9 @@ def _revise(
         workspace.budget.pk, expected_version, flavors={line.flavor for line in draft.lines}
     )
     judged = judge_draft(budget.workspace, draft, roles=None if actor is None else roles, now=now)
-    if judged.faults:
-        raise Rejected(judged.faults)
+    faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
+    if faults:
+        raise Rejected(faults)
     revision = _write(budget, actor, draft, judged, now=now, restored_from=restored_from)
     if revision.state == State.LIVE:
         settle_budget(budget, now=now)

@@ -41,6 +41,7 @@ def close_budget(
     reason: str,
     summary: str,
     before: Mapping[str, Any],
+    after: Mapping[str, Any] | None = None,
 ) -> None:
     """Raise the version and write the log entry that a later stale writer is told about."""
     budget.version += 1
@@ -52,5 +53,10 @@ def close_budget(
         workspace=budget.workspace,
         reason=reason,
         before=before,
-        after={"version": budget.version, "summary": summary, "generation": budget.generation},
+        after={
+            **(after or {}),
+            "version": budget.version,
+            "summary": summary,
+            "generation": budget.generation,
+        },
     )

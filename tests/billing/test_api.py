@@ -12,6 +12,7 @@ from rest_framework.test import APIClient
 from budgets import services
 from budgets.models import Statement
 from tests.billing.conftest import AFTER, APRIL, Books
+from tests.billing.test_reconciliation import check, sampled
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1/"
@@ -132,3 +133,21 @@ def test_others_than_finance_write_nothing(books: Books, call, role: str):
     assert call(role, "PUT", "accounts/acme/billing-terms", {}).status_code == 403
     assert call(role, "GET", "months").status_code == (403 if role == "owner" else 200)
     assert not Statement.objects.exists()
+
+
+def test_discrepancies_are_settled_through_the_api(books: Books, call):
+    sampled(0, 1, used=24)
+    check(1)
+    day = call("finance", "GET", "reconciliation?day=2026-03-01").json()
+    fact = day["facts"][0]
+    assert (fact["free"], fact["unexplained"]) == (8 * 3600, 16 * 3600)
+    assert call("finance", "GET", "reconciliation?day=soon").status_code == 422
+    assert call("owner", "GET", "reconciliation").status_code == 403
+    assert call("owner", "GET", "discrepancies").json()["results"] == []
+    row = call("auditor", "GET", "discrepancies").json()["results"][0]
+    path = f"discrepancies/{row['id']}"
+    assert call("owner", "POST", f"{path}/propose", {"reason": "x"}).status_code == 404
+    assert call("auditor", "POST", f"{path}/propose", {"reason": "x"}).status_code == 403
+    assert call("finance", "POST", f"{path}/propose", {"reason": "x"}).status_code == 200
+    assert call("finance", "POST", f"{path}/decide", {"approve": True}).status_code == 403
+    assert call("second", "POST", f"{path}/decide", {"approve": True}).json()["state"] == "accepted"

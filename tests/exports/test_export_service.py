@@ -23,6 +23,7 @@ from budgets.models import AuditEntry, Export, Membership, Operation, RateCard, 
 from budgets.selectors import exports as reads
 from budgets.selectors.billing import charge_lines, month_of
 from budgets.services import exports
+from budgets.services.export_requests import MOST_WAITING
 from tests.exports.conftest import HOURS, NOW, Billed
 from tests.exports.xlsx_reading import sheets_of
 
@@ -204,7 +205,7 @@ def test_person_without_a_workspace_has_nothing_to_export(billed: Billed):
 def test_one_person_has_at_most_five_waiting(billed: Billed):
     asked = {"dataset": "usage", "format": "csv", "period": "2026-03"}
     with time_machine.travel(NOW, tick=False):
-        for _ in range(exports.MOST_WAITING):
+        for _ in range(MOST_WAITING):
             exports.request_export(billed.fleet.owner, **asked)
         with pytest.raises(Rejected, match="still being written"):
             exports.request_export(billed.fleet.owner, **asked)
@@ -252,7 +253,7 @@ def test_file_expires_and_is_removed(billed: Billed, settings):
         assert exports.remove_expired() == 0
     assert path.exists()
     with time_machine.travel(NOW + timedelta(days=2, minutes=1), tick=False):
-        assert tasks.run_exports() == {"written": 0, "removed": 1}
+        assert tasks.run_exports() == {"planned": 0, "written": 0, "removed": 1}
         assert exports.remove_expired() == 0
 
     assert not path.exists()

@@ -268,3 +268,10 @@ def test_changes_close_open_rows_and_supersede_what_is_not_true_any_more():
     assert found.new == ()
     again = changes([*rebuilt, *found.superseded], rebuilt)
     assert again == changes(rebuilt, rebuilt)
+
+
+def test_an_interval_says_which_eviction_ended_it():
+    job = Job().admit(10).see(10).condition("Evicted", 50, reason="Preempted").see(50)
+    job.release(63).see(64).admit(90).see(90).finish(99).see(99)
+    history = intervals(job.events, manager=None, clock=ClockSettings())
+    assert [row.ended_by for row in history.intervals] == ["Preempted", ""]

@@ -34,6 +34,8 @@ _WORDS = {
     RowKind.BURST: "{flavor} above the committed floor",
     RowKind.LENDING_CREDIT: "Credit for committed {flavor} that others used",
     RowKind.LENDING_FUNDING: "Funding of the lending credits",
+    RowKind.PREEMPTION_CREDIT: "Credit for work that was preempted",
+    RowKind.PREEMPTION_FUNDING: "Funding of the preemption credits",
     RowKind.ADJUSTMENT: "Adjustment",
     RowKind.ROUNDING: "Rounding to the payable amount",
     RowKind.CORRECTION: "Correction",
@@ -219,7 +221,7 @@ class Base:
     def plain(self, given: FocusInput, kind: RowKind) -> dict[str, Any]:
         """Columns of a credit or an adjustment."""
         is_lending = kind is RowKind.LENDING_CREDIT
-        is_credit = is_lending or given.is_goodwill
+        is_credit = is_lending or given.is_goodwill or kind is RowKind.PREEMPTION_CREDIT
         named = {}
         if is_lending and given.commitment is not None:
             named = self.commitment(given.commitment)

@@ -53,6 +53,14 @@ def write_csv(
     return count
 
 
+def shown_row(table: Table, row: Row) -> tuple[str, ...]:
+    """Return the cells of a row as they stand in the file, without quotes; null is empty."""
+    return tuple(
+        "" if value is None else SHOWN[column.kind](value)
+        for column, value in zip(table.columns, row, strict=True)
+    )
+
+
 def _fields(values: Sequence[Any], show: Callable[[Any], str], null: str) -> Sequence[str]:
     """The column as fields; each distinct value is made one once."""
     distinct = set(values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from budgets.selectors.billing.capacity import capacity_facts
 from budgets.selectors.billing.costs import Cost, cost, costs
 from budgets.selectors.billing.documents import Drawing, Drawn, accounts_of, draw
+from budgets.selectors.billing.looks import Changes, changes_since_look
 from budgets.selectors.billing.months import closed_edges, month_at, month_of, open_month
 from budgets.selectors.billing.periods import Check, billing_months, check_list, period_for
 from budgets.selectors.billing.prices import (
@@ -18,6 +20,12 @@ from budgets.selectors.billing.prices import (
     rate_card_at,
     rates_now,
     visible_rate_cards,
+)
+from budgets.selectors.billing.reconciliation import (
+    Reconciliation,
+    reconciliation,
+    unsettled_in,
+    visible_discrepancies,
 )
 from budgets.selectors.billing.rows import charge_lines
 from budgets.selectors.billing.statements import (
@@ -38,6 +46,7 @@ from budgets.selectors.billing.statements import (
 )
 
 __all__ = [
+    "Changes",
     "Check",
     "Cost",
     "Day",
@@ -47,14 +56,17 @@ __all__ = [
     "MonthTotal",
     "Part",
     "PriceDifference",
+    "Reconciliation",
     "StatementSheet",
     "WorkloadPart",
     "account_currency",
     "accounts_of",
     "billing_months",
+    "capacity_facts",
     "card_difference",
     "card_in_force",
     "cards_in_force",
+    "changes_since_look",
     "charge_lines",
     "check_list",
     "closed_edges",
@@ -74,9 +86,12 @@ __all__ = [
     "prices_of",
     "rate_card_at",
     "rates_now",
+    "reconciliation",
     "statement_for",
     "statement_sheet",
+    "unsettled_in",
     "visible_adjustments",
+    "visible_discrepancies",
     "visible_rate_cards",
     "visible_statements",
 ]

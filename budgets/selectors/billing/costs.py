@@ -127,12 +127,30 @@ def account_charges(
         if workspace_id in names:
             by_account[names[workspace_id].account_id].append(fact)
     empty = RateCard((), currency=book.currency)
-    return {
-        account: charge(
-            Usage(window, tuple(found), ()), book.of(account) or empty, workspaces=members[account]
+    charged = {}
+    for account, found in by_account.items():
+        card = book.of(account) or empty
+        if is_partial:
+            card = tiered(card, account, window)
+        charged[account] = charge(
+            Usage(window, tuple(found), ()), card, workspaces=members[account]
         )
-        for account, found in by_account.items()
-    }
+    return charged
+
+
+def tiered(card: RateCard, account: int, window: Period) -> RateCard:
+    """A card with the average prices of an account's whole volume; no query without steps.
+
+    Args:
+        card: Prices of the account.
+        account: Its key.
+        window: The period whose volume counts; of a shorter range only what lies in it.
+    """
+    if not card.has_tiers:
+        return card
+    members = list(Workspace.objects.filter(account=account))
+    facts = fact_sums(window, edges=card.edges(window), workspaces=members)
+    return card.averaged((fact.flavor, fact.hour, fact.committed, fact.burst) for _, fact in facts)
 
 
 def correction_charges(
@@ -174,9 +192,15 @@ def by_month(
 
 
 def correction_card(account: int, old: BillingPeriod, booked_in: BillingPeriod) -> RateCard | None:
-    """The prices that held in a closed month; what had none takes the first that it was given."""
+    """The prices that held in a closed month; what had none takes the first that it was given.
+
+    Where they have volume steps, what turned up late costs what the month's volume cost on the
+    average: the volume that was closed counts.
+    """
     card = price_book(Period(old.start, booked_in.end), accounts=[account]).of(account)
-    return card.reaching_back(utc_hour(old.start)) if card else None
+    if card is None:
+        return None
+    return tiered(card, account, Period(old.start, old.end)).reaching_back(utc_hour(old.start))
 
 
 def fact_sums(

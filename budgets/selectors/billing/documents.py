@@ -6,7 +6,7 @@ Source: spec money, sections 3.4 and 3.5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -24,6 +24,7 @@ from budgets.charging import (
     corrections_of,
     funding_item,
     items_of,
+    preemption_funding,
 )
 from budgets.models import Account, Adjustment, BillingPeriod, BillingTerms, Workspace
 from budgets.selectors.billing.costs import (
@@ -32,6 +33,7 @@ from budgets.selectors.billing.costs import (
     unpriced_flavors,
 )
 from budgets.selectors.billing.months import UTC_ZONE
+from budgets.selectors.billing.preemptions import preemption_items
 from budgets.selectors.billing.prices import as_fraction, exchange_rate, price_book
 from budgets.units import Period
 
@@ -92,6 +94,7 @@ def draw(period: BillingPeriod) -> Drawing:
     for row in workspaces:
         members.setdefault(row.account_id, []).append(row)
     late = correction_charges(period, accounts=members) if period.pk else {}
+    lost = preemption_items(window, book)
     changes = _adjustments(period)
     rates = _Rates(book.currency, last_day(period))
     terms = dict(
@@ -107,12 +110,15 @@ def draw(period: BillingPeriod) -> Drawing:
             account.slug, [*own, *(part for _, part in corrected)], currency=book.currency
         )
         funding += [item] if item else []
+        item = preemption_funding(account.slug, lost.get(key, ()), currency=book.currency)
+        funding += [item] if item else []
         currency = terms.get(key) or book.currency
         rate = rates.to(currency)
         if rate is None:
             missing.append((account.slug, currency))
             continue
         items = _items(own, corrected, changes.get(key, ()), as_fraction(rate))
+        items += [replace(row, exact=row.exact * as_fraction(rate)) for row in lost.get(key, ())]
         if items:
             is_other = currency != book.currency
             drawn.append(

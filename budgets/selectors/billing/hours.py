@@ -5,7 +5,7 @@ Source: spec money, sections 1.7 and 3.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -16,6 +16,7 @@ from budgets.models import BillingPeriod
 from budgets.selectors.billing.prices import as_fraction
 from budgets.units import FIXED_MONTH_H, HOUR_S, FlavorName, Period, currency_digits
 
+AVERAGE_PLACES = 15
 ROW_KINDS = {kind: RowKind(kind.value) for kind in LineKind}
 
 
@@ -134,13 +135,21 @@ class Pricer:
         exact = rate.of(kind) / HOUR_S * as_fraction(self.paper.rate)
         if kind is LineKind.FLOOR:
             exact *= self.fixed
-        return _Unit(exact, self._price(rate, kind), self._price(rate, LineKind.BURST), rate.card)
+        listed = self._price(replace(rate, averages={}), LineKind.BURST)
+        return _Unit(exact, self._price(rate, kind), listed, rate.card)
 
     def _price(self, rate: Rate, kind: LineKind) -> Decimal:
-        """A product of finite decimals is one: no digit is lost with room enough."""
+        """A product of finite decimals is one: no digit is lost with room enough.
+
+        An average of volume steps need not be; it is shown to as many places as FOCUS takes.
+        """
         with localcontext() as context:
             context.prec = 60
-            price = rate.burst if kind is LineKind.BURST else rate.committed
-            if kind is LineKind.LENDING_CREDIT:
-                price = -price * rate.lending_credit
+            if rate.averages:
+                exact = rate.of(kind)
+                price = round(Decimal(exact.numerator) / exact.denominator, AVERAGE_PLACES)
+            elif kind is LineKind.LENDING_CREDIT:
+                price = -rate.committed * rate.lending_credit
+            else:
+                price = rate.burst if kind is LineKind.BURST else rate.committed
             return price if self.paper.rate is None else price * self.paper.rate

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from django.db import connection
 
 from budgets.models import BillingPeriod
+from budgets.units import Period
 
 MOST = 20
 
@@ -54,7 +55,7 @@ ORDER BY sums.start, account.slug, flavor.slug LIMIT %s
 """
 
 
-def identity_gaps(period: BillingPeriod) -> Iterator[str]:
+def identity_gaps(period: BillingPeriod | Period) -> Iterator[str]:
     """Say where facts of a period do not add up; nothing when the books are right."""
     bounds = (period.start, period.end, period.start, period.end, MOST)
     with connection.cursor() as cursor:

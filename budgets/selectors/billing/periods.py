@@ -30,6 +30,7 @@ from budgets.selectors.billing.months import (
     month_of,
     unstored_month,
 )
+from budgets.selectors.billing.reconciliation import unsettled_in
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
 from budgets.units import Period
@@ -100,6 +101,7 @@ def check_list(
         ("earlier", "The months before it are closed", lambda: _earlier(period)),
         ("complete", "Every cluster's facts are complete", lambda: _complete(period)),
         ("identities", "The books of usage add up", lambda: identity_gaps(period)),
+        ("reconciled", "Nothing disagrees with the ledger", lambda: unsettled_in(period)),
         ("undecided", "No use is undecided", lambda: _undecided(period)),
         ("priced", "Everything used or committed has a price", lambda: _unpriced(period, drawn)),
         ("exchange", "Exchange rates are recorded", lambda: _unexchanged(period, drawn)),

@@ -12,14 +12,16 @@ from django.db.models import Q, QuerySet
 
 from budgets.charging import (
     FloorHours,
+    PreemptionTerms,
     Price,
     PriceList,
     Rate,
     RateCard,
     SpotPoint,
     merged_rates,
+    read_tiers,
 )
-from budgets.models import BillingTerms, ExchangeRate, RatePrice, SpotPrice, User
+from budgets.models import BillingTerms, ExchangeRate, RatePrice, RateTier, SpotPrice, User
 from budgets.models import RateCard as CardRow
 from budgets.selectors.roles import roles_of
 from budgets.units import FlavorName, Period, utc_hour
@@ -42,6 +44,10 @@ class PriceBook:
     def of(self, account_id: int) -> RateCard | None:
         """The card of one account; None while there are no prices at all."""
         return self.own.get(account_id, self.shared)
+
+    def cards(self) -> list[RateCard]:
+        """Every card that holds for somebody."""
+        return [card for card in (self.shared, *self.own.values()) if card is not None]
 
     def edges(self, window: Period) -> dict[FlavorName, set[datetime]]:
         """Hours inside the window in which some account's rate changes, by flavor."""
@@ -81,7 +87,7 @@ def rates_now(account_id: int | None, instant: datetime) -> Mapping[FlavorName, 
 def price_book(
     window: Period, *, accounts: Collection[int] | None = None, trial: CardRow | None = None
 ) -> PriceBook:
-    """All prices that begin before the end of a window. Three queries.
+    """All prices that begin before the end of a window. Four queries.
 
     Args:
         window: Rates that begin before its end.
@@ -106,10 +112,14 @@ def price_book(
 
     def card_of(scope: int | None) -> RateCard:
         own = [lists[row.pk] for row in by_scope.get(scope, [])] if scope is not None else []
+        chosen = _leading((*by_scope.get(None, []), *by_scope.get(scope, [])), window)
         return RateCard(
             merged_rates(everybody, own, spot=spot),
             currency=currency,
-            floor_hours=_floor_hours((*by_scope.get(None, []), *by_scope.get(scope, [])), window),
+            floor_hours=FloorHours(chosen.floor_hours) if chosen else FloorHours.ACTUAL,
+            preemption=PreemptionTerms(chosen.preemption_share, chosen.preemption_minutes)
+            if chosen
+            else PreemptionTerms(),
         )
 
     return PriceBook(
@@ -227,7 +237,8 @@ def cards_in_force(cards: Iterable[CardRow], at: datetime) -> dict[int | None, C
 
 def prices_of(card: CardRow) -> dict[str, Price]:
     """Flavor slug -> prices of one card."""
-    return {row.flavor.slug: _price(row) for row in card.prices.select_related("flavor")}
+    rows = card.prices.select_related("flavor").prefetch_related("tiers")
+    return {row.flavor.slug: _price(row) for row in rows}
 
 
 def _lists(rows: Iterable[CardRow], trial: CardRow | None, window: Period) -> dict[int, PriceList]:
@@ -235,13 +246,27 @@ def _lists(rows: Iterable[CardRow], trial: CardRow | None, window: Period) -> di
     starts = {row.pk: row.valid_from or utc_hour(window.start) for row in rows}
     if trial is not None:
         starts[trial.pk] = utc_hour(window.start)
-    for price in RatePrice.objects.filter(card__in=prices).select_related("flavor"):
+    tiered = RatePrice.objects.filter(card__in=prices).prefetch_related("tiers")
+    for price in tiered.select_related("flavor"):
         prices[price.card_id][FlavorName(price.flavor.slug)] = _price(price)
     return {pk: PriceList(pk, starts[pk], found) for pk, found in prices.items()}
 
 
 def _price(row: RatePrice) -> Price:
-    return Price(row.committed, row.burst, row.lending_credit, row.is_dynamic)
+    tiers = {
+        name: read_tiers(
+            (tier.above, tier.price) for tier in row.tiers.all() if tier.of_class == name
+        )
+        for name in RateTier.Class.values
+    }
+    return Price(
+        row.committed,
+        row.burst,
+        row.lending_credit,
+        row.is_dynamic,
+        committed_tiers=tiers[RateTier.Class.COMMITTED],
+        burst_tiers=tiers[RateTier.Class.BURST],
+    )
 
 
 def _spot(window: Period) -> dict[FlavorName, list[SpotPoint]]:
@@ -256,11 +281,13 @@ def _spot(window: Period) -> dict[FlavorName, list[SpotPoint]]:
     return found
 
 
-def _floor_hours(rows: Iterable[CardRow], window: Period) -> FloorHours:
-    """That of the card in force at the window's start, an own one first; else of the first."""
+def _leading(rows: Iterable[CardRow], window: Period) -> CardRow | None:
+    """The card whose terms hold for a whole window: that in force at its start, an own one first;
+    else the first.
+    """
     chosen: CardRow | None = None
     for row in rows:
         begun = row.valid_from is not None and row.valid_from <= window.start
         if chosen is None or begun or row.valid_from is None:
             chosen = row
-    return FloorHours(chosen.floor_hours) if chosen else FloorHours.ACTUAL
+    return chosen

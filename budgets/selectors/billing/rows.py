@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 
 from budgets.charging import ChargeRow, LineKind, RateCard, RowKind
 from budgets.models import Account, BillingPeriod, Correction, Statement, UsageRecord, User
-from budgets.selectors.billing.costs import by_month, correction_card, facts_in
+from budgets.selectors.billing.costs import by_month, correction_card, facts_in, tiered
 from budgets.selectors.billing.documents import draw
 from budgets.selectors.billing.hours import Paper, PlainLine, Pricer
 from budgets.selectors.billing.prices import price_book
@@ -277,8 +277,10 @@ def _turned(row: ChargeRow, note: Statement) -> ChargeRow:
 def _card(paper: Paper, window: Period) -> RateCard:
     accounts: Sequence[int] = () if paper.account_id is None else (paper.account_id,)
     book = price_book(window, accounts=accounts)
-    card = book.of(paper.account_id) if paper.account_id is not None else book.shared
-    return card or RateCard((), currency=paper.currency)
+    if paper.account_id is None:
+        return book.shared or RateCard((), currency=paper.currency)
+    card = book.of(paper.account_id) or RateCard((), currency=paper.currency)
+    return tiered(card, paper.account_id, window)
 
 
 def _window(period: BillingPeriod) -> Period:

@@ -16,7 +16,7 @@ from django.core.mail import EmailMessage
 from django.db.models import F
 
 from budgets.errors import NotAllowed
-from budgets.models import Alert, Delivery, User
+from budgets.models import Alert, Delivery, Export, User
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
@@ -42,9 +42,10 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
     instant = now or utc_now()
     due = Delivery.objects.filter(state=Delivery.State.WAITING, next_at__lte=instant)
     sent = failed = 0
-    for row in due.select_related("alert__rule__workspace", "alert__rule__account", "webhook")[
-        :AT_ONCE
-    ]:
+    joined = due.select_related(
+        "alert__rule__workspace", "alert__rule__account", "webhook", "export__operation"
+    )
+    for row in joined[:AT_ONCE]:
         if not _claim(row, instant):
             continue
         problem = _try(row, instant)
@@ -88,7 +89,8 @@ def _try(row: Delivery, now: datetime) -> str:
         elif row.webhook is None or row.webhook.removed_at is not None:
             return "the webhook was removed"
         else:
-            send(row.webhook, _body(row.alert), delivery=str(row.alert_id), now=now)
+            about, key = word_of(row)
+            send(row.webhook, about, delivery=key, now=now)
     except PostFailed as error:
         return str(error)
     except (SMTPException, OSError) as error:
@@ -107,15 +109,56 @@ def _note(row: Delivery, problem: str, now: datetime) -> None:
         log.warning("alert_not_delivered delivery=%s attempt=%d", row.pk, row.attempts + 1)
 
 
+def word_of(row: Delivery) -> tuple[dict[str, Any], str]:
+    """What a webhook is told, and the id under which it may be told twice."""
+    if row.alert is not None:
+        return _body(row.alert), str(row.alert.pk)
+    assert row.export is not None
+    return export_body(row.export), f"export-{row.export.pk}"
+
+
 def _mail(row: Delivery) -> None:
-    alert = row.alert
-    text = f"{alert.text}\n\n{settings.PORTAL_PUBLIC_URL}/alerts/\n"
+    if row.alert is not None:
+        kind, key, address = "alert", str(row.alert.pk), "/alerts/"
+        subject, text = f"GPU budget alert: {row.alert.rule.subject}", row.alert.text
+    else:
+        assert row.export is not None
+        kind, key, address = "export", str(row.export.pk), f"/exports/{row.export.pk}/"
+        subject, text = f"Export: {row.export.file_name}", export_text(row.export)
     EmailMessage(
-        subject=f"GPU budget alert: {alert.rule.subject}".replace("\n", " "),
-        body=text,
+        subject=subject.replace("\n", " "),
+        body=f"{text}\n\n{settings.PORTAL_PUBLIC_URL}{address}\n",
         to=[row.address],
-        headers={"Message-ID": f"<alert-{alert.pk}-{row.pk}@gpu-budget-portal>"},
+        headers={"Message-ID": f"<{kind}-{key}-{row.pk}@gpu-budget-portal>"},
     ).send()
+
+
+def export_text(export: Export) -> str:
+    """The word of one file for people."""
+    if not export.finished_at:
+        return f"{export.file_name} could not be written: {export.operation.message}"
+    return (
+        f"{export.file_name} is ready: {export.rows:,} rows, {export.size:,} bytes.\n"
+        f"SHA-256: {export.sha256}"
+    )
+
+
+def export_body(export: Export) -> dict[str, Any]:
+    """The word of one file for programs; the file itself is fetched with a token."""
+    return {
+        "kind": "export",
+        "id": export.pk,
+        "state": export.operation.state,
+        "file": export.file_name,
+        "dataset": export.dataset,
+        "period": export.period,
+        "zone": export.zone,
+        "rows": export.rows,
+        "size": export.size,
+        "sha256": export.sha256,
+        "text": export_text(export),
+        "url": f"{settings.PORTAL_PUBLIC_URL}/api/v1/exports/{export.pk}/file",
+    }
 
 
 def _body(alert: Alert) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models import Q
 
-from budgets.models import Alert, AlertRule, Delivery, Webhook
+from budgets.models import Alert, AlertRule, Delivery, SpendRule, Webhook
 from budgets.selectors.alerts import Reading, read_rule, recipients_of, window_of
 from budgets.selectors.clock import utc_now
+from budgets.spending import effect_words
 
 log = logging.getLogger(__name__)
 Measure = AlertRule.Measure
@@ -42,7 +43,7 @@ def raise_alerts(now: datetime | None = None) -> Raised:
     rules = (
         AlertRule.objects.filter(removed_at=None)
         .filter(Q(snoozed_until=None) | Q(snoozed_until__lte=instant))
-        .select_related("workspace", "account")
+        .select_related("workspace", "account", "spend_rule__budget__workspace__account")
     )
     looked_at = raised = 0
     for rule in rules:
@@ -108,6 +109,8 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
         return f"{subject}: {value} % {part} {window}; the limit is {limit} %."
     if rule.measure == Measure.PENDING_AGE:
         return f"{subject}: a job has been waiting for {value} hours; the limit is {limit} hours."
+    if rule.spend_rule is not None:
+        return _cap_sentence(rule, rule.spend_rule, reading)
     what = "" if rule.measure in MONEY else " GPU-hours"
     share = round(100 * value / limit)
     verb = "is likely to reach" if rule.measure in FORECASTS else "has reached"
@@ -117,6 +120,18 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
     if at is not None and is_ahead:
         text += f" As things go, the limit is reached on {at:%Y-%m-%d %H:%M} UTC."
     return text
+
+
+def _cap_sentence(rule: AlertRule, cap: SpendRule, reading: Reading) -> str:
+    """How far the cap is used up, and what it does to jobs."""
+    value = _shown(reading.value)
+    text = f"{rule.subject}: {value} {cap.unit_words} of the cap of {cap} are used up."
+    if value >= cap.amount:
+        return f"{text} {effect_words(cap.as_cap)}"
+    at = reading.exhausted_at
+    if at is not None:
+        text += f" As things run now, it is reached on {at:%Y-%m-%d %H:%M} UTC."
+    return f"{text} Then: {effect_words(cap.as_cap)}"
 
 
 def _limit(rule: AlertRule) -> Decimal:

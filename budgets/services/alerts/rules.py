@@ -52,6 +52,9 @@ def create_rule(
     faults = []
     if measure in SHARES and not 0 < limit <= 100:
         faults.append(Fault("limit", "not_a_share", f"{limit} is no share; write 1 to 100 (%)."))
+    if measure == AlertRule.Measure.CAP or window == AlertRule.Window.GRANT:
+        words = "Caps come with the workspace's spend rules; set one there."
+        faults.append(Fault("measure", "spend_rule", words))
     subject = workspace or watched
     if subject.archived_at is not None:
         faults.append(Fault("workspace", "archived", f"{subject.name} is archived."))
@@ -80,6 +83,9 @@ def create_rule(
 def remove_rule(actor: User | None, *, rule: AlertRule) -> None:
     """Stop watching; the alerts that were raised stay."""
     _require_right(actor, rule.account, rule.workspace)
+    if rule.spend_rule_id is not None:
+        words = "It follows a spend rule: snooze it, or remove the spend rule."
+        raise Rejected([Fault("", "spend_rule", words)])
     if rule.removed_at is None:
         rule.removed_at = utc_now()
         rule.save(update_fields=["removed_at"])

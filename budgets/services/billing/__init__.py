@@ -8,14 +8,17 @@ from __future__ import annotations
 from budgets.services.billing.adjustments import decide_adjustment, propose_adjustment
 from budgets.services.billing.chain import BrokenRow, Verified, verify_chain
 from budgets.services.billing.closing import close_period
+from budgets.services.billing.discrepancies import decide_acceptance, propose_acceptance
 from budgets.services.billing.drawing import DrawSummary, draw_up_statements
+from budgets.services.billing.looks import note_look
 from budgets.services.billing.rates import (
     PriceDraft,
+    TierDraft,
     activate_rate_card,
     propose_rate_card,
-    record_spot_prices,
     withdraw_rate_card,
 )
+from budgets.services.billing.series import record_spot_prices
 from budgets.services.billing.statements import (
     issue_statements,
     review_statements,
@@ -28,12 +31,16 @@ __all__ = [
     "BrokenRow",
     "DrawSummary",
     "PriceDraft",
+    "TierDraft",
     "Verified",
     "activate_rate_card",
     "close_period",
+    "decide_acceptance",
     "decide_adjustment",
     "draw_up_statements",
     "issue_statements",
+    "note_look",
+    "propose_acceptance",
     "propose_adjustment",
     "propose_rate_card",
     "record_exchange_rate",

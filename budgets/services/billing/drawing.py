@@ -126,7 +126,7 @@ def _line(
 def _part(part: LinePart) -> dict[str, Any]:
     """A part as JSON: card 0 and no prices where there was no rate."""
     rate = part.rate
-    return {
+    found: dict[str, Any] = {
         "gpu_seconds": part.gpu_seconds,
         "card": rate.card if rate else 0,
         "from": rate.start.isoformat().replace("+00:00", "Z") if rate else "",
@@ -134,3 +134,6 @@ def _part(part: LinePart) -> dict[str, Any]:
         "burst": f"{rate.burst:f}" if rate else "",
         "lending_credit": f"{rate.lending_credit:f}" if rate else "",
     }
+    if rate is not None and rate.averages:
+        found["averages"] = {kind.value: str(price) for kind, price in rate.averages.items()}
+    return found

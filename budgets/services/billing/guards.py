@@ -9,8 +9,9 @@ from typing import Any
 from budgets.errors import Fault, NotAllowed
 from budgets.models import Account, BillingPeriod, NumberSeries, User
 from budgets.selectors.billing.months import closed_edges, month_of
+from budgets.selectors.billing.prices import portal_currency
 from budgets.services.guards import roles_for
-from budgets.units import UnitsError, currency_digits
+from budgets.units import UnitsError, currency_digits, utc_hour
 
 LOCK = "lock"
 PRICE_DIGITS = 8
@@ -94,3 +95,38 @@ def price_of(
     else:
         return price
     return Decimal(0)
+
+
+def foreign_currency(currency: str) -> list[Fault]:
+    """All cards are in one currency, or no sum over accounts would mean anything."""
+    used = portal_currency()
+    if not used or used == currency:
+        return []
+    message = (
+        f"The rate cards are in {used}, not {currency}; an account is billed in another currency "
+        "through its billing terms and dated exchange rates."
+    )
+    return [Fault("currency", "other_currency", message)]
+
+
+def hour_faults(field: str, hour: datetime, account: Account | None) -> list[Fault]:
+    """What is wrong with the time from which a price holds: of one account, or (None) of any."""
+    return whole_hour_faults(field, hour, closed_edge(account))
+
+
+def whole_hour_faults(field: str, hour: datetime, edge: datetime | None) -> list[Fault]:
+    """A whole UTC hour, not before ``edge``."""
+    try:
+        is_whole = utc_hour(hour) == hour
+    except UnitsError as error:
+        return [Fault(field, "not_utc", f"{error}.")]
+    if not is_whole:
+        message = f"{hour:%Y-%m-%dT%H:%M:%SZ} is not a whole UTC hour; a price begins on one."
+        return [Fault(field, "not_a_whole_hour", message)]
+    if edge is not None and hour < edge:
+        message = (
+            f"{hour:%Y-%m-%d %H:%M} UTC is in a closed period; the earliest is "
+            f"{edge:%Y-%m-%d %H:%M} UTC."
+        )
+        return [Fault(field, "closed_period", message)]
+    return []

@@ -1,11 +1,11 @@
-"""Rate cards and time series: proposed, activated from an hour on, never edited.
+"""Rate cards: proposed, activated from an hour on, never edited.
 
 Source: spec money, section 3.4; spec features, section 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,22 +15,31 @@ from django.db import transaction
 
 from budgets.charging import FloorHours
 from budgets.errors import Fault, Rejected
-from budgets.models import Account, Flavor, RateCard, RatePrice, SpotPrice, User
-from budgets.selectors.billing.prices import card_in_force, portal_currency, prices_of
+from budgets.models import Account, Flavor, RateCard, RatePrice, RateTier, User
+from budgets.selectors.billing.prices import card_in_force, prices_of
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
 from budgets.services.billing.guards import (
-    closed_edge,
     currency_faults,
+    foreign_currency,
+    hour_faults,
     lock_billing,
     price_of,
     require_finance,
 )
 from budgets.services.guards import require_reason, save_checked
-from budgets.units import UnitsError, utc_hour
 
-BATCH = 1000
-MOST_PRICES = 10_000
+
+@dataclass(frozen=True, slots=True)
+class TierDraft:
+    """A volume step: beyond ``above`` GPU-hours of an account in a month another price.
+
+    ``of_class`` is ``committed`` or ``burst``.
+    """
+
+    of_class: str
+    above: int | str
+    price: Decimal | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class PriceDraft:
     burst: Decimal | str
     lending_credit: Decimal | str = Decimal(0)
     is_dynamic: bool = False
+    tiers: Sequence[TierDraft] = ()
 
 
 @transaction.atomic
@@ -56,6 +66,8 @@ def propose_rate_card(
     prices: Sequence[PriceDraft],
     account: Account | None = None,
     floor_hours: str = FloorHours.ACTUAL,
+    preemption_share: Decimal | str = Decimal(0),
+    preemption_minutes: int = 0,
     reason: str = "",
 ) -> RateCard:
     """Write a price list down; it holds for nobody before it is activated.
@@ -67,6 +79,9 @@ def propose_rate_card(
         prices: One row per flavor; an account's card may leave flavors to the card for everybody.
         account: Whose own card; None for everybody.
         floor_hours: ``actual`` hours of the month, or ``fixed_730``.
+        preemption_share: Of the burst price, 0 to 1: what comes back for burst that was lost to
+            a preemption.
+        preemption_minutes: So soon after the beginning of the admission; 0 for no credit.
         reason: Why.
 
     Raises:
@@ -74,12 +89,17 @@ def propose_rate_card(
         Rejected: Everything that is wrong with it.
     """
     require_finance(actor)
-    faults = currency_faults("currency", currency) or _foreign(currency)
+    faults = currency_faults("currency", currency) or foreign_currency(currency)
     if floor_hours not in set(FloorHours):
         faults.append(
             Fault("floor_hours", "unknown", f"{floor_hours!r} is none of actual, fixed_730.")
         )
     rows = _price_rows(prices, faults)
+    tiers = [
+        tier
+        for index, draft in enumerate(prices)
+        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
+    ]
     if not rows and account is None:
         faults.append(Fault("prices", "required", "Name the price of at least one flavor."))
     card = RateCard(
@@ -87,13 +107,16 @@ def propose_rate_card(
         name=name.strip(),
         currency=currency,
         floor_hours=floor_hours,
+        preemption_share=price_of("preemption_share", preemption_share, faults, most=Decimal(1)),
+        preemption_minutes=preemption_minutes,
         reason=reason[:500],
         author=actor,
     )
     save_checked(card, also=faults)
-    for row in rows:
+    for row in rows.values():
         row.card = card
-    RatePrice.objects.bulk_create(rows)
+    RatePrice.objects.bulk_create(rows.values())
+    RateTier.objects.bulk_create(tiers)
     audit(
         actor,
         action="rate_card.propose",
@@ -119,8 +142,8 @@ def activate_rate_card(
     require_finance(actor)
     lock_billing()
     row = RateCard.objects.select_for_update(of=("self",)).get(pk=card.pk)
-    faults = _decided(row) + _hour_faults("valid_from", valid_from, row.account)
-    faults += _foreign(row.currency)
+    faults = _decided(row) + hour_faults("valid_from", valid_from, row.account)
+    faults += foreign_currency(row.currency)
     if not faults:
         faults += _lost_prices(row, valid_from)
     if faults:
@@ -161,70 +184,42 @@ def withdraw_rate_card(actor: User | None, *, card: RateCard, reason: str) -> Ra
     return row
 
 
-@transaction.atomic
-def record_spot_prices(
-    actor: User | None,
-    *,
-    flavor: Flavor,
-    prices: Iterable[tuple[datetime, Decimal | str]],
-    currency: str,
-) -> int:
-    """Add points to the time series of a flavor; what stands already is left alone.
+def tier_rows(
+    path: str, draft: PriceDraft, row: RatePrice | None, faults: list[Fault]
+) -> list[RateTier]:
+    """Read the volume steps of one row.
 
     Args:
-        actor: Finance or admin; None for an importer of the portal.
-        flavor: Whose burst price it is, where a card says that it is dynamic.
-        prices: (whole UTC hour from which it holds, price per GPU-hour).
-        currency: That of the rate cards.
-
-    Returns:
-        How many points were new. One for an hour that has a point already supersedes it.
-
-    Raises:
-        Rejected: Everything that is wrong with them, nothing is stored.
+        path: Of the row, for faults.
+        draft: As it was given.
+        row: The row that they belong to; None where the flavor is unknown.
+        faults: Gets what is wrong.
     """
-    require_finance(actor)
-    lock_billing()
-    faults = currency_faults("currency", currency) or _foreign(currency)
-    rows = list(prices)
-    if not 0 < len(rows) <= MOST_PRICES:
-        faults.append(Fault("prices", "count", f"Give 1 to {MOST_PRICES:,} prices at once."))
-    edge = closed_edge(None)
-    points: dict[datetime, Decimal] = {}
-    for index, (start, value) in enumerate(rows[:MOST_PRICES]):
-        faults += _whole_hour(f"prices.{index}.start", start, edge)
-        points[start] = price_of(f"prices.{index}.price", value, faults)
-    if faults:
-        raise Rejected(faults)
-    known = dict(
-        SpotPrice.objects.filter(flavor=flavor, start__in=points)
-        .order_by("pk")
-        .values_list("start", "price")
-    )
-    new = {start: price for start, price in points.items() if known.get(start) != price}
-    SpotPrice.objects.bulk_create(
-        [
-            SpotPrice(flavor=flavor, start=start, price=price, currency=currency, recorded_by=actor)
-            for start, price in sorted(new.items())
-        ],
-        batch_size=BATCH,
-    )
-    if new:
-        audit(
-            actor,
-            action="spot_price.record",
-            subject=f"flavor:{flavor.slug}",
-            after={
-                "count": len(new),
-                "first": min(new).isoformat(),
-                "last": max(new).isoformat(),
-                "currency": currency,
-            },
+    found: dict[tuple[str, int], RateTier] = {}
+    for index, tier in enumerate(draft.tiers):
+        here = f"{path}.tiers.{index}"
+        if tier.of_class not in RateTier.Class.values:
+            message = f"{tier.of_class!r} is none of {', '.join(RateTier.Class.values)}."
+            faults.append(Fault(f"{here}.of_class", "unknown", message))
+        if tier.of_class == RateTier.Class.BURST and draft.is_dynamic:
+            message = f"The burst of {draft.flavor} follows a time series, which has no steps."
+            faults.append(Fault(f"{here}.of_class", "dynamic", message))
+        text = str(tier.above).strip()
+        above = int(text) if text.isascii() and text.isdecimal() and len(text) < 13 else 0
+        if above < 1:
+            message = f"{text!r} is not a number of GPU-hours, 1 to 999999999999."
+            faults.append(Fault(f"{here}.above", "out_of_range", message))
+        if (tier.of_class, above) in found:
+            message = f"{draft.flavor} has two steps of {tier.of_class} above {above}; keep one."
+            faults.append(Fault(f"{here}.above", "repeated", message))
+        price = price_of(f"{here}.price", tier.price, faults)
+        found[tier.of_class, above] = RateTier(
+            price_row=row, of_class=tier.of_class, above=above, price=price
         )
-    return len(new)
+    return list(found.values())
 
 
-def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> list[RatePrice]:
+def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> dict[str, RatePrice]:
     flavors = {row.slug: row for row in Flavor.objects.all()}
     rows: dict[str, RatePrice] = {}
     for index, draft in enumerate(prices):
@@ -246,19 +241,7 @@ def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> list[RateP
             ),
             is_dynamic=draft.is_dynamic,
         )
-    return list(rows.values())
-
-
-def _foreign(currency: str) -> list[Fault]:
-    """All cards are in one currency, or no sum over accounts would mean anything."""
-    used = portal_currency()
-    if not used or used == currency:
-        return []
-    message = (
-        f"The rate cards are in {used}, not {currency}; an account is billed in another currency "
-        "through its billing terms and dated exchange rates."
-    )
-    return [Fault("currency", "other_currency", message)]
+    return rows
 
 
 def _decided(card: RateCard) -> list[Fault]:
@@ -272,27 +255,6 @@ def _decide(card: RateCard, actor: User | None) -> None:
     card.decided_by = actor
     card.decided_at = utc_now()
     card.save(update_fields=["state", "valid_from", "decided_by", "decided_at"])
-
-
-def _hour_faults(field: str, hour: datetime, account: Account | None) -> list[Fault]:
-    return _whole_hour(field, hour, closed_edge(account))
-
-
-def _whole_hour(field: str, hour: datetime, edge: datetime | None) -> list[Fault]:
-    try:
-        is_whole = utc_hour(hour) == hour
-    except UnitsError as error:
-        return [Fault(field, "not_utc", f"{error}.")]
-    if not is_whole:
-        message = f"{hour:%Y-%m-%dT%H:%M:%SZ} is not a whole UTC hour; a price begins on one."
-        return [Fault(field, "not_a_whole_hour", message)]
-    if edge is not None and hour < edge:
-        message = (
-            f"{hour:%Y-%m-%d %H:%M} UTC is in a closed period; the earliest is "
-            f"{edge:%Y-%m-%d %H:%M} UTC."
-        )
-        return [Fault(field, "closed_period", message)]
-    return []
 
 
 def _lost_prices(card: RateCard, valid_from: datetime) -> list[Fault]:
@@ -315,6 +277,7 @@ def _state(card: RateCard) -> dict[str, Any]:
         "name": card.name,
         "currency": card.currency,
         "floor_hours": card.floor_hours,
+        "preemption": [str(card.preemption_share), card.preemption_minutes],
         "state": card.state,
         "valid_from": card.valid_from.isoformat() if card.valid_from else None,
         "prices": {
@@ -323,6 +286,10 @@ def _state(card: RateCard) -> dict[str, Any]:
                 "burst": str(price.burst),
                 "lending_credit": str(price.lending_credit),
                 "is_dynamic": price.is_dynamic,
+                "steps": {
+                    kind.value: [[tier.above, str(tier.price)] for tier in tiers]
+                    for kind, tiers in price.tiers.items()
+                },
             }
             for flavor, price in prices_of(card).items()
         },

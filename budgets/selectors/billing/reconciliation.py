@@ -1,0 +1,154 @@
+"""What disagrees with the ledger, and the capacity identity by hour, for people of finance.
+
+Source: issue 6, section 1; spec money, sections 1.3 to 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.db.models import Q, QuerySet, Sum
+
+from budgets.errors import NotAllowed
+from budgets.metering import CapacityFact
+from budgets.models import (
+    AccountUsage,
+    BillingPeriod,
+    CapacityWatch,
+    Discrepancy,
+    UsageRecord,
+    User,
+    WorkloadUsage,
+)
+from budgets.selectors.billing.capacity import capacity_facts
+from budgets.selectors.billing.identities import identity_gaps
+from budgets.selectors.clock import utc_now
+from budgets.selectors.roles import roles_of
+from budgets.units import Period
+
+UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Two sums of GPU-seconds that have to be equal."""
+
+    left: str
+    right: str
+    left_seconds: int
+    right_seconds: int
+
+    @property
+    def off(self) -> int:
+        """By how much they are not."""
+        return self.left_seconds - self.right_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """One UTC day: the identities of the ledger, and of every flavor and hour of one cluster.
+
+    Attributes:
+        cluster: Slug; empty while no cluster is sampled.
+        day: UTC.
+        facts: By hour and flavor.
+        clusters: Every cluster that is sampled.
+        known_until: Hours up to here were compared.
+        sums: What has to be equal, over all workspaces.
+        gaps: Where a single hour does not add up, in words.
+    """
+
+    cluster: str
+    day: date
+    facts: tuple[CapacityFact, ...]
+    clusters: tuple[str, ...]
+    known_until: datetime | None
+    sums: tuple[Identity, ...]
+    gaps: tuple[str, ...]
+
+
+def unsettled_in(period: BillingPeriod) -> Iterator[str]:
+    """Unsettled discrepancies that reach into a period, in words."""
+    rows = Discrepancy.objects.filter(
+        Q(end__isnull=True) | Q(end__gt=period.start),
+        start__lt=period.end,
+        state__in=UNSETTLED,
+    )
+    for row in rows.order_by("start", "pk"):
+        what = row.subject or row.flavor
+        place = f"{row.cluster}, {what}" if what else row.cluster
+        waits = " (its acceptance waits)" if row.state == Discrepancy.State.PROPOSED else ""
+        yield f"{place}, from {row.start:%Y-%m-%d %H:%M} UTC: {row.message}{waits}"
+
+
+def visible_discrepancies(user: User) -> QuerySet[Discrepancy]:
+    """Discrepancies for platform roles, the newest first; for others none."""
+    found = Discrepancy.objects.select_related("proposed_by", "decided_by")
+    return found if roles_of(user).sees_everything else found.none()
+
+
+def reconciliation(user: User, *, cluster: str = "", day: date | None = None) -> Reconciliation:
+    """The identities of one cluster and UTC day.
+
+    Args:
+        user: Admin, finance or auditor.
+        cluster: Slug; empty or unknown for the first that is sampled.
+        day: None for today.
+
+    Raises:
+        NotAllowed: The user does not see the whole platform.
+    """
+    if not roles_of(user).sees_everything:
+        raise NotAllowed("The use of the whole capacity is for admins, finance and auditors.")
+    watches = {row.cluster: row for row in CapacityWatch.objects.order_by("cluster")}
+    chosen = cluster if cluster in watches else next(iter(watches), "")
+    when = day or utc_now().date()
+    start = datetime(when.year, when.month, when.day, tzinfo=UTC)
+    window = Period(start, start + timedelta(days=1))
+    facts = capacity_facts(chosen, window) if chosen else []
+    return Reconciliation(
+        cluster=chosen,
+        day=when,
+        facts=tuple(facts),
+        clusters=tuple(watches),
+        known_until=watches[chosen].checked_until if chosen else None,
+        sums=_sums(window),
+        gaps=tuple(identity_gaps(window)),
+    )
+
+
+def _sums(window: Period) -> tuple[Identity, ...]:
+    """The identities of spec money 3.5, over every workspace and account. Three queries."""
+    hours = {"hour__gte": window.start, "hour__lt": window.end}
+    names = ("committed", "committed_used", "lent", "idle", "burst", "borrowed")
+    use = _added(UsageRecord.objects.filter(**hours), names)
+    cover = _added(
+        AccountUsage.objects.filter(**hours),
+        ("burst", "from_pool", "lent", "from_platform", "uncovered"),
+    )
+    work = _added(WorkloadUsage.objects.filter(**hours), ("committed_used", "burst"))
+    covered = cover["from_pool"] + cover["lent"] + cover["from_platform"] + cover["uncovered"]
+    return (
+        Identity(
+            "committed",
+            "used + lent + idle",
+            use["committed"],
+            use["committed_used"] + use["lent"] + use["idle"],
+        ),
+        Identity("burst", "pool + lent + platform + uncovered", use["burst"], covered),
+        Identity("borrowed", "lent", use["borrowed"], use["lent"]),
+        Identity(
+            "used + burst of workspaces",
+            "used + burst of workloads",
+            use["committed_used"] + use["burst"],
+            work["committed_used"] + work["burst"],
+        ),
+    )
+
+
+def _added(facts: QuerySet[Any], names: Sequence[str]) -> dict[str, int]:
+    sums = facts.order_by().aggregate(**{f"sum_{name}": Sum(name) for name in names})
+    return {name: int(sums[f"sum_{name}"] or 0) for name in names}

@@ -1,0 +1,259 @@
+"""Setting spend rules: who may, what a rule has to say, and a cap never below its own floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import AlertRule, Budget, SpendRule, User, Workspace
+from budgets.selectors.billing import portal_currency
+from budgets.selectors.spending import may_add, may_change
+from budgets.services.guards import require_reason, roles_for, save_checked
+from budgets.services.in_force import generations_follow
+from budgets.services.spending.floors import floor_faults
+from budgets.services.spending.settle import settle_locked
+from budgets.services.versions import close_budget, open_budget
+
+MOST_RULES = 10
+CHANGEABLE = ("amount", "action", "grace_minutes", "warn_at_percent", "grant_end")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """A rule as somebody types it.
+
+    Attributes:
+        unit: ``gpu_hours`` or ``money``, the latter in the currency of the rate cards.
+        amount: Above zero, two places.
+        window: ``day``, ``week``, ``month`` or ``grant``, in the account's billing zone.
+        counts: ``above_floor`` or ``everything``.
+        action: ``warn``, ``drop_to_floor``, ``hold`` or ``hold_and_drain``.
+        grace_minutes: Between reaching the cap and stopping running jobs.
+        warn_at_percent: Of the amount; an alert is raised there and at the cap itself.
+        grant_start: Of a grant, UTC.
+        grant_end: Likewise; None for no end.
+    """
+
+    unit: str
+    amount: Decimal
+    window: str = SpendRule.Window.MONTH
+    counts: str = SpendRule.Counts.ABOVE_FLOOR
+    action: str = SpendRule.Action.WARN
+    grace_minutes: int = 0
+    warn_at_percent: int = 80
+    grant_start: datetime | None = None
+    grant_end: datetime | None = None
+
+
+@transaction.atomic
+def create_spend_rule(
+    actor: User | None, *, workspace: Workspace, draft: RuleDraft, reason: str
+) -> SpendRule:
+    """Put a cap on a workspace's budget; it is looked at at once.
+
+    A rule that finance or an admin sets is the platform's: owners see it and cannot change it.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: Everything that is wrong.
+    """
+    roles = roles_for(actor)
+    if not may_add(roles, workspace):
+        raise NotAllowed("Only an owner, finance or a platform admin can set spend rules.")
+    require_reason(reason)
+    budget, now = open_budget(workspace.budget.pk, None)
+    is_money = draft.unit == SpendRule.Unit.MONEY
+    rule = SpendRule(
+        budget=budget,
+        unit=draft.unit,
+        amount=draft.amount,
+        currency=portal_currency() if is_money else "",
+        window=draft.window,
+        counts=draft.counts,
+        action=draft.action,
+        grace_minutes=draft.grace_minutes,
+        warn_at_percent=draft.warn_at_percent,
+        grant_start=draft.grant_start,
+        grant_end=draft.grant_end,
+        is_platform=roles.is_admin or roles.is_finance,
+        created_by=actor,
+    )
+    faults = [*_rule_faults(rule), *_budget_faults(rule, workspace)]
+    if not faults:
+        faults = floor_faults(rule, workspace, now)
+    with generations_follow(workspace.account.slug):
+        save_checked(rule, also=faults)
+    _follow_with_alerts(rule, workspace, actor)
+    settle_locked(budget, now=now)
+    _close(budget, actor, f"set the spend rule {rule}", reason, before={}, after=rule)
+    return rule
+
+
+@transaction.atomic
+def change_spend_rule(
+    actor: User | None, *, rule: SpendRule, reason: str, **changes: Any
+) -> SpendRule:
+    """Change amount, action, grace, warning or the end of a grant; a raise lets go at once.
+
+    Args:
+        actor: Who may change it.
+        rule: In force.
+        reason: Kept in the log.
+        **changes: Of :data:`CHANGEABLE`; what a cap counts, and when, needs a new rule.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: Everything that is wrong.
+    """
+    _require_right(actor, rule)
+    require_reason(reason)
+    unknown = sorted(set(changes) - set(CHANGEABLE))
+    if unknown:
+        words = f"{unknown[0]} of a rule does not change; remove the rule and set a new one."
+        raise Rejected([Fault(unknown[0], "not_changeable", words)])
+    budget, now = open_budget(rule.budget_id, None)
+    workspace = budget.workspace
+    fresh = _in_force(rule)
+    before = _told(fresh)
+    for name, value in changes.items():
+        setattr(fresh, name, value)
+    if fresh.action != SpendRule.Action.HOLD_AND_DRAIN and "grace_minutes" not in changes:
+        fresh.grace_minutes = 0
+    faults = _rule_faults(fresh) or floor_faults(fresh, workspace, now)
+    with generations_follow(workspace.account.slug):
+        save_checked(fresh, also=faults)
+    fresh.alert_rules.filter(removed_at=None).update(removed_at=now)
+    _follow_with_alerts(fresh, workspace, actor)
+    settle_locked(budget, now=now)
+    _close(budget, actor, f"changed the spend rule to {fresh}", reason, before=before, after=fresh)
+    return fresh
+
+
+@transaction.atomic
+def remove_spend_rule(actor: User | None, *, rule: SpendRule, reason: str) -> None:
+    """End a rule; what it held back is let go at once.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: No reason, or it has ended already.
+    """
+    _require_right(actor, rule)
+    require_reason(reason)
+    budget, now = open_budget(rule.budget_id, None)
+    fresh = _in_force(rule)
+    with generations_follow(budget.workspace.account.slug):
+        fresh.removed_at = now
+        fresh.save(update_fields=["removed_at"])
+    fresh.alert_rules.filter(removed_at=None).update(removed_at=now)
+    settle_locked(budget, now=now)
+    _close(
+        budget, actor, f"removed the spend rule {fresh}", reason, before=_told(fresh), after=None
+    )
+
+
+def _rule_faults(rule: SpendRule) -> list[Fault]:
+    """What a row of this table must say, beside their fields."""
+    found: list[Fault] = []
+    if rule.amount <= 0:
+        words = f"{rule.amount} caps nothing; enter more than 0, or remove the burst GPUs instead."
+        found.append(Fault("amount", "not_above_zero", words))
+    is_grant = rule.window == SpendRule.Window.GRANT
+    if is_grant and rule.grant_start is None:
+        words = "A whole grant needs the day on which it begins."
+        found.append(Fault("grant_start", "required", words))
+    if not is_grant and (rule.grant_start or rule.grant_end):
+        words = f"Only a grant has a start and an end; a {rule.window} begins by itself."
+        found.append(Fault("grant_start", "not_a_grant", words))
+    if rule.grant_start and rule.grant_end and rule.grant_end <= rule.grant_start:
+        words = f"The grant ends {rule.grant_end:%Y-%m-%d}, not after it begins; enter a later day."
+        found.append(Fault("grant_end", "ends_before_start", words))
+    if rule.grace_minutes and rule.action != SpendRule.Action.HOLD_AND_DRAIN:
+        words = "Only a rule that stops running jobs has a grace; leave it at 0."
+        found.append(Fault("grace_minutes", "no_grace", words))
+    if rule.unit == SpendRule.Unit.MONEY and not rule.currency:
+        words = "There is no rate card yet, so nothing costs anything; cap GPU-hours instead."
+        found.append(Fault("unit", "no_prices", words))
+    return found
+
+
+def _budget_faults(rule: SpendRule, workspace: Workspace) -> list[Fault]:
+    found: list[Fault] = []
+    if workspace.archived_at is not None:
+        found.append(Fault("", "archived_workspace", f"{workspace.name} is archived."))
+    same = SpendRule.objects.filter(budget=rule.budget_id, removed_at=None)
+    if same.count() >= MOST_RULES:
+        words = f"There are {MOST_RULES} spend rules already; remove one first."
+        found.append(Fault("", "too_many", words))
+    alike = ("unit", "amount", "window", "counts", "action", "grant_start")
+    if same.filter(**{name: getattr(rule, name) for name in alike}).exists():
+        found.append(Fault("amount", "exists", "The same rule is there already."))
+    return found
+
+
+def _follow_with_alerts(rule: SpendRule, workspace: Workspace, actor: User | None) -> None:
+    """One alert before the cap and one at it, raised once in each window."""
+    for percent in sorted({rule.warn_at_percent, 100}):
+        AlertRule.objects.create(
+            workspace=workspace,
+            account=workspace.account,
+            spend_rule=rule,
+            measure=AlertRule.Measure.CAP,
+            window=rule.window,
+            limit=rule.amount,
+            at_percent=percent,
+            created_by=actor,
+        )
+
+
+def _require_right(actor: User | None, rule: SpendRule) -> None:
+    if not may_change(roles_for(actor), rule):
+        who = "finance or a platform admin" if rule.is_platform else "an owner"
+        raise NotAllowed(f"Only {who} can change this spend rule.")
+
+
+def _in_force(rule: SpendRule) -> SpendRule:
+    """The row as it stands under the lock."""
+    fresh = SpendRule.objects.select_for_update().get(pk=rule.pk)
+    if fresh.removed_at is not None:
+        raise Rejected([Fault("", "removed", f"The rule {fresh} was removed already.")])
+    return fresh
+
+
+def _told(rule: SpendRule) -> dict[str, Any]:
+    return {
+        "rule": rule.pk,
+        "unit": rule.unit,
+        "amount": str(rule.amount),
+        "window": rule.window,
+        "counts": rule.counts,
+        "action": rule.action,
+        "grace_minutes": rule.grace_minutes,
+        "warn_at_percent": rule.warn_at_percent,
+        "grant_end": rule.grant_end.isoformat() if rule.grant_end else None,
+    }
+
+
+def _close(
+    budget: Budget,
+    actor: User | None,
+    summary: str,
+    reason: str,
+    *,
+    before: dict[str, Any],
+    after: SpendRule | None,
+) -> None:
+    budget.refresh_from_db(fields=["generation"])
+    close_budget(
+        budget,
+        actor,
+        action="budget.spend_rule",
+        reason=reason,
+        summary=summary,
+        before=before,
+        after=_told(after) if after is not None else {},
+    )

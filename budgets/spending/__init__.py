@@ -1,0 +1,52 @@
+"""Spend rules: windows, what a cap counts, what happens when it is reached.
+
+Pure: no Django, no clock, no I/O. GPU-seconds come from the meter and prices from the rate card;
+here they become one figure per rule, a date, and an effect on the queue of the budget.
+
+Source: spec features (spend windows, soft and hard caps), spec money 1.7 and 3, spec dispatch 6.
+"""
+
+from __future__ import annotations
+
+from budgets.spending.model import (
+    HARD_ACTIONS,
+    NO_EFFECT,
+    Action,
+    Cap,
+    Counts,
+    Effect,
+    Standing,
+    Unit,
+    Verdict,
+    Window,
+)
+from budgets.spending.sums import Spent, amount_of, floor_need, spent_of
+from budgets.spending.verdict import exhausted_at, judge, strongest
+from budgets.spending.windows import LONGEST, is_over, window_at
+from budgets.spending.words import effect_words, new_jobs_words, running_jobs_words
+
+__all__ = [
+    "HARD_ACTIONS",
+    "LONGEST",
+    "NO_EFFECT",
+    "Action",
+    "Cap",
+    "Counts",
+    "Effect",
+    "Spent",
+    "Standing",
+    "Unit",
+    "Verdict",
+    "Window",
+    "amount_of",
+    "effect_words",
+    "exhausted_at",
+    "floor_need",
+    "is_over",
+    "judge",
+    "new_jobs_words",
+    "running_jobs_words",
+    "spent_of",
+    "strongest",
+    "window_at",
+]

@@ -1,0 +1,92 @@
+"""Whether a cap is reached, what that does, and when it will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from budgets.plan import StopPolicy, strongest_stop
+from budgets.spending.model import NO_EFFECT, Action, Cap, Effect, Standing, Verdict
+from budgets.spending.windows import is_over
+from budgets.units import Period
+
+
+def judge(
+    cap: Cap,
+    *,
+    spent: Fraction,
+    window: Period,
+    standing: Standing,
+    suspended_until: datetime | None,
+    now: datetime,
+) -> Verdict:
+    """Say what a rule does now.
+
+    A cap is reached when what was spent is the amount or more. It lets go when the window turns
+    or the amount is raised, and while the glass is broken. The grace before draining begins when
+    the cap was first seen reached, and anew when the glass is whole again.
+
+    Args:
+        cap: The rule.
+        spent: In the unit of the cap, since the start of the window.
+        window: That holds ``now``; a grant's may not.
+        standing: What was remembered at the last look.
+        suspended_until: End of the latest break-glass of this window, past or to come; None
+            when there was none.
+        now: UTC.
+    """
+    if spent < cap.amount or is_over(window, now):
+        return Verdict(None, NO_EFFECT)
+    is_known = standing.window_start == window.start and standing.reached_at is not None
+    reached = standing.reached_at if is_known and standing.reached_at is not None else now
+    if suspended_until is not None and now < suspended_until:
+        return Verdict(reached, NO_EFFECT, is_suspended=True)
+    if cap.action is not Action.HOLD_AND_DRAIN:
+        return Verdict(reached, _EFFECTS[cap.action])
+    since = reached if suspended_until is None else max(reached, suspended_until)
+    drains_at = since + cap.grace
+    policy = StopPolicy.HOLD_AND_DRAIN if now >= drains_at else StopPolicy.HOLD
+    return Verdict(reached, Effect(policy), drains_at)
+
+
+_EFFECTS = {
+    Action.WARN: NO_EFFECT,
+    Action.DROP_TO_FLOOR: Effect(floor_only=True),
+    Action.HOLD: Effect(StopPolicy.HOLD),
+}
+
+
+def strongest(effects: Iterable[Effect]) -> Effect:
+    """What several rules of one budget do together: each asks, the strongest is done."""
+    found = list(effects)
+    return Effect(
+        stop_policy=strongest_stop(*(effect.stop_policy for effect in found)),
+        floor_only=any(effect.floor_only for effect in found),
+    )
+
+
+def exhausted_at(
+    cap: Cap, *, spent: Fraction, per_hour: Fraction, window: Period, now: datetime
+) -> datetime | None:
+    """When a cap is reached if what runs now runs on; None when not in this window.
+
+    Args:
+        cap: The rule.
+        spent: Up to ``now``.
+        per_hour: How fast it is spent now, in the unit of the cap.
+        window: Of the rule.
+        now: UTC.
+    """
+    if is_over(window, now):
+        return None
+    left = cap.amount - spent
+    if left <= 0:
+        return now
+    if per_hour <= 0:
+        return None
+    hours_left = Fraction((window.end - now) // timedelta(seconds=1), 3600)
+    if left / per_hour >= hours_left:
+        return None
+    # Up to the whole second in which it is reached, never before.
+    return now + timedelta(seconds=-(-left * 3600 // per_hour))
