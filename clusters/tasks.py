@@ -59,6 +59,24 @@ def rotate_tokens() -> list[str]:
     return services.rotate_due_tokens()
 
 
+@shared_task(name="clusters.tasks.run_workload_actions", expires=30, time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
+def run_workload_actions() -> dict[str, int]:
+    """Carry out what people want done to single jobs; state → how many came to it."""
+    return services.run_workload_actions()
+
+
+@shared_task(name="clusters.tasks.advance_maintenance", expires=10, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types
+def advance_maintenance() -> dict[str, int]:
+    """Begin and end windows of maintenance."""
+    return services.advance_maintenance()
+
+
+@shared_task(name="clusters.tasks.measure_maintenance", expires=60, time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
+def measure_maintenance() -> int:
+    """Add up what was promised and not given under windows; how many were looked at."""
+    return services.measure_maintenance()
+
+
 @shared_task(name="clusters.tasks.run_preflight", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
 def run_preflight(slug: str, operation_id: str | None = None) -> int:
     """Examine one cluster and store the table; returns the number of rows."""

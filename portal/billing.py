@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from budgets.services.billing import (
     PriceDraft,
+    TierDraft,
     activate_rate_card,
     close_period,
+    decide_acceptance,
     decide_adjustment,
     draw_up_statements,
     issue_statements,
+    note_look,
+    propose_acceptance,
     propose_adjustment,
     propose_rate_card,
     record_exchange_rate,
@@ -26,11 +30,15 @@ from budgets.services.billing import (
 
 __all__ = [
     "PriceDraft",
+    "TierDraft",
     "activate_rate_card",
     "close_period",
+    "decide_acceptance",
     "decide_adjustment",
     "draw_up_statements",
     "issue_statements",
+    "note_look",
+    "propose_acceptance",
     "propose_adjustment",
     "propose_rate_card",
     "record_exchange_rate",

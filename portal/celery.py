@@ -49,6 +49,26 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5},
     },
+    "carry out actions on jobs": {
+        "task": "clusters.tasks.run_workload_actions",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "advance maintenance": {
+        "task": "clusters.tasks.advance_maintenance",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "measure maintenance": {
+        "task": "clusters.tasks.measure_maintenance",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "settle spend rules": {
+        "task": "budgets.settle_spending",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
     "run exports": {
         "task": "budgets.run_exports",
         "schedule": 15.0,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -121,6 +122,15 @@ PORTAL_SPOOL_FOLDER = env.str("PORTAL_SPOOL_FOLDER", default=str(BASE_DIR / ".sp
 PORTAL_EXPORT_DAYS = env.int("PORTAL_EXPORT_DAYS", default=7)
 # Who FOCUS files name as provider and issuer of the invoices.
 PORTAL_PROVIDER_NAME = env.str("PORTAL_PROVIDER_NAME", default="GPU platform team")
+# TrueType files that PDFs are set in: the first that is there, the others for what it lacks.
+PORTAL_PDF_FONTS = env.list(
+    "PORTAL_PDF_FONTS",
+    default=[
+        "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+        "/usr/share/fonts/truetype/noto/NotoSans-Regular.ttf",
+        "/usr/share/fonts/truetype/droid/DroidSansFallbackFull.ttf",
+    ],
+)
 
 # --- Reconcile --------------------------------------------------------------------------------
 # A shift hands over after this time; it must stay below the broker's visibility timeout.
@@ -132,8 +142,18 @@ SHIFT_WORKERS = env.int("SHIFT_WORKERS", default=1)
 KUEUE_PROOF_SECONDS = env.float("KUEUE_PROOF_SECONDS", default=5.0)
 # Covered by the unlimited flavor "host" besides cpu, memory and ephemeral-storage.
 PORTAL_HOST_RESOURCES = env.list("PORTAL_HOST_RESOURCES", default=[])
+# What a job under a hard spend rule meets while no portal answers: "wait" lets new jobs wait for
+# the portal's AdmissionCheck; "start" sets none, so that only a queue that is held stops them.
+PORTAL_SPEND_CHECK = env.str("PORTAL_SPEND_CHECK", default="wait")
+if PORTAL_SPEND_CHECK not in ("wait", "start"):
+    raise ImproperlyConfigured(
+        f"PORTAL_SPEND_CHECK is {PORTAL_SPEND_CHECK!r}; write 'wait' or 'start'."
+    )
 # Where the leases lie on every cluster; must exist there.
 PORTAL_LEASE_NAMESPACE = env.str("PORTAL_LEASE_NAMESPACE", default="kube-system")
+# A file on this server with programs that fetch credentials for ClusterProfiles; no kubeconfig and
+# no cluster can name one.
+PORTAL_ACCESS_PROVIDERS = env.str("PORTAL_ACCESS_PROVIDERS", default="")
 # Fernet keys, newest first: the first encrypts, all decrypt.
 PORTAL_CREDENTIAL_KEYS = env.list("PORTAL_CREDENTIAL_KEYS", default=[])
 # Lets an admin name a kubeconfig file on the server instead of pasting it; for local use.

@@ -83,9 +83,11 @@ def _secret_with_data(document: Document) -> Document:
 def _job_with_defaults(document: Document) -> Document:
     uid, name = document["metadata"]["uid"], document["metadata"]["name"]
     spec = dict(document.get("spec") or {})
+    if not {"parallelism", "completions"} & spec.keys():
+        spec["completions"] = 1
     spec.setdefault("parallelism", 1)
-    if spec.get("completionMode") == "Indexed" or "completions" not in spec:
-        spec.setdefault("completions", spec["parallelism"] if "completionMode" in spec else 1)
+    if spec.get("completionMode") == "Indexed":
+        spec.setdefault("completions", spec["parallelism"])
     for key, value in (
         ("backoffLimit", 6),
         ("completionMode", "NonIndexed"),

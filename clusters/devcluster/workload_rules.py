@@ -132,12 +132,25 @@ def _update_names_webhook(spec: Mapping[str, Any], status: Mapping[str, Any]) ->
                 yield problems.unsupported(path, update["name"], sorted(names))
 
 
+def _sizes_aside(document: Document, *, floor: Document | None = None) -> list[Document]:
+    """Pod sets as they must stay under quota; those of an elastic workload may shrink."""
+    listed = (document.get("spec") or {}).get("podSets") or []
+    marks = document["metadata"].get("annotations") or {}
+    if floor is None or marks.get("kueue.x-k8s.io/elastic-job") != "true":
+        return listed
+    before = {
+        item["name"]: item["count"] for item in (floor.get("spec") or {}).get("podSets") or []
+    }
+    return [
+        item | {"count": max(item["count"], before.get(item["name"], item["count"]))}
+        for item in listed
+    ]
+
+
 def _change_webhook(old: Document, new: Document) -> Iterator[Cause]:
     before, after = old.get("status") or {}, new.get("status") or {}
     reserved = is_true(old, "QuotaReserved")
-    if reserved and (old.get("spec") or {}).get("podSets") != (new.get("spec") or {}).get(
-        "podSets"
-    ):
+    if reserved and _sizes_aside(old) != _sizes_aside(new, floor=old):
         yield problems.invalid("spec.podSets", "array", IMMUTABLE)
     is_kept = "admission" in before and "admission" in after
     if is_kept and _fixed(before["admission"]) != _fixed(after["admission"]):

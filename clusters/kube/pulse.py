@@ -32,20 +32,29 @@ class Pulse:
         self._client = client
         self._settings = settings or PulseSettings()
         self._lock = threading.Lock()
-        self._on_lost: set[Callable[[], None]] = set()
+        self._on_change: set[Callable[[], None]] = set()
+        self._failed_at = self._returned_at = 0.0
         self.last_answer: float | None = None
         self.last_probe: Probe | None = None
         self.last_error: ClusterError | None = None
         self.is_lost = False
 
-    def subscribe(self, on_lost: Callable[[], None]) -> None:
-        """Calls `on_lost` once whenever the cluster is found to be lost."""
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Calls `on_change` once whenever the cluster is found to be lost, and to be back."""
         with self._lock:
-            self._on_lost.add(on_lost)
+            self._on_change.add(on_change)
 
-    def unsubscribe(self, on_lost: Callable[[], None]) -> None:
+    def unsubscribe(self, on_change: Callable[[], None]) -> None:
         with self._lock:
-            self._on_lost.discard(on_lost)
+            self._on_change.discard(on_change)
+
+    def failed_s_ago(self) -> float:
+        """Seconds since the last request that was not answered; 0 before any failed."""
+        return time.monotonic() - self._failed_at if self._failed_at else 0.0
+
+    def returned_s_ago(self) -> float | None:
+        """Seconds since a lost cluster answered again; None when that never happened."""
+        return time.monotonic() - self._returned_at if self._returned_at else None
 
     def age(self) -> float | None:
         """Seconds since the last answer, None before the first."""
@@ -63,22 +72,30 @@ class Pulse:
 
     def beat(self) -> bool:
         """Probes once; whether the cluster answered. A refusal is an answer, too."""
+        asked_at = time.monotonic()
         try:
             self.last_probe = self._client.probe(timeout_s=self._settings.timeout_s)
         except Terminal as error:
             self.last_error = error
         except ClusterError as error:
             self.last_error = error
+            self._failed_at = asked_at
             return False
         else:
             self.last_error = None
         self.last_answer = time.monotonic()
-        self.is_lost = False
+        if self.is_lost:
+            self.is_lost = False
+            self._returned_at = self.last_answer
+            self._tell()
         return True
 
     def _lose(self) -> None:
         self.is_lost = True
+        self._tell()
+
+    def _tell(self) -> None:
         with self._lock:
-            listeners = list(self._on_lost)
+            listeners = list(self._on_change)
         for listener in listeners:
             listener()

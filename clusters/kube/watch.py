@@ -20,6 +20,7 @@ from clusters.kube.resources import Document, Resource
 from clusters.kube.stream import WatchEvent, WatchStream, WatchType
 
 Key = tuple[str, str]
+WAKE_EVERY_S = 0.1
 
 
 class Handler(Protocol):
@@ -76,6 +77,7 @@ class Reflector:
         self._stream: WatchStream | None = None
         self._last_contact: float | None = None
         self._has_progressed = False
+        self._is_woken = False
         self.is_synced = False
         self.relists = 0
         self.last_error: ClusterError | None = None
@@ -106,7 +108,7 @@ class Reflector:
         `age` tell. What the handler raises ends the run.
         """
         if self._pulse:
-            self._pulse.subscribe(self.interrupt)
+            self._pulse.subscribe(self._follow_pulse)
         failures = 0
         try:
             while not stop.is_set():
@@ -115,16 +117,30 @@ class Reflector:
                     failures = 0
                 except ClusterError as error:
                     failures = self._failed(error, failures)
-                    stop.wait(self._backoff_s(failures))
+                    self._rest(stop, self._backoff_s(failures))
         finally:
             if self._pulse:
-                self._pulse.unsubscribe(self.interrupt)
+                self._pulse.unsubscribe(self._follow_pulse)
 
     def interrupt(self) -> None:
         """Ends the open watch; the run goes on with the next one unless its stop event is set."""
         stream = self._stream
         if stream is not None:
             stream.interrupt()
+
+    def _follow_pulse(self) -> None:
+        if self._pulse is not None and self._pulse.is_lost:
+            self.interrupt()
+        else:
+            self._is_woken = True
+
+    def _rest(self, stop: threading.Event, seconds: float) -> None:
+        """Waits before the next try; not longer than until the pulse finds the cluster back."""
+        ends = time.monotonic() + seconds
+        self._is_woken = False
+        while not self._is_woken and (left := ends - time.monotonic()) > 0:
+            if stop.wait(min(left, WAKE_EVERY_S)):
+                return
 
     def _failed(self, error: ClusterError, failures: int) -> int:
         self.last_error = error

@@ -8,18 +8,18 @@ Deviations, each for safety: the winner is stored before its Job is made; ``clus
 an older Admitted copy; a copy made under an earlier reservation is removed; a worker that holds a
 foreign Job of the name is passed over; quota is freed once the copy is proved to be gone; copies
 are compared with what was sent, not with the manager's spec (defaults differ).
-Not here yet: elastic workloads, gates of orchestrated preemption, several workloads of one owner.
+Not here yet: gates of orchestrated preemption.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusters.kueue.documents import MULTIKUEUE_CONTROLLER
-from clusters.kueue.multikueue_dispatchers import Dispatcher, all_at_once
+from clusters.kueue.multikueue_dispatchers import Dispatcher, Nomination, all_at_once
 from clusters.kueue.multikueue_group import (
     Copy,
     Document,
@@ -28,6 +28,7 @@ from clusters.kueue.multikueue_group import (
     View,
     condition_of,
     is_true,
+    since,
 )
 from clusters.kueue.multikueue_steps import (
     Action,
@@ -36,6 +37,7 @@ from clusters.kueue.multikueue_steps import (
     CreateCopy,
     CreateJob,
     Finish,
+    FollowJob,
     MarkJobInactive,
     Nominate,
     RemoveCopy,
@@ -49,6 +51,9 @@ __all__ = ["Copy", "Group", "Verdict", "check_of", "decide"]
 
 CLUSTERS_LIMIT: Final = 20
 OUT_OF_SYNC: Final = "OutOfSync"
+OWNER_NOT_FOUND: Final = "OwnerNotFound"
+# So long a Finished copy waits for the end of its Job to be told, too.
+JOB_TOLD_WITHIN: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,10 @@ def _without_quota(view: View) -> Verdict | None:
     if view.has_quota and not is_true(view.local, "Finished"):
         return None
     group = view.group
+    if group.is_handed_over:
+        # Its Job is its successor's by now, or will be as soon as a worker has let that in.
+        left = {name: copy for name, copy in group.copies.items() if not copy.has_job}
+        return Verdict(_remove_all(replace(group, copies=left), "replaced"))
     again = group.now + group.worker_lost_timeout if group.lost else None
     return Verdict(_remove_all(group, "released"), again)
 
@@ -119,7 +128,7 @@ def _not_dispatchable(view: View) -> Verdict | None:
     """Entry: its Job would run here, or no adapter knows it. Never written under Evicted."""
     if not view.group.refusal or view.is_evicted or view.state != "Pending":
         return None
-    return Verdict((SetCheck("Rejected", view.group.refusal),))
+    return Verdict((SetCheck("Rejected", _after(view, view.group.refusal)),))
 
 
 def _stale_copies(view: View) -> Verdict | None:
@@ -141,8 +150,16 @@ def _finished(view: View) -> Verdict | None:
     ended = condition_of(workload, "Finished")
     if ended.get("reason") == OUT_OF_SYNC:
         return _out_of_sync(view, name)
+    if ended.get("reason") == OWNER_NOT_FOUND:
+        # Its Job was deleted there, by somebody or just now by us: that is no end of the manager's.
+        return Verdict((RemoveCopy(name, why="job-deleted"),))
     if view.group.copies[name].has_foreign_job:
         return _foreign(name)
+    told_by = since(workload, "Finished") + JOB_TOLD_WITHIN
+    if view.group.copies[name].is_job_open and told_by > view.group.now:
+        # Workloads and Jobs come by two watches: with the end that is not told yet would be lost
+        # the Job's last status, for its copy goes once the workload is Finished.
+        return Verdict((CopyStatus(name),), told_by)
     finish = Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
     return Verdict((CopyStatus(name), finish))
 
@@ -157,7 +174,7 @@ def _out_of_sync(view: View, name: str) -> Verdict | None:
         return None
     if view.state == "Ready":
         told = Tell("MultiKueueOutOfSync", text)
-        return Verdict((SetCheck("Retry", f'{text}, Previously: "Ready"'), told))
+        return Verdict((SetCheck("Retry", _after(view, text)), told))
     if view.state == "Pending":
         remove = RemoveCopy(name, why="out-of-sync", blocks="its copy and its Job differed there")
         return Verdict((Tell("MultiKueueOutOfSync", text), remove))
@@ -169,7 +186,9 @@ def _evicted(view: View) -> Verdict | None:
     found = view.first("Evicted")
     if found is None:
         return None
-    name, _ = found
+    name, workload = found
+    if view.is_evicted and view.group.is_silent and not is_true(workload, "QuotaReserved"):
+        return None  # the worker has seen to it that nothing runs, and no status will say so
     if view.is_evicted:
         return Verdict((CopyStatus(name),)) if view.group.copies[name].has_job else None
     if view.state != "Ready":
@@ -213,14 +232,19 @@ def _admitted(view: View) -> Verdict | None:
     copy = group.copies[name]
     if copy.has_foreign_job:
         return _foreign(name)
-    if copy.is_adopted and not copy.has_job:
+    if (copy.is_adopted and not copy.has_job) or copy.has_lost:
         # Its Job was deleted on the worker; made again it would run twice under one admission.
         return Verdict((RemoveCopy(name, why="job-deleted"),))
     if view.state == "Pending":
         return Verdict(_choose(view, name, losers))
     if view.state != "Ready":
         return Verdict(losers)
-    return Verdict((CopyStatus(name) if copy.has_job else CreateJob(name), *losers))
+    made: tuple[Action, ...] = (CopyStatus(name),) if copy.has_job else ()
+    if copy.is_short or not copy.has_job:
+        made += (CreateJob(name),)
+    elif copy.is_behind:
+        made += (FollowJob(name),)
+    return Verdict((*made, *losers))
 
 
 def _choose(view: View, name: str, losers: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -238,14 +262,19 @@ def _nowhere_admitted(view: View) -> Verdict:
             "Admission check is Ready but no admitting cluster is recorded; "
             "this is unexpected, please report it"
         )
-        return Verdict((SetCheck("Retry", text),))
+        return Verdict((SetCheck("Retry", _after(view, text)),))
     since = group.lost.get(view.chosen)
     if since is None:
-        return Verdict((SetCheck("Retry", "Admitting remote no longer exists"),))
+        return Verdict((SetCheck("Retry", _after(view, "Admitting remote no longer exists")),))
     ends = since + group.worker_lost_timeout
     if ends > group.now:
         return Verdict(look_again=ends)
-    return Verdict((SetCheck("Retry", "Admitting remote lost"),))
+    return Verdict((SetCheck("Retry", _after(view, "Admitting remote lost")),))
+
+
+def _after(view: View, text: str) -> str:
+    """A check's message with the state that it leaves, as Kueue words it."""
+    return f'{text}, Previously: "{view.state}"'
 
 
 def _settling(view: View) -> Verdict | None:
@@ -260,6 +289,8 @@ def _settling(view: View) -> Verdict | None:
     )
     if left or not group.is_job_active:
         return Verdict(left)
+    if group.is_stop_due:
+        return Verdict()  # a Job that was not told to stop may not lose its start time
     waits = [since + group.worker_lost_timeout for since in group.lost.values()]
     if waits and max(waits) > group.now:
         return Verdict(look_again=max(waits))
@@ -272,7 +303,9 @@ def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
     if view.state != "Pending" or view.chosen or any(state != "Ready" for state in others):
         return Verdict()
     group = view.group
-    found = dispatcher(group)
+    found = dispatcher(group) if group.siblings is None else _together(group, dispatcher)
+    if found is None:
+        return Verdict()
     # What cannot be looked at is not withdrawn: its copy might have been admitted just now.
     unseen = [name for name in view.nominated if name in group.lost]
     wanted = tuple(sorted({*found.clusters, *unseen}))[:CLUSTERS_LIMIT]
@@ -290,6 +323,17 @@ def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
     missing = [n for n in wanted if n in group.copies and group.copies[n].workload is None]
     actions = (*(CreateCopy(name) for name in missing), *told)
     return Verdict(actions, found.look_again, found.opened)
+
+
+def _together(group: Group, dispatcher: Dispatcher) -> Nomination | None:
+    """Where one Workload of a job goes, all go; the first one chooses. None while it waits."""
+    siblings = group.siblings
+    assert siblings is not None
+    if not siblings.is_complete:
+        return None
+    if siblings.chosen:
+        return Nomination((siblings.chosen,))
+    return dispatcher(group) if siblings.is_first else None
 
 
 def _no_worker(group: Group) -> Tell:

@@ -28,6 +28,10 @@ class Copy:
         has_job: A Job of the name exists there.
         is_job_ours: That Job carries our origin.
         is_adopted: A Job controls the Workload, or did before it was deleted.
+        is_job_open: Its Job has not ended, as far as the worker's watch has told.
+        is_short: Objects of the Job have still to be made there.
+        has_lost: Objects of the Job were made there, and deleted.
+        is_behind: The Job differs from the manager's in what it may follow.
     """
 
     workload: Document | None = None
@@ -37,6 +41,10 @@ class Copy:
     has_job: bool = False
     is_job_ours: bool = True
     is_adopted: bool = False
+    is_job_open: bool = False
+    is_short: bool = False
+    has_lost: bool = False
+    is_behind: bool = False
 
     @property
     def is_anything_ours(self) -> bool:
@@ -67,6 +75,21 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """The other Workloads of a job that has several, all of which go to one worker.
+
+    Attributes:
+        is_complete: All of them exist.
+        is_first: This is the one that chooses the worker.
+        chosen: The worker that one of the others has; empty while none has any.
+    """
+
+    is_complete: bool
+    is_first: bool
+    chosen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A workload with all its copies.
 
@@ -78,11 +101,15 @@ class Group:
         blocked: Connected workers that may not be nominated now, and why.
         refusal: Why the manager's Job cannot be dispatched; empty when it can.
         is_job_active: The manager's Job still says that pods run.
+        is_stop_due: Whoever evicts has still to suspend the manager's Job.
         now: Current time.
+        is_silent: The manager's Job never says whether pods run; its Workload's copy does.
         worker_lost_timeout: How long a lost worker is waited for.
         order: Workers as the check's configuration lists them.
         rounds: Of this reservation so far, oldest first.
         offers: What connected workers could give it now; empty unless a dispatcher asks.
+        siblings: The other Workloads of its job; None where it has no others.
+        is_handed_over: It was replaced by a Workload that has quota, and its Job goes on.
     """
 
     local: Document | None
@@ -93,10 +120,14 @@ class Group:
     blocked: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
     is_job_active: bool = False
+    is_stop_due: bool = False
+    is_silent: bool = False
     worker_lost_timeout: timedelta = timedelta(minutes=15)
     order: tuple[str, ...] = ()
     rounds: tuple[Round, ...] = ()
     offers: Mapping[str, Offer] = field(default_factory=dict)
+    siblings: Siblings | None = None
+    is_handed_over: bool = False
 
     @property
     def usable(self) -> frozenset[str]:

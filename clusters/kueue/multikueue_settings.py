@@ -43,7 +43,7 @@ class Framework:
     group: str
 
     def __str__(self) -> str:
-        return f"{self.kind}.{self.version}.{self.group}"
+        return ".".join(part for part in (self.kind, self.version, self.group) if part)
 
     @property
     def plural(self) -> str:
@@ -78,13 +78,20 @@ INTEGRATIONS: Final[Mapping[str, Framework]] = {
     "kubeflow.org/pytorchjob": Framework("PyTorchJob", "v1", "kubeflow.org"),
     "kubeflow.org/tfjob": Framework("TFJob", "v1", "kubeflow.org"),
     "kubeflow.org/xgboostjob": Framework("XGBoostJob", "v1", "kubeflow.org"),
+    "leaderworkerset.x-k8s.io/leaderworkerset": Framework(
+        "LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io"
+    ),
+    "pod": Framework("Pod", "v1", ""),
     "ray.io/raycluster": Framework("RayCluster", "v1", "ray.io"),
     "ray.io/rayjob": Framework("RayJob", "v1", "ray.io"),
     "trainer.kubeflow.org/trainjob": Framework("TrainJob", "v1alpha1", "trainer.kubeflow.org"),
+    "workload.codeflare.dev/appwrapper": Framework(
+        "AppWrapper", "v1beta2", "workload.codeflare.dev"
+    ),
 }
 # Those whose Workloads the portal makes itself, in portal mode; others bring theirs along.
 QUEUED_HERE: Final = frozenset(
-    kind for kind in INTEGRATIONS.values() if kind.kind not in ("RayCluster", "TrainJob")
+    kind for kind in INTEGRATIONS.values() if kind.kind not in ("AppWrapper", "TrainJob")
 )
 
 

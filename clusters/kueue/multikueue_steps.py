@@ -47,6 +47,16 @@ class CreateJob:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowJob:
+    """Change a worker's Job as the manager's was changed, as far as it may; its size for one.
+
+    Members of a group that the manager no longer has are deleted.
+    """
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStatus:
     """Bring the status of a worker's Job to the manager's."""
 
@@ -121,6 +131,7 @@ Action: TypeAlias = (
     | CreateCopy
     | Choose
     | CreateJob
+    | FollowJob
     | CopyStatus
     | Finish
     | SetCheck

@@ -7,7 +7,7 @@ its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,7 @@ from clusters.kueue.partial_admission import smallest_reduction
 from clusters.kueue.preemption import ClassicalPreemption, Preemptor, Target
 from clusters.kueue.queues import RequeueReason
 from clusters.kueue.snapshot import Snapshot
-from clusters.kueue.tree import ClusterQueueState
+from clusters.kueue.tree import ClusterQueueState, Holding
 from clusters.kueue.workloads import Workload
 
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
@@ -140,6 +140,34 @@ class Scheduler:
     def _attempt(
         self, entry: Entry, counts: Sequence[int] | None
     ) -> tuple[Assignment, list[Target]]:
+        older = self._replaced(entry)
+        if older is None or older.workload.reservation is None:
+            return self._tried(entry, counts)
+        kept = {
+            (item.name, resource): flavor
+            for item in older.workload.reservation.pod_sets
+            for resource, flavor in item.flavors.items()
+        }
+        self._snapshot.take_out(older)
+        try:
+            return self._tried(entry, counts, allowed=kept)
+        finally:
+            self._snapshot.put_back(older)
+
+    def _replaced(self, entry: Entry) -> Holding | None:
+        """What the older slice of an elastic workload holds in the same queue."""
+        key = entry.workload.replaces
+        older = self._snapshot.holding(key) if key else None
+        is_here = older is not None and older.cluster_queue == _queue_of(entry).spec.name
+        return older if is_here else None
+
+    def _tried(
+        self,
+        entry: Entry,
+        counts: Sequence[int] | None,
+        *,
+        allowed: Mapping[tuple[str, str], str] | None = None,
+    ) -> tuple[Assignment, list[Target]]:
         queue = _queue_of(entry)
         assignment = self.assigner.assign(
             Request(
@@ -147,6 +175,7 @@ class Scheduler:
                 queue=queue,
                 counts=counts,
                 last_tried=entry.item.last_tried,
+                allowed=allowed,
             )
         )
         if assignment.outcome is not Outcome.PREEMPT:
@@ -275,8 +304,11 @@ class Scheduler:
         assumed.usage.append((queue, entry.assignment.usage))
 
     def _fits_projected(self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed) -> bool:
-        gone: Iterable[Target] = (*assumed.victims.values(), *entry.targets)
-        with self._snapshot.usage_without(target.holding for target in gone):
+        gone = [target.holding for target in (*assumed.victims.values(), *entry.targets)]
+        older = self._replaced(entry)
+        if older is not None and older not in gone:
+            gone.append(older)
+        with self._snapshot.usage_without(gone):
             return queue.fits(entry.assignment.usage)
 
     def _reserve(self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed) -> None:

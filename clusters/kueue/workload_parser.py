@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -28,6 +28,8 @@ from clusters.kueue.workloads import (
 )
 
 GATED_BY_ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
+ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+SLICE_OF_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _TOPOLOGY_FIELDS: Final = (
     "required",
@@ -87,7 +89,11 @@ class WorkloadParser:
         conditions = {item["type"]: item for item in status.get("conditions") or ()}
         created_at = parse_time(metadata.get("creationTimestamp")) or _LONG_AGO
         pod_sets = self._pod_sets(spec, surroundings)
+        annotations = metadata.get("annotations") or {}
+        replaces = annotations.get(SLICE_OF_ANNOTATION, "")
         reclaimable = self._reclaimable(status)
+        if annotations.get(ELASTIC_ANNOTATION) == "true":
+            reclaimable |= _given_back(pod_sets, status)
         priority = int(spec.get("priority") or 0)
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         return Workload(
@@ -101,7 +107,8 @@ class WorkloadParser:
             created_at=created_at,
             queued_at=self._queued_at(conditions, created_at),
             pod_sets=pod_sets,
-            shape_hash=sys.intern(_shape_hash(pod_sets, priority, reclaimable)),
+            # What replaces another fits where the same shape by itself does not.
+            shape_hash=sys.intern(_shape_hash(pod_sets, priority, reclaimable) + replaces),
             is_active=spec.get("active", True) is not False,
             is_finished=_is_true(conditions, "Finished"),
             is_evicted=_is_true(conditions, "Evicted"),
@@ -114,7 +121,8 @@ class WorkloadParser:
                 item["name"]: item.get("state", "Pending")
                 for item in status.get("admissionChecks") or ()
             },
-            gated_by=(metadata.get("annotations") or {}).get(GATED_BY_ANNOTATION, ""),
+            gated_by=annotations.get(GATED_BY_ANNOTATION, ""),
+            replaces=sys.intern(replaces),
         )
 
     def reshape(self, workload: Workload, *, surroundings: Surroundings) -> Workload:
@@ -200,6 +208,17 @@ def _build_shape(source: str, index: int, surroundings: Surroundings) -> PodShap
         group=topology.get("podSetGroupName", ""),
         is_topology_requested=any(topology.get(name) for name in _TOPOLOGY_FIELDS),
     )
+
+
+def _given_back(pod_sets: Iterable[PodSet], status: Mapping[str, Any]) -> dict[str, int]:
+    """Pods that an elastic workload was admitted with and no longer has, by pod set."""
+    admission = status.get("admission") or {}
+    admitted = {
+        item.get("name", "main"): int(item.get("count") or 0)
+        for item in admission.get("podSetAssignments") or ()
+    }
+    less = {item.name: admitted.get(item.name, 0) - item.count for item in pod_sets}
+    return {name: count for name, count in less.items() if count > 0}
 
 
 def _is_true(conditions: Mapping[str, Any], name: str) -> bool:

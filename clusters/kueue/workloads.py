@@ -110,6 +110,7 @@ class Workload:
         requeue_at: it must not be tried before.
         check_states: state by AdmissionCheck name.
         gated_by: names that hold admission back (annotation).
+        replaces: key of the workload whose place it takes, and whose usage it may count on.
         shape_hash: equal for workloads that the scheduler cannot tell apart.
     """
 
@@ -134,6 +135,7 @@ class Workload:
     reservation: Reservation | None = None
     check_states: Mapping[str, str] = field(default_factory=dict)
     gated_by: str = ""
+    replaces: str = ""
 
     @property
     def order(self) -> tuple[int, datetime, str]:

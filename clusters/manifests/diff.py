@@ -1,7 +1,8 @@
 """Compares a wanted document with a live one: declared fields only, quantities by their value.
 
 What the portal did not write is none of its business: defaults, status, other people's labels and
-finalizers never show up. A field is named as a person would point at it:
+finalizers never show up. What it wrote once and does not declare any more does: applying takes it
+away. A field is named as a person would point at it:
 ``spec.resourceGroups[0].flavors[h100].resources[nvidia.com/gpu].nominalQuota``.
 """
 
@@ -56,6 +57,7 @@ def changes(wanted: Mapping[str, Any], live: Mapping[str, Any]) -> tuple[FieldCh
                 found.extend(below)
         else:
             found.extend(_compare(value, live.get(key), (key,)))
+    found.extend(_given_up(wanted.get("spec"), live))
     return tuple(found)
 
 
@@ -90,6 +92,29 @@ def manager_of(change: FieldChange, live: Mapping[str, Any]) -> str:
 def is_ours(manager: str) -> bool:
     """Whether a field manager is a portal's own."""
     return manager in OWN_MANAGERS
+
+
+def _given_up(wanted: object, live: Mapping[str, Any]) -> Iterator[FieldChange]:
+    """Fields of the spec that stand there by an apply of ours and are not declared any more."""
+    for entry in live.get("metadata", {}).get("managedFields") or []:
+        if entry.get("operation") == "Apply" and is_ours(str(entry.get("manager") or "")):
+            owned = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+            yield from _undeclared(wanted or {}, live.get("spec"), owned, ("spec",))
+
+
+def _undeclared(
+    wanted: object, live: object, owned: Mapping[str, Any], steps: tuple[str, ...]
+) -> Iterator[FieldChange]:
+    if not isinstance(wanted, Mapping) or not isinstance(live, Mapping):
+        return
+    for name, below in owned.items():
+        key = name.removeprefix("f:")
+        if not name.startswith("f:") or key not in live:
+            continue
+        if key not in wanted:
+            yield _change((*steps, key), None, live[key])
+        else:
+            yield from _undeclared(wanted[key], live[key], below, (*steps, key))
 
 
 def _compare(wanted: object, live: object, steps: tuple[str, ...]) -> Iterator[FieldChange]:

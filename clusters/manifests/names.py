@@ -24,8 +24,11 @@ QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 LOCAL_QUEUE: Final = "default"
 ADMISSION_CHECK: Final = "gpu-budget-portal"
+SPEND_CHECK: Final = "gpu-budget-portal-spend"
 MULTIKUEUE_CONFIG: Final = "gpu-budget-portal"
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
+# What holds a pod back until its Workload is admitted.
+ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MULTIKUEUE_ACCOUNT: Final = "multikueue"
 PORTAL_ACCOUNT: Final = "gpu-budget-portal"
 KUBECONFIG_KEY: Final = "kubeconfig"
@@ -128,6 +131,13 @@ def owner_of(document: Mapping[str, Any]) -> Ownership | None:
     )
 
 
+def spend_controller(installation: str) -> str:
+    """Controller of the AdmissionChecks that an installation answers by its spend rules; also the
+    field manager of its answers, so that they never touch what the portal applies elsewhere.
+    """
+    return f"gpu-budget-portal.dev/spend-{installation}"
+
+
 def secret_name(worker: str) -> str:
     """Secret on the manager that holds the *multikueue* kubeconfig of a worker."""
     return f"multikueue-{worker}"
@@ -137,10 +147,10 @@ REHEARSAL: Final = "rehearsal"
 """Installation id of ``manage.py rehearse``, which works beside the portal with its rights."""
 
 
-def lease_names(installation: str) -> tuple[str, ...]:
+def lease_names(installation: str, *, is_manager: bool = False) -> tuple[str, ...]:
     """Leases that shifts of this installation, and rehearsals of it, hold on a cluster."""
     private = dict.fromkeys((installation, REHEARSAL))
-    roles = ("quota", "usage", "shadow")
+    roles = ("quota", "usage", "shadow", *(("spend",) if is_manager else ()))
     return (
         *(f"gpu-budget-{role}-{owner}" for owner in private for role in roles),
         "gpu-budget-admission",

@@ -91,12 +91,23 @@ def _no_bare_pods(wish: PolicyWish) -> list[Document]:
         "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, "
         "has(o.controller) && o.controller && o.kind != 'ReplicaSet')"
     )
+    queued = _HAS_QUEUE
+    message = "Pods with GPUs run as part of a Job here, so that they count against the budget."
+    if wish.post.is_portal_mode:
+        # Kueue's webhook gates such pods; here their owner does, or they would not wait.
+        queued += (
+            " && has(object.spec.schedulingGates) && "
+            f"object.spec.schedulingGates.exists(g, g.name == '{names.ADMISSION_GATE}')"
+        )
+        message += (
+            f" One by itself names a queue and has the scheduling gate {names.ADMISSION_GATE}."
+        )
     return _validating(
         wish,
         "gpu-pods-of-jobs-only",
         rules=[_rule("", "pods", ("CREATE",))],
-        expression=f"!({asks}) || ({owned}) || ({_HAS_QUEUE})",
-        message="Pods with GPUs run as part of a Job here, so that they count against the budget.",
+        expression=f"!({asks}) || ({owned}) || ({queued})",
+        message=message,
     )
 
 

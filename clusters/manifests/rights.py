@@ -19,6 +19,10 @@ _READ: Final = ("get", "list", "watch")
 _OWN: Final = ("get", "list", "watch", "create", "patch", "delete")
 _KUEUE: Final = "kueue.x-k8s.io"
 _RBAC_API: Final = "rbac.authorization.k8s.io/v1"
+# Started by a change, and stopped by their deletion.
+_DELETED: Final = frozenset({"Pod"})
+# Kinds whose copies follow a change of size.
+_FOLLOWING: Final = frozenset({"LeaderWorkerSet"})
 _LEASE_NAMESPACE: Final = "kube-system"
 KUEUE_CONFIG_MAP: Final = "kueue-manager-config"
 KUEUE_DEPLOYMENT: Final = "kueue-controller-manager"
@@ -85,6 +89,9 @@ class Post:
         workers: Worker slugs, for the Secrets that the manager holds.
         lease_namespace: Where shifts keep their Leases.
         kinds: Kinds of jobs besides batch/v1 Job that are dispatched.
+        nominates: The portal nominates workers beside a live Kueue (manager only).
+        cures: The guard may cure what it finds beside a live Kueue (manager only).
+        has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
     """
 
     is_manager: bool
@@ -93,11 +100,15 @@ class Post:
     workers: tuple[str, ...] = ()
     lease_namespace: str = _LEASE_NAMESPACE
     kinds: tuple[Framework, ...] = ()
+    nominates: bool = False
+    cures: bool = False
+    has_profiles: bool = False
 
 
 def portal_rules(post: Post) -> tuple[Rule, ...]:
     """What the *portal* identity needs on a cluster."""
     rules = [*_quota_rules(), *_reading_rules(), *_lease_rules(post), *_sign_rules()]
+    rules += _acting_rules(post)
     if post.is_portal_mode:
         rules += _deciding_rules()
         rules += _queueing_rules(post.kinds)
@@ -105,6 +116,8 @@ def portal_rules(post: Post) -> tuple[Rule, ...]:
         rules += _multikueue_rules(post)
         if post.is_portal_mode:
             rules += _kind_rules(post.kinds)
+        else:
+            rules += _beside_rules(post)
     else:
         rules += _worker_rules()
     return tuple(rules)
@@ -128,8 +141,15 @@ def multikueue_rules(kinds: Iterable[Framework] = ()) -> tuple[Rule, ...]:
         Rule(_KUEUE, ("workloads/status",), ("get", "patch", "update"), "stopping a copy"),
         Rule("batch", ("jobs",), verbs, "the jobs"),
         Rule("batch", ("jobs/status",), ("get",), "following the jobs"),
+        Rule("batch", ("jobs",), ("patch",), "the size of elastic jobs", is_required=False),
         *(
-            Rule(kind.group, (kind.plural,), verbs, f"running {kind.kind}s", is_required=False)
+            Rule(
+                kind.group,
+                (kind.plural,),
+                (*verbs, "patch") if kind.kind in _FOLLOWING else verbs,
+                f"running {kind.kind}s",
+                is_required=False,
+            )
             for kind in kinds
         ),
     )
@@ -257,6 +277,22 @@ def _reading_rules() -> Iterator[Rule]:
     )
 
 
+def _acting_rules(post: Post) -> Iterator[Rule]:
+    """What people do to single jobs; without it only those actions are missing."""
+    if not post.is_portal_mode:  # there the portal writes workloads anyway
+        yield Rule(
+            _KUEUE,
+            ("workloads",),
+            ("patch",),
+            "cancelling a job and putting it back, for its owner",
+            is_required=False,
+        )
+    why = "deleting a job for its owner"
+    yield Rule("batch", ("jobs",), ("delete",), why, is_required=False)
+    for kind in post.kinds if post.is_manager else ():
+        yield Rule(kind.group, (kind.plural,), ("delete",), why, is_required=False)
+
+
 def _lease_rules(post: Post) -> Iterator[Rule]:
     place = post.lease_namespace
     leases, group = ("leases",), "coordination.k8s.io"
@@ -267,7 +303,7 @@ def _lease_rules(post: Post) -> Iterator[Rule]:
         ("get", "update"),
         "one writer at a time",
         namespace=place,
-        resource_names=names.lease_names(post.installation),
+        resource_names=names.lease_names(post.installation, is_manager=post.is_manager),
     )
 
 
@@ -329,7 +365,8 @@ def _queueing_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
     for kind in kinds:
         if kind in QUEUED_HERE:
             why = f"starting and suspending {kind.kind}s"
-            yield Rule(kind.group, (kind.plural,), (*_READ, "patch"), why, is_required=False)
+            verbs = (*_READ, "patch", *(("delete",) if kind.kind in _DELETED else ()))
+            yield Rule(kind.group, (kind.plural,), verbs, why, is_required=False)
 
 
 def _kind_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
@@ -337,7 +374,34 @@ def _kind_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
     for kind in kinds:
         why, name = f"dispatching {kind.kind}s", kind.plural
         yield Rule(kind.group, (name,), _READ, why, is_required=False)
-        yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
+        if kind.kind != "LeaderWorkerSet":  # its own controller would write over it
+            yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
+
+
+def _beside_rules(post: Post) -> Iterator[Rule]:
+    """A manager under a live Kueue: nominations, and the cures of the guard."""
+    if post.nominates:
+        why = "nominating workers, and waking what waits for one"
+        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why)
+        yield Rule(_KUEUE, ("workloads",), ("patch",), why)
+    if post.cures:
+        why = "putting back a job that was rejected and is active again"
+        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why)
+        why = "giving back the quota of a stopped job whose copy is gone"
+        yield Rule("batch", ("jobs/status",), ("get", "patch"), why)
+        for kind in post.kinds:
+            status = (f"{kind.plural}/status",)
+            yield Rule(kind.group, (kind.plural,), _READ, why, is_required=False)
+            yield Rule(kind.group, status, ("patch",), why, is_required=False)
+    if post.nominates or post.cures:
+        # What tells which way of nominating is possible.
+        yield Rule(
+            "admissionregistration.k8s.io",
+            ("mutatingadmissionpolicybindings",),
+            ("get", "list"),
+            "seeing whether Kueue's policy for nominations is bound",
+            is_required=False,
+        )
 
 
 def _multikueue_rules(post: Post) -> Iterator[Rule]:
@@ -347,10 +411,14 @@ def _multikueue_rules(post: Post) -> Iterator[Rule]:
         _OWN,
         "connecting the workers",
     )
+    yield from _spend_rules(post)
     if post.is_portal_mode:
         # Dispatch holds the credentials itself: no Secret is written for a Kueue to read.
         status = ("multikueueclusters/status", "admissionchecks/status")
         yield Rule(_KUEUE, status, ("get", "patch", "update"), "showing which workers answer")
+        if post.has_profiles:
+            why, place = "workers that a ClusterProfile leads to", names.KUEUE_NAMESPACE
+            yield Rule("multicluster.x-k8s.io", ("clusterprofiles",), ("get",), why, place)
         return
     secrets, place = ("secrets",), names.KUEUE_NAMESPACE
     yield Rule("", secrets, ("create",), "kubeconfigs of the workers", namespace=place)
@@ -363,6 +431,16 @@ def _multikueue_rules(post: Post) -> Iterator[Rule]:
             namespace=place,
             resource_names=tuple(names.secret_name(worker) for worker in post.workers),
         )
+
+
+def _spend_rules(post: Post) -> Iterator[Rule]:
+    """Answering the portal's own AdmissionCheck; without it queues with a hard cap stay closed."""
+    why = "spend rules: letting jobs in, holding them back, and bringing them back"
+    if post.is_portal_mode:  # there the portal writes all of it anyway
+        return
+    yield Rule(_KUEUE, ("admissionchecks/status",), ("get", "patch"), why, is_required=False)
+    yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why, is_required=False)
+    yield Rule(_KUEUE, ("workloads",), ("patch",), why, is_required=False)
 
 
 def _worker_rules() -> Iterator[Rule]:

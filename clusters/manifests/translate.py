@@ -33,11 +33,13 @@ class Site:
         installation: Id of the portal's installation.
         generation: The cluster's own counter; objects that belong to no promise carry it.
         has_multikueue: A manager: workers are connected, and its queues wait for the check.
+        checks_spend: Queues of budgets with a hard spend rule wait for the portal's own check.
     """
 
     installation: str
     generation: int = 1
     has_multikueue: bool = False
+    checks_spend: bool = True
 
 
 def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
@@ -61,6 +63,7 @@ def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
     documents += [scribe.cohort(cohort) for cohort in _parents_first(plan.cohorts)]
     if site.has_multikueue:
         documents += scribe.multikueue()
+    documents += scribe.spend_check()
     documents += [scribe.cluster_queue(queue) for queue in plan.queues]
     documents += [scribe.local_queue(queue) for queue in plan.queues]
     return tuple(documents)
@@ -155,8 +158,10 @@ class _Scribe:
             "resourceGroups": [*self._groups(queue.quotas, queue.flavors), self._host_group(host)],
             "stopPolicy": str(queue.stop_policy),
         }
-        if self.site.has_multikueue:
-            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": names.ADMISSION_CHECK}]}
+        checks = [names.ADMISSION_CHECK] if self.site.has_multikueue else []
+        checks += [names.SPEND_CHECK] if self._checks_spend(queue) else []
+        if checks:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": x} for x in checks]}
         owner = self._owner(queue.subject, queue.generation)
         return _kueue("ClusterQueue", names.metadata(queue.name, owner), spec)
 
@@ -206,6 +211,17 @@ class _Scribe:
             )
         )
         return documents
+
+    def spend_check(self) -> list[Document]:
+        """The portal's own check, where a queue waits for it."""
+        if not any(map(self._checks_spend, self.plan.queues)):
+            return []
+        metadata = names.metadata(names.SPEND_CHECK, cluster_owner(self.plan.place.name, self.site))
+        controller = names.spend_controller(self.site.installation)
+        return [_kueue("AdmissionCheck", metadata, {"controllerName": controller})]
+
+    def _checks_spend(self, queue: QueuePlan) -> bool:
+        return self.site.checks_spend and queue.checks_spend
 
     def _owner(self, subject: str, generation: int) -> Ownership:
         return Ownership(self.site.installation, subject, generation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from clusters.models.beside import GuardIncident, NominationWay
 from clusters.models.cluster import Cluster, ClusterHealth, ShiftRun
 from clusters.models.dispatch import DispatchRound
 from clusters.models.explained import PendingReason, Question, ShadowDifference, ShadowTally
+from clusters.models.operating import MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState
 
@@ -14,12 +16,17 @@ __all__ = [
     "ClusterHealth",
     "DispatchRound",
     "Drift",
+    "GuardIncident",
+    "MaintenanceFloor",
+    "MaintenanceWindow",
+    "NominationWay",
     "ObjectState",
     "PendingReason",
     "Question",
     "ShadowDifference",
     "ShadowTally",
     "ShiftRun",
+    "WorkloadAction",
     "WorkloadEvent",
     "WorkloadState",
 ]

@@ -25,6 +25,11 @@ class Cluster(FrozenFields):
         RESTORE = "restore", "Put back what the portal wants"
         KEEP = "keep", "Keep the hand edit and show it"
 
+    class Guard(models.TextChoices):
+        OFF = "off", "Off"
+        TELL = "tell", "Tell what is found"
+        CURE = "cure", "Prevent and cure"
+
     class State(models.TextChoices):
         ACTIVE = "active"
         DRAINING = "draining"
@@ -54,6 +59,8 @@ class Cluster(FrozenFields):
         max_length=8, choices=DriftPolicy.choices, default=DriftPolicy.RESTORE
     )
     allows_local_jobs = models.BooleanField(default=False)
+    # What may be done about the known defects of a live Kueue; see reconcile.guard.
+    guard = models.CharField(max_length=4, choices=Guard.choices, default=Guard.TELL)
     generation = models.PositiveBigIntegerField(default=1)
     preflight = models.JSONField(default=dict, blank=True)
     # A reason here stops quota sync until an admin decides (a restored backup, for one).
@@ -112,6 +119,7 @@ class ShiftRun(models.Model):
         DISPATCH = "dispatch"
         USAGE = "usage"
         SHADOW = "shadow"
+        SPEND = "spend"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shifts")
     role = models.CharField(max_length=10, choices=Role.choices)

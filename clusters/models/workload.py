@@ -83,4 +83,10 @@ class WorkloadState(models.Model):
         indexes = [
             models.Index(fields=["namespace", "phase", "-created_at"], name="workload_by_ns"),
             models.Index(fields=["namespace", "name"], name="workload_by_key"),
+            models.Index(
+                fields=["namespace"],
+                name="workload_replaced",
+                condition=models.Q(reason="WorkloadSliceReplaced"),
+            ),
+            models.Index(fields=["namespace", "job_name"], name="workload_by_job"),
         ]

@@ -22,6 +22,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.resources import Document
 from clusters.models import Cluster, ShiftRun
+from clusters.selectors.places import nominates_beside
 
 HEARTBEAT_S = 2.0
 FAILURE_PAUSE_S = 5.0
@@ -141,6 +142,10 @@ def roles_for(cluster: Cluster) -> tuple[str, ...]:
             roles.append(ShiftRun.Role.DISPATCH)
     else:
         roles.append(ShiftRun.Role.SHADOW)
+        if cluster.is_manager and (cluster.guard != Cluster.Guard.OFF or nominates_beside(cluster)):
+            roles.append(ShiftRun.Role.DISPATCH)
+    if cluster.is_manager:
+        roles.append(ShiftRun.Role.SPEND)
     return tuple(str(role.value) for role in roles)
 
 

@@ -44,6 +44,7 @@ class ClusterFacts:
     drift_policy: str = Cluster.DriftPolicy.RESTORE
     blocked_reason: str = ""
     allows_local_jobs: bool = False
+    guard: str = Cluster.Guard.TELL
     kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
     forgotten_subjects: tuple[str, ...] = ()
 
@@ -86,6 +87,7 @@ def registered(slug: str) -> Registered | None:
         drift_policy=row.drift_policy,
         blocked_reason=row.blocked_reason,
         allows_local_jobs=row.allows_local_jobs,
+        guard=row.guard,
         kueue_configuration=row.kueue_configuration,
         forgotten_subjects=tuple(row.forgotten_subjects),
     )

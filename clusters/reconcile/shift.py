@@ -51,9 +51,10 @@ BodyFactory = Callable[[ShiftContext], Body]
 BODIES: dict[str, str | BodyFactory] = {
     ShiftRun.Role.QUOTA: "clusters.reconcile.quota.QuotaBody",
     ShiftRun.Role.ADMISSION: "clusters.reconcile.admission.AdmissionBody",
-    ShiftRun.Role.DISPATCH: "clusters.reconcile.dispatch.DispatchBody",
+    ShiftRun.Role.DISPATCH: "clusters.reconcile.external.dispatch_body",
     ShiftRun.Role.USAGE: "clusters.reconcile.usage.UsageBody",
     ShiftRun.Role.SHADOW: "clusters.reconcile.shadow.body.ShadowBody",
+    ShiftRun.Role.SPEND: "clusters.reconcile.budget_check.BudgetCheckBody",
 }
 """Role → its body, by dotted name so that a worker of one role need not load the others."""
 

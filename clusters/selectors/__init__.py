@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clusters.selectors.acted import action_for, actions_on, stuck_actions, waiting_keys
 from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
 from clusters.selectors.differences import DifferenceRow, ShadowReport, shadow_report
 from clusters.selectors.dispatch import (
@@ -26,6 +27,15 @@ from clusters.selectors.fleet import (
     cluster_rows,
     visible_clusters,
 )
+from clusters.selectors.guard import IncidentRow, incidents_of
+from clusters.selectors.maintenance import (
+    FloorAtStake,
+    WindowPreview,
+    visible_windows,
+    window_for,
+    windows_of,
+    windows_over,
+)
 from clusters.selectors.preemptions import (
     PreemptionRow,
     SideRow,
@@ -47,6 +57,7 @@ from clusters.selectors.workloads import (
     WorkloadFilter,
     WorkloadPage,
     WorkloadRow,
+    jobs_now,
     workloads,
 )
 
@@ -57,6 +68,8 @@ __all__ = [
     "ClusterRow",
     "DifferenceRow",
     "DriftRow",
+    "FloorAtStake",
+    "IncidentRow",
     "ManifestChange",
     "ObjectRow",
     "OfferRow",
@@ -74,11 +87,14 @@ __all__ = [
     "TimelineEntry",
     "TreeGroup",
     "WhyPending",
+    "WindowPreview",
     "WorkloadDetail",
     "WorkloadFilter",
     "WorkloadHours",
     "WorkloadPage",
     "WorkloadRow",
+    "action_for",
+    "actions_on",
     "askable_workspaces",
     "bars_now",
     "cluster_detail",
@@ -87,6 +103,8 @@ __all__ = [
     "dispatch_races",
     "dispatch_trail",
     "generated_rights",
+    "incidents_of",
+    "jobs_now",
     "preemptions_of",
     "preview_manifests",
     "questions_for",
@@ -95,9 +113,15 @@ __all__ = [
     "rights_yaml",
     "shadow_report",
     "stored_why",
+    "stuck_actions",
     "sync_state",
     "visible_clusters",
+    "visible_windows",
+    "waiting_keys",
     "why_pending",
+    "window_for",
+    "windows_of",
+    "windows_over",
     "workload_counts",
     "workload_detail",
     "workload_hours",

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Sum
+from django.db.models import Count, F, Sum
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from budgets.errors import NotAllowed
-from budgets.models import User
+from budgets.models import Allocation, User
 from budgets.selectors import roles_of
 from clusters.explaining.names import Names
 from clusters.kueue.multikueue_settings import DISPATCHER_WORDS
@@ -68,6 +68,8 @@ class RaceRow:
 
     Attributes:
         running, gpus: Workloads that run there now, and their GPUs.
+        floor: GPUs of all floors that stand there: its part of the split.
+        share: The same in percent of all floors; None while there are none.
         asked, won, lost: Reservations that it was nominated for, took, and lost to another.
     """
 
@@ -78,6 +80,8 @@ class RaceRow:
     asked: int
     won: int
     lost: int
+    floor: int = 0
+    share: int | None = None
 
 
 def dispatch_trail(user: User, detail: WorkloadDetail) -> list[RoundRow]:
@@ -102,7 +106,7 @@ def dispatch_trail(user: User, detail: WorkloadDetail) -> list[RoundRow]:
 
 
 def dispatch_races(user: User) -> list[RaceRow]:
-    """What runs on each worker, and the races of the last day; three queries.
+    """What runs on each worker beside its part of the split, and its races; four queries.
 
     Raises:
         NotAllowed: for people who do not see the platform.
@@ -119,6 +123,13 @@ def dispatch_races(user: User) -> list[RaceRow]:
         .values("cluster")
         .annotate(count=Count("pk"), gpus=Sum("gpu_total"))
     }
+    floors = dict(
+        Allocation.objects.filter(line__revision__budget__in_force=F("line__revision"))
+        .order_by()
+        .values_list("cluster")
+        .annotate(gpus=Sum("committed"))
+    )
+    promised = sum(floors.values())
     rounds = DispatchRound.objects.filter(started_at__gt=timezone.now() - WINDOW)
     asked, won, lost = _races(
         rounds.order_by("-started_at").only("attempt", "nominated", "winner", "losers")[
@@ -134,6 +145,8 @@ def dispatch_races(user: User) -> list[RaceRow]:
             asked=asked[worker.slug],
             won=won[worker.slug],
             lost=lost[worker.slug],
+            floor=floors.get(worker.slug, 0),
+            share=100 * floors.get(worker.slug, 0) // promised if promised else None,
         )
         for worker in workers.order_by("position", "slug").only("slug", "name", "position")
     ]

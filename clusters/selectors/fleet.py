@@ -17,6 +17,7 @@ from budgets.models import Operation, User
 from budgets.selectors import roles_of
 from clusters.kueue.multikueue_settings import DispatchSettings
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
+from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of
 from clusters.selectors.previews import ManifestChange
 
 LOST_AFTER = timedelta(seconds=20)
@@ -144,6 +145,7 @@ class ClusterDetail:
     user_kind: str
     ca_fingerprint: str
     drift_policy: str
+    guard: str
     allows_local_jobs: bool
     multikueue_token_expires_at: datetime | None
     kueue_configuration: Mapping[str, Any]
@@ -154,6 +156,8 @@ class ClusterDetail:
     shifts: tuple[ShiftRow, ...]
     planned: tuple[ManifestChange, ...] = field(default=())
     under_way: tuple[Operation, ...] = field(default=())
+    nomination: NominationRow | None = None
+    incidents: tuple[IncidentRow, ...] = field(default=())
 
 
 def visible_clusters(user: User) -> QuerySet[Cluster]:
@@ -205,6 +209,7 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
         user_kind=cluster.user_kind,
         ca_fingerprint=cluster.ca_fingerprint,
         drift_policy=cluster.drift_policy,
+        guard=cluster.guard,
         allows_local_jobs=cluster.allows_local_jobs,
         multikueue_token_expires_at=cluster.multikueue_token_expires_at,
         kueue_configuration=cluster.kueue_configuration,
@@ -219,6 +224,8 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
                 subject=f"cluster:{cluster.slug}", state=Operation.State.RUNNING
             ).order_by("created_at")
         ),
+        nomination=nomination_of(cluster),
+        incidents=incidents_on(cluster),
     )
 
 

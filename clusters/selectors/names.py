@@ -17,13 +17,15 @@ def reader_names(user: User) -> Names:
     seen: dict[str, str] = {}
     accounts: dict[str, str] = {}
     hidden: set[str] = set()
-    rows = Workspace.objects.order_by().select_related("account")
-    for row in rows.only("namespace", "name", "account__slug", "account__name"):
-        if roles.may_see(row):
-            seen[row.namespace] = row.name
-            accounts[row.account.slug] = row.account.name
+    rows = Workspace.objects.order_by().values_list(
+        "pk", "account_id", "namespace", "name", "account__slug", "account__name"
+    )
+    for key, account_id, namespace, name, slug, account in rows:
+        if roles.sees_workspace(key, account_id):
+            seen[namespace] = name
+            accounts[slug] = account
         else:
-            hidden |= {row.namespace, row.account.slug}
+            hidden |= {namespace, slug}
     pools = Pool.objects.filter(account__isnull=True).order_by().values_list("slug", flat=True)
     for slug in pools:
         hidden |= {slug, f"{POOL_PREFIX}{slug}"}

@@ -9,11 +9,12 @@ from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
-from clusters.kueue.multikueue_settings import DispatchSettings, Framework
+from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings, Framework
 from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rights import Post
 from clusters.manifests.translate import Site
 from clusters.models import Cluster
+from clusters.selectors.cordons import cordons_now
 
 
 def active_workers() -> tuple[str, ...]:
@@ -23,9 +24,20 @@ def active_workers() -> tuple[str, ...]:
 
 
 def place_of(slug: str, *, is_manager: bool, workers: Iterable[str] = ()) -> ClusterPlace:
-    """The plan's view of a cluster; host resources that the admin added are covered, too."""
+    """The plan's view of a cluster; host resources that the admin added are covered, too.
+
+    Windows of maintenance that are in force now are part of it. One query.
+    """
+    dispatched_to = tuple(workers) if is_manager else ()
+    cordons = cordons_now()
     place = ClusterPlace(
-        name=slug, is_manager=is_manager, workers=tuple(workers) if is_manager else ()
+        name=slug,
+        is_manager=is_manager,
+        workers=dispatched_to,
+        stop_policy=cordons.on_manager(dispatched_to) if is_manager else cordons.on(slug),
+        cordoned_flavors=(
+            cordons.flavors_on_manager(dispatched_to) if is_manager else cordons.flavors_on(slug)
+        ),
     )
     extra: tuple[str, ...] = tuple(getattr(settings, "PORTAL_HOST_RESOURCES", ()))
     covered = tuple(dict.fromkeys(place.host_resources + extra))
@@ -38,6 +50,7 @@ def site_of(*, is_manager: bool, generation: int) -> Site:
         installation=settings.PORTAL_INSTALLATION,
         generation=generation,
         has_multikueue=is_manager,
+        checks_spend=settings.PORTAL_SPEND_CHECK == "wait",
     )
 
 
@@ -49,24 +62,41 @@ def post_of(*, role: str, mode: str) -> Post:
         rows = Cluster.objects.filter(role=Cluster.Role.WORKER)
         known = rows.exclude(state=Cluster.State.REMOVED).order_by("position", "slug")
         workers = tuple(known.values_list("slug", flat=True))
+    dispatch, guard = _manager_settings()
+    is_beside = is_manager and mode == Cluster.Mode.KUEUE
     return Post(
         is_manager=is_manager,
         is_portal_mode=mode == Cluster.Mode.PORTAL,
         installation=settings.PORTAL_INSTALLATION,
         workers=workers,
         lease_namespace=settings.PORTAL_LEASE_NAMESPACE,
-        kinds=dispatched_kinds(),
+        kinds=dispatch.kinds,
+        nominates=is_beside and dispatch.dispatcher == CHEAPEST_FIT,
+        cures=is_beside and guard == Cluster.Guard.CURE,
+        has_profiles=bool(settings.PORTAL_ACCESS_PROVIDERS),
     )
+
+
+def nominates_beside(cluster: Cluster) -> bool:
+    """Whether the Kueue of a manager leaves nominations to the portal."""
+    section = (cluster.kueue_configuration or {}).get("multiKueue") or {}
+    is_kueues = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
+    return is_kueues and bool(section.get("dispatcherName") == CHEAPEST_FIT)
 
 
 def dispatched_kinds() -> tuple[Framework, ...]:
     """Kinds of jobs besides batch/v1 Job that the manager's Configuration names. One query."""
+    return _manager_settings()[0].kinds
+
+
+def _manager_settings() -> tuple[DispatchSettings, str]:
+    """How the manager dispatches, and what its guard may do. One query."""
     found = Cluster.objects.filter(role=Cluster.Role.MANAGER).exclude(state=Cluster.State.REMOVED)
+    stored, guard = found.values_list("kueue_configuration", "guard").first() or ({}, "")
     try:
-        stored = found.values_list("kueue_configuration", flat=True).first()
-        return DispatchSettings.from_document(stored).kinds
+        return DispatchSettings.from_document(stored), guard
     except ValueError:
-        return ()  # what cannot be read is told where it is stored
+        return DispatchSettings(), guard  # what cannot be read is told where it is stored
 
 
 def policy_wish(*, role: str, mode: str, allows_local_jobs: bool) -> PolicyWish:

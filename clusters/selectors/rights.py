@@ -71,6 +71,9 @@ def rights_documents(
         workers=tuple(dict.fromkeys((*wish.post.workers, *workers))),
         lease_namespace=wish.post.lease_namespace,
         kinds=wish.post.kinds if kinds is None else tuple(kinds),
+        nominates=wish.post.nominates,
+        cures=wish.post.cures,
+        has_profiles=wish.post.has_profiles,
     )
     documents = role_documents(
         portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ from budgets.models import User
 from budgets.selectors import visible_workspaces
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
+from clusters.selectors.bars import DEACTIVATED
 from clusters.selectors.names import reader_names
 from clusters.selectors.reasons import lost_workers, stored_reasons, told, waits_for_worker
 
@@ -127,18 +128,42 @@ def workloads(
     sign = "-" if is_descending else ""
     states = list(found.order_by(f"{sign}{column}", f"{sign}pk")[: limit + 1])
     page = states[:limit]
-    copies = copies_of(page)
-    names = reader_names(user)
-    reasons, lost = stored_reasons(page), lost_workers(page)
-    rows = tuple(
-        replace(
-            shown_to(names, row_of(state, copies.get((state.namespace, state.name), ()))),
-            why=told(state, reasons, lost, names),
-        )
-        for state in page
-    )
     is_more = len(states) > limit
-    return WorkloadPage(rows, _cursor(page[-1], wanted.sort) if is_more else "")
+    return WorkloadPage(_told_rows(user, page), _cursor(page[-1], wanted.sort) if is_more else "")
+
+
+def jobs_now(user: User, namespace: str, *, most: int) -> tuple[WorkloadPage, WorkloadPage]:
+    """The newest jobs of a workspace that wait, and those that hold GPUs; nine queries at most.
+
+    Args:
+        user: The viewer; a workspace that they do not see has no jobs.
+        namespace: Of the workspace.
+        most: Rows of each at most.
+    """
+    found = _visible(user).filter(is_remote_copy=False, namespace=namespace)
+    parts = [
+        list(found.filter(phase__in=phases).order_by("-created_at", "-pk")[: most + 1])
+        for phases in ((Phase.PENDING,), (Phase.RESERVED, Phase.RUNNING))
+    ]
+    shown = [part[:most] for part in parts]
+    rows = _told_rows(user, [state for part in shown for state in part])
+    cut = len(shown[0])
+    cursors = [_cursor(part[most - 1], "-created") if len(part) > most else "" for part in parts]
+    return WorkloadPage(rows[:cut], cursors[0]), WorkloadPage(rows[cut:], cursors[1])
+
+
+def _told_rows(user: User, states: Sequence[WorkloadState]) -> tuple[WorkloadRow, ...]:
+    """Rows in the order of the states, with why each waits, in names that the viewer may see."""
+    copies = copies_of(states)
+    reasons, lost = stored_reasons(states), lost_workers(states)
+    rows = [row_of(state, copies.get((state.namespace, state.name), ())) for state in states]
+    # Who sees less than everything has a name for every workspace; most pages need none.
+    is_text = bool(reasons) or any(row.message for row in rows)
+    names = reader_names(user) if is_text else Names({})
+    return tuple(
+        replace(shown_to(names, row), why=told(state, reasons, lost, names))
+        for state, row in zip(states, rows, strict=True)
+    )
 
 
 def visible_state(user: User, cluster: str, uid: str) -> WorkloadState:
@@ -184,6 +209,8 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
     if phase is Phase.RESERVED and copy is not None and copy.phase == Phase.RUNNING:
         phase = Phase.RUNNING
     label = "Waiting for a worker" if is_waiting_for_worker else str(phase.label)
+    if phase is Phase.PENDING and state.reason == DEACTIVATED:
+        label = DEACTIVATED
     if is_waiting_for_worker:
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
         message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message

@@ -17,6 +17,13 @@ from clusters.services.inspection import (
     kubeconfig_from_file,
 )
 from clusters.services.keys import reseal_credentials
+from clusters.services.maintenance import (
+    advance_maintenance,
+    end_maintenance,
+    plan_maintenance,
+    preview_maintenance,
+)
+from clusters.services.maintenance_facts import measure_maintenance
 from clusters.services.preflight import run_preflight, start_preflight
 from clusters.services.registration import (
     deregister_cluster,
@@ -26,6 +33,7 @@ from clusters.services.registration import (
 from clusters.services.switches import (
     edit_cluster,
     set_drift_policy,
+    set_guard,
     set_kueue_configuration,
     set_local_jobs,
     set_mode,
@@ -33,22 +41,37 @@ from clusters.services.switches import (
 )
 from clusters.services.tokens import rotate_due_tokens, rotate_multikueue_token
 from clusters.services.what_if import Asked, ShownReply, ask_add, ask_drain, ask_raise, replies_to
+from clusters.services.workload_actions import (
+    JobAtStake,
+    act_on_workloads,
+    jobs_at_stake,
+    run_workload_actions,
+    withdraw_action,
+)
 
 __all__ = [
     "Asked",
     "ContextRow",
+    "JobAtStake",
     "KubeconfigReport",
     "ShownReply",
+    "act_on_workloads",
+    "advance_maintenance",
     "ask_add",
     "ask_drain",
     "ask_raise",
     "check_health",
     "deregister_cluster",
     "edit_cluster",
+    "end_maintenance",
     "held_kubeconfig",
     "hold_kubeconfig",
     "inspect_kubeconfig",
+    "jobs_at_stake",
     "kubeconfig_from_file",
+    "measure_maintenance",
+    "plan_maintenance",
+    "preview_maintenance",
     "register_cluster",
     "replies_to",
     "reseal_credentials",
@@ -57,10 +80,13 @@ __all__ = [
     "rotate_kubeconfig",
     "rotate_multikueue_token",
     "run_preflight",
+    "run_workload_actions",
     "set_drift_policy",
+    "set_guard",
     "set_kueue_configuration",
     "set_local_jobs",
     "set_mode",
     "set_writes_enabled",
     "start_preflight",
+    "withdraw_action",
 ]

@@ -21,6 +21,7 @@ from clusters.reconcile.health import Contact, record_contact
 from clusters.selectors.places import post_of
 from clusters.services import preflight_rows as shown
 from clusters.services import probes
+from clusters.services.preflight_beside import beside_rows
 from clusters.services.preflight_rows import FAULT, Candidate, PreflightRow
 from clusters.vault import SealBroken, unseal
 
@@ -212,6 +213,7 @@ def _examined(
     in_force = candidate.kueue_configuration or configuration or {}
     rows.append(shown.configuration_row(candidate, configuration))
     rows += shown.retention_rows(in_force)
+    rows += beside_rows(client, candidate, in_force)
     on_step(5, "looking for the generated policies")
     rows += shown.policy_rows(client, candidate)
     on_step(6, "done")

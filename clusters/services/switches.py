@@ -57,6 +57,20 @@ def set_local_jobs(actor: User | None, *, cluster: Cluster, allowed: bool) -> Cl
     return _changed(actor, cluster, "cluster.local_jobs", "", allows_local_jobs=allowed)
 
 
+def set_guard(actor: User | None, *, cluster: Cluster, guard: str, reason: str = "") -> Cluster:
+    """Say what may be done about known defects of the Kueue on a manager: off, tell or cure.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        Rejected: no such setting, or not a manager.
+    """
+    require_admin(actor)
+    if not cluster.is_manager:
+        message = f"The guard is set on the manager; it looks after the worker {cluster.slug}, too."
+        raise Rejected([Fault("guard", "not_a_manager", message)])
+    return _changed(actor, cluster, "cluster.guard", reason, guard=guard)
+
+
 def edit_cluster(actor: User | None, *, cluster: Cluster, name: str) -> Cluster:
     """Rename a cluster; its slug never changes.
 

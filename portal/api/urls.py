@@ -6,6 +6,7 @@ from django.urls import URLPattern, path, re_path
 
 from portal.api.views import (
     access,
+    acting,
     alerts,
     billing,
     budgets,
@@ -15,6 +16,8 @@ from portal.api.views import (
     fleet,
     people,
     pools,
+    reconciliation,
+    spending,
     statements,
     usage,
     workloads,
@@ -25,6 +28,8 @@ app_name = "api"
 
 WORKSPACE = "workspaces/<slug:namespace>"
 BUDGET = f"{WORKSPACE}/budget"
+SPEND_RULES = f"{BUDGET}/spend-rules"
+SPEND_RULE = f"{SPEND_RULES}/<int:pk>"
 REVISION = f"{BUDGET}/revisions/<int:number>"
 CLUSTER = "clusters/<slug:slug>"
 
@@ -41,6 +46,9 @@ urlpatterns: list[URLPattern] = [
     path("audit", access.AuditView.as_view(), name="audit"),
     path("operations/<uuid:pk>", access.OperationView.as_view(), name="operation"),
     path("exports", exports.ExportsView.as_view(), name="exports"),
+    path("exports/preview", exports.ExportPreviewView.as_view(), name="export-preview"),
+    path("export-plans", exports.ExportPlansView.as_view(), name="export-plans"),
+    path("export-plans/<int:pk>", exports.ExportPlanView.as_view(), name="export-plan"),
     path("exports/<int:pk>", exports.ExportView.as_view(), name="export"),
     path("exports/<int:pk>/file", exports.ExportFileView.as_view(), name="export-file"),
     path("setup", access.SetupView.as_view(), name="setup"),
@@ -77,6 +85,10 @@ urlpatterns: list[URLPattern] = [
     path(f"{BUDGET}/preview", budgets.PreviewView.as_view(), name="preview"),
     path(f"{BUDGET}/stop", budgets.StopView.as_view(), name="stop"),
     path(f"{BUDGET}/reallocation", budgets.ReallocationView.as_view(), name="reallocation"),
+    path(SPEND_RULES, spending.SpendRulesView.as_view(), name="spend-rules"),
+    path(SPEND_RULE, spending.SpendRuleView.as_view(), name="spend-rule"),
+    path(f"{SPEND_RULE}/remove", spending.RemoveSpendRuleView.as_view(), name="spend-rule-remove"),
+    path(f"{SPEND_RULE}/glass", spending.BreakGlassView.as_view(), name="spend-rule-glass"),
     path(f"{BUDGET}/revisions", budgets.RevisionsView.as_view(), name="revisions"),
     path(REVISION, budgets.RevisionView.as_view(), name="revision"),
     path(f"{REVISION}/diff/<int:other>", budgets.DiffView.as_view(), name="revision-diff"),
@@ -112,6 +124,18 @@ urlpatterns: list[URLPattern] = [
         statements.DecideAdjustmentView.as_view(),
         name="adjustment-decide",
     ),
+    path("reconciliation", reconciliation.ReconciliationView.as_view(), name="reconciliation"),
+    path("discrepancies", reconciliation.DiscrepanciesView.as_view(), name="discrepancies"),
+    path(
+        "discrepancies/<int:pk>/propose",
+        reconciliation.ProposeAcceptanceView.as_view(),
+        name="acceptance-propose",
+    ),
+    path(
+        "discrepancies/<int:pk>/decide",
+        reconciliation.DecideAcceptanceView.as_view(),
+        name="acceptance-decide",
+    ),
     path("requests", budgets.RequestsView.as_view(), name="requests"),
     path("usage", usage.UsageView.as_view(), name="usage"),
     path("usage/lending", usage.LendingView.as_view(), name="usage-lending"),
@@ -130,6 +154,25 @@ urlpatterns: list[URLPattern] = [
     path(f"{CLUSTER}/deregister", clusters.DeregisterView.as_view(), name="cluster-deregister"),
     path(f"{CLUSTER}/rights", clusters.RightsView.as_view(), name="cluster-rights"),
     path("workloads", workloads.WorkloadsView.as_view(), name="workloads"),
+    path("workload-actions", acting.JobActionsView.as_view(), name="job-actions"),
+    path(
+        "workloads/<slug:slug>/<str:uid>/actions",
+        acting.JobActionView.as_view(),
+        name="job-action",
+    ),
+    path(
+        "workload-actions/<int:pk>/withdraw",
+        acting.WithdrawJobActionView.as_view(),
+        name="job-action-withdraw",
+    ),
+    path("maintenance", acting.MaintenanceView.as_view(), name="maintenance"),
+    path(
+        "maintenance/preview",
+        acting.PreviewMaintenanceView.as_view(),
+        name="maintenance-preview",
+    ),
+    path("maintenance/<int:pk>", acting.MaintenanceWindowView.as_view(), name="maintenance-window"),
+    path("maintenance/<int:pk>/end", acting.EndMaintenanceView.as_view(), name="maintenance-end"),
     path("workloads/<slug:slug>/<str:uid>", workloads.WorkloadView.as_view(), name="workload"),
     path("workloads/<slug:slug>/<str:uid>/why", explained.WhyView.as_view(), name="workload-why"),
     path(f"{CLUSTER}/shadow", explained.ShadowView.as_view(), name="cluster-shadow"),

@@ -30,7 +30,7 @@ class RuleForm(PortalForm):
     """What to watch, and where the limit is."""
 
     subject = forms.ChoiceField(label="Watch")
-    measure = forms.ChoiceField(label="Value", choices=AlertRule.Measure.choices)
+    measure = forms.ChoiceField(label="Value", choices=seen.MEASURES)
     limit = forms.DecimalField(
         label="Limit",
         min_value=Decimal("0.01"),
@@ -41,9 +41,7 @@ class RuleForm(PortalForm):
     at_percent = forms.IntegerField(
         label="Tell at so many percent of it", min_value=1, max_value=1000, initial=100
     )
-    window = forms.ChoiceField(
-        label="Once in each", choices=AlertRule.Window.choices, initial="month"
-    )
+    window = forms.ChoiceField(label="Once in each", choices=seen.WINDOWS, initial="month")
     fault_fields = {"workspace": "subject", "account": "subject"}
 
     def __init__(
@@ -159,7 +157,8 @@ def _rules(user: Any, rules: list[AlertRule]) -> Section:
                     rule.window,
                     when(rule.snoozed_until) if _is_quiet(rule) else "",
                 ),
-                remove=str(rule.pk) if may_change else "",
+                # What follows a spend rule goes with it.
+                remove=str(rule.pk) if may_change and rule.spend_rule_id is None else "",
             )
             for rule in rules
         ],
@@ -237,7 +236,7 @@ def _deliveries(user: Any) -> Section:
             Row(
                 (
                     row.webhook.name if row.webhook else row.address,
-                    row.alert.rule.subject,
+                    row.alert.rule.subject if row.alert else str(row.export),
                     row.get_state_display() + (f", {when(row.sent_at)}" if row.sent_at else ""),
                     row.attempts,
                     row.problem,

@@ -9,21 +9,23 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.http import content_disposition_header
 
 from budgets import selectors
 from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Statement
 from budgets.selectors import billing as read
 from portal import billing as actions
-from portal.web.billing_lines import STATES, part_views, price_steps
+from portal.web.billing_lines import STATES, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text
 from portal.web.pages import page
+from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
 MOST_PAPERS = 200
@@ -117,17 +119,25 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
     roles = selectors.roles_of(user)
     may_write = roles.is_admin or roles.is_finance
     form = ReasonForm(request.POST or None)
+    sheet = read.statement_sheet(user, paper)
     if request.method == "POST":
+        if request.POST.get("deed") == "seen":
+            actions.note_look(user, sheet)
+            return redirect("statement", key=paper.pk)
         if not may_write:
             raise PermissionDenied("Only finance or a platform admin can do this.")
         if _statement_deed(request, paper, form):
             return redirect("statement", key=paper.pk)
-    sheet = read.statement_sheet(user, paper)
+    changes = read.changes_since_look(user, sheet)
+    if changes is None:
+        actions.note_look(user, sheet)
     context = {
         "paper": paper,
         "tag": STATES[paper.state],
         "sheet": sheet,
         "parts": part_views(sheet),
+        "changes": changes if changes and changes.lines else None,
+        "changed": change_views(changes) if changes else (),
         "month": paper.period,
         "month_url": month_url(paper.period),
         "sees_month": roles.sees_everything,
@@ -136,6 +146,18 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
         "form": form,
     }
     return render(request, "billing/statement.html", context, status=422 if form.errors else 200)
+
+
+@page()
+def statement_file(request: HttpRequest, key: int) -> HttpResponseBase:
+    """The same document as a PDF, with what the reader sees of it."""
+    user: Any = request.user
+    paper = read.statement_for(user, key)
+    made = statement_pdf(read.statement_sheet(user, paper))
+    name = f"{paper.number or f'draft-{paper.period.name}-{paper.pk}'}.pdf"
+    answer = HttpResponse(made, content_type="application/pdf")
+    answer["Content-Disposition"] = content_disposition_header(True, name)
+    return answer
 
 
 def _statement_deed(request: HttpRequest, paper: Statement, form: ReasonForm) -> bool:

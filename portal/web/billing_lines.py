@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from budgets.charging import RowKind
 from budgets.models import Statement, StatementLine
-from budgets.selectors.billing import Part, StatementSheet
+from budgets.selectors.billing import Changes, Part, StatementSheet
+from budgets.selectors.billing.looks import LineChange
 from portal.web.numbers import price_text
 
 WORDS: Mapping[str, str] = {
@@ -17,6 +19,8 @@ WORDS: Mapping[str, str] = {
     RowKind.BURST: "Burst",
     RowKind.LENDING_CREDIT: "Credit for lending",
     RowKind.LENDING_FUNDING: "Funding of credits",
+    RowKind.PREEMPTION_CREDIT: "Credit for preempted work",
+    RowKind.PREEMPTION_FUNDING: "Funding of credits",
     RowKind.ADJUSTMENT: "Adjustment",
     RowKind.ROUNDING: "Rounding",
     RowKind.CORRECTION: "Correction",
@@ -61,23 +65,29 @@ def part_views(sheet: StatementSheet) -> list[PartView]:
     return [PartView(part, tuple(line_view(line) for line in part.lines)) for part in sheet.parts]
 
 
+def change_views(changes: Changes) -> list[tuple[LineChange, str]]:
+    """Every line that moved, with what it is for in words."""
+    return [(row, _words(*row.place[2:4], row.place[4].partition("#")[0])) for row in changes.lines]
+
+
 def line_view(line: StatementLine) -> LineView:
     """One line in words."""
     kind = line.class_of or line.kind
     prices = list(dict.fromkeys(_price(part, kind) for part in line.parts if part["card"]))
     cards = sorted({part["card"] for part in line.parts if part["card"]})
-    words = WORDS[line.kind]
-    if line.class_of:
-        words = f"{words} {line.text}: {WORDS[line.class_of].lower()}"
-    elif line.text:
-        words = f"{words}: {line.text}"
     return LineView(
         line=line,
-        words=words,
+        words=_words(line.kind, line.class_of, line.text),
         price=prices[0] if len(prices) == 1 else f"{len(prices)} prices" if prices else "",
         cards=", ".join(f"#{card}" for card in cards[:5]) + (" …" if len(cards) > 5 else ""),
         leads_on=bool(line.flavor and line.workspace_id),
     )
+
+
+def _words(kind: str, class_of: str, text: str) -> str:
+    if class_of:
+        return f"{WORDS[kind]} {text}: {WORDS[class_of].lower()}"
+    return f"{WORDS[kind]}: {text}" if text else WORDS[kind]
 
 
 def price_steps(line: StatementLine) -> list[dict[str, Any]]:
@@ -95,8 +105,18 @@ def price_steps(line: StatementLine) -> list[dict[str, Any]]:
 
 
 def _price(part: Mapping[str, Any], kind: str) -> str:
+    if averages := part.get("averages"):
+        return price_text(_average(averages, part, kind)) + " on average"
     if kind == RowKind.BURST:
         return price_text(Decimal(part["burst"]))
     if kind == RowKind.LENDING_CREDIT:
         return price_text(Decimal(part["committed"]) * Decimal(part["lending_credit"]))
     return price_text(Decimal(part["committed"]))
+
+
+def _average(averages: Mapping[str, str], part: Mapping[str, Any], kind: str) -> Decimal:
+    """What volume steps came to, to eight places; the exact fraction is on the line."""
+    exact = Fraction(averages[RowKind.BURST if kind == RowKind.BURST else RowKind.FLOOR])
+    if kind == RowKind.LENDING_CREDIT:
+        exact *= Fraction(part["lending_credit"])
+    return round(Decimal(exact.numerator) / exact.denominator, 8)

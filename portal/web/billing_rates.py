@@ -7,22 +7,22 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
 from budgets import selectors
-from budgets.models import Account, RateCard
+from budgets.charging import Tier
+from budgets.models import RateCard
 from budgets.selectors import billing as read
 from portal import billing as actions
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
 from portal.web.pages import page
+from portal.web.rate_form import CardForm, initial_of
 
-PRICES = ("committed", "burst", "lending_credit")
 TRIED_WORKSPACES = 50
 
 
@@ -44,73 +44,6 @@ def rates(request: HttpRequest) -> HttpResponseBase:
     return render(request, "billing/rates.html", context)
 
 
-class PriceWidget(forms.TextInput):
-    """A number as text: a browser's number field would turn it into a float."""
-
-    def __init__(self) -> None:
-        super().__init__(attrs={"inputmode": "decimal", "autocomplete": "off", "size": "10"})
-
-
-class CardForm(PortalForm):
-    """A new card: a row of prices for every flavor; an empty row is no price."""
-
-    name = forms.CharField(label="Name", max_length=120)
-    currency = forms.CharField(label="Currency", max_length=3, min_length=3)
-    account = forms.ModelChoiceField(
-        Account.objects.none(),
-        to_field_name="slug",
-        required=False,
-        label="For",
-        empty_label="everybody",
-    )
-    floor_hours = forms.ChoiceField(
-        label="A month of floor has",
-        choices=[("actual", "the hours of the month"), ("fixed_730", "730 hours, always")],
-    )
-    reason = forms.CharField(label="Reason", max_length=500, required=False)
-
-    def __init__(self, *args: Any, accounts: Any, flavors: list[Any], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
-        self.flavors = flavors
-        for flavor in flavors:
-            for name in PRICES:
-                self.fields[f"{flavor.slug}.{name}"] = forms.CharField(
-                    label=f"{flavor.name}: {name.replace('_', ' ')}",
-                    required=False,
-                    max_length=20,
-                    widget=PriceWidget(),
-                )
-            self.fields[f"{flavor.slug}.is_dynamic"] = forms.BooleanField(
-                label=f"{flavor.name}: burst follows the time series", required=False
-            )
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per flavor for the template."""
-        return [
-            {
-                "flavor": flavor,
-                "fields": [self[f"{flavor.slug}.{name}"] for name in (*PRICES, "is_dynamic")],
-            }
-            for flavor in self.flavors
-        ]
-
-    def drafts(self) -> list[actions.PriceDraft]:
-        """The rows with something in them; their places are those of the faults."""
-        found: list[actions.PriceDraft] = []
-        self.fault_fields = {}
-        for flavor in self.flavors:
-            typed = [self.cleaned_data.get(f"{flavor.slug}.{name}", "") for name in PRICES]
-            if not any(typed):
-                continue
-            for name in PRICES:
-                self.fault_fields[f"prices.{len(found)}.{name}"] = f"{flavor.slug}.{name}"
-            committed, burst, credit = (value or "0" for value in typed)
-            is_dynamic = self.cleaned_data.get(f"{flavor.slug}.is_dynamic", False)
-            found.append(actions.PriceDraft(flavor.slug, committed, burst, credit, is_dynamic))
-        return found
-
-
 @page("GET", "POST")
 def rate_propose(request: HttpRequest) -> HttpResponseBase:
     """A new card, filled with the prices of the one in force."""
@@ -121,11 +54,13 @@ def rate_propose(request: HttpRequest) -> HttpResponseBase:
         request.POST or None,
         accounts=selectors.visible_accounts(user),
         flavors=flavors,
-        initial=_initial(current),
+        initial=initial_of(current),
     )
     if request.method == "POST" and form.is_valid():
         typed = form.cleaned_data
         terms = {name: typed[name] for name in ("name", "account", "floor_hours", "reason")}
+        terms["preemption_share"] = typed["preemption_share"] or "0"
+        terms["preemption_minutes"] = typed["preemption_minutes"] or 0
         drafts = form.drafts()
         card = form.carry_out(
             lambda: actions.propose_rate_card(
@@ -236,26 +171,21 @@ def _trial(user: Any, card: RateCard, now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _initial(card: RateCard | None) -> dict[str, Any]:
-    if card is None:
-        return {"currency": "EUR"}
-    found: dict[str, Any] = {"currency": card.currency, "floor_hours": card.floor_hours}
-    for slug, price in read.prices_of(card).items():
-        for name in PRICES:
-            found[f"{slug}.{name}"] = price_text(getattr(price, name))
-        found[f"{slug}.is_dynamic"] = price.is_dynamic
-    return found
-
-
 def _texts(price: Any) -> list[str] | None:
     if price is None:
         return None
-    burst = price_text(price.burst)
+    burst = _with_steps(price.burst, price.burst_tiers)
     return [
-        price_text(price.committed),
+        _with_steps(price.committed, price.committed_tiers),
         f"time series, else {burst}" if price.is_dynamic else burst,
         price_text(price.lending_credit),
     ]
+
+
+def _with_steps(base: Decimal, tiers: Iterable[Tier]) -> str:
+    """A price, and what it is beyond each bound."""
+    steps = (f"{price_text(tier.price)} beyond {tier.above:,} h" for tier in tiers)
+    return "; ".join((price_text(base), *steps))
 
 
 def _priced(card: RateCard | None) -> list[tuple[str, list[str] | None]]:

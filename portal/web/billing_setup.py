@@ -228,75 +228,82 @@ def terms(request: HttpRequest) -> HttpResponseBase:
     """Where finance says in which months and money accounts are billed."""
     user: Any = request.user
     _require(_may_write(user))
-    kept = BillingTerms.objects.select_related("account").order_by("account__slug")
-    rates = ExchangeRate.objects.order_by("-day", "base", "quote", "-pk")[:SHOWN]
-    points = SpotPrice.objects.select_related("flavor").order_by("-start", "flavor", "-pk")[:SHOWN]
-    sections = [
-        Section(
-            key="terms",
-            title="Accounts",
-            text="An account that is not listed is billed in UTC months and the cards' currency.",
-            columns=("Account", "Months of", "Currency", "Closed to"),
-            rows=[
-                Row(
-                    (
-                        row.account.name,
-                        row.zone,
-                        row.currency or "that of the rate cards",
-                        when(row.closed_until),
-                    )
-                )
-                for row in kept
-            ],
-            empty="Every account is billed in UTC months.",
-            form=TermsForm,
-            arguments={"accounts": selectors.visible_accounts(user)},
-            do=lambda typed: actions.set_billing_terms(
-                user, **{**typed, "currency": typed["currency"].upper()}
-            ),
-            button="Set the terms of an account",
-        ),
-        Section(
-            key="exchange",
-            title="Exchange rates",
-            text="A statement in another currency takes the rate of its month's last day.",
-            columns=("Day", "Rate"),
-            rows=[
-                Row((str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}"))
-                for row in rates
-            ],
-            empty="No rate is recorded.",
-            form=ExchangeForm,
-            do=lambda typed: actions.record_exchange_rate(
-                user,
-                **{**typed, "base": typed["base"].upper(), "quote": typed["quote"].upper()},
-            ),
-            button="Record a rate",
-        ),
-        Section(
-            key="series",
-            title="Time series",
-            text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on.",
-            columns=("From", "Flavor", "Price per GPU-hour"),
-            rows=[
-                Row((when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}"))
-                for row in points
-            ],
-            empty="No flavor has a time series.",
-            form=SeriesForm,
-            arguments={"flavors": selectors.visible_flavors(user)},
-            do=lambda typed: actions.record_spot_prices(
-                user, **typed, currency=read.portal_currency() or "EUR"
-            ),
-            button="Add prices",
-        ),
-    ]
     return sections_page(
         request,
         title="Billing terms",
         headline="In which months and money accounts are billed.",
-        sections=sections,
+        sections=[_account_terms(user), _exchange_rates(user), _time_series(user)],
         crumbs=_crumbs(),
+    )
+
+
+def _account_terms(user: Any) -> Section:
+    kept = BillingTerms.objects.select_related("account").order_by("account__slug")
+    return Section(
+        key="terms",
+        title="Accounts",
+        text="An account that is not listed is billed in UTC months and the cards' currency.",
+        columns=("Account", "Months of", "Currency", "Closed to"),
+        rows=[
+            Row(
+                (
+                    row.account.name,
+                    row.zone,
+                    row.currency or "that of the rate cards",
+                    when(row.closed_until),
+                )
+            )
+            for row in kept
+        ],
+        empty="Every account is billed in UTC months.",
+        form=TermsForm,
+        arguments={"accounts": selectors.visible_accounts(user)},
+        do=lambda typed: actions.set_billing_terms(
+            user, **{**typed, "currency": typed["currency"].upper()}
+        ),
+        button="Set the terms of an account",
+    )
+
+
+def _exchange_rates(user: Any) -> Section:
+    rates = ExchangeRate.objects.order_by("-day", "base", "quote", "-pk")[:SHOWN]
+    return Section(
+        key="exchange",
+        title="Exchange rates",
+        text="A statement in another currency takes the rate of its month's last day.",
+        columns=("Day", "Rate"),
+        rows=[
+            Row((str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}"))
+            for row in rates
+        ],
+        empty="No rate is recorded.",
+        form=ExchangeForm,
+        do=lambda typed: actions.record_exchange_rate(
+            user,
+            **{**typed, "base": typed["base"].upper(), "quote": typed["quote"].upper()},
+        ),
+        button="Record a rate",
+    )
+
+
+def _time_series(user: Any) -> Section:
+    points = SpotPrice.objects.select_related("flavor").order_by("-start", "flavor", "-pk")[:SHOWN]
+    return Section(
+        key="series",
+        title="Time series",
+        text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on.",
+        columns=("From", "Flavor", "Price per GPU-hour"),
+        rows=[
+            Row((when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}"))
+            for row in points
+        ],
+        empty="No flavor has a time series.",
+        form=SeriesForm,
+        arguments={"flavors": selectors.visible_flavors(user)},
+        do=lambda typed: actions.record_spot_prices(
+            user, **typed, currency=read.portal_currency() or "EUR"
+        ),
+        button="Add prices",
     )
 
 

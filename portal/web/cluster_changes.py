@@ -33,6 +33,21 @@ class DriftForm(PortalForm):
     )
 
 
+class GuardForm(ReasonForm):
+    """What may be done about known defects of the Kueue there."""
+
+    guard = forms.ChoiceField(
+        label="Known defects of Kueue",
+        choices=[
+            ("off", "Off: nothing is looked at"),
+            ("tell", "Tell: shown here and on the job's page, nothing is done"),
+            ("cure", "Prevent and cure: the portal writes where Kueue would be stuck"),
+        ],
+        widget=forms.RadioSelect,
+    )
+    field_order = ["guard", "reason"]
+
+
 class LocalJobsForm(PortalForm):
     """Whether jobs may come to a worker past the manager."""
 
@@ -126,6 +141,16 @@ CHANGES = {
         "Hand edits",
         "The portal notices a hand edit of an owned field within seconds.",
         DriftForm,
+        "Save",
+        "Saved.",
+    ),
+    "guard": Change(
+        "Guard",
+        "Three defects of Kueue 0.19.2: a returning worker's old copy kills the running job, an "
+        "evicted job keeps its quota for ever, a rejected job that is active again is not queued. "
+        "Cures delete old copies on workers and write into workloads and jobs on this manager; "
+        "they stop no running job. They need rights of their own: apply the generated ones again.",
+        GuardForm,
         "Save",
         "Saved.",
     ),

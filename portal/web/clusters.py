@@ -16,6 +16,7 @@ from portal import actions
 from portal.web.audit import changes
 from portal.web.cluster_changes import CHANGES
 from portal.web.htmx import is_partial, render, target, unchanged
+from portal.web.maintenance import summaries
 from portal.web.pages import page
 
 AUDIT_SHOWN = 20
@@ -52,6 +53,9 @@ def cluster(request: HttpRequest, slug: str) -> HttpResponseBase:
         "is_admin": selectors.roles_of(user).is_admin,
         "entries": [{"entry": entry, "changes": changes(entry)} for entry in entries],
         "rights": seen.generated_rights(user, slug),
+        "held": selectors.held_budgets(user),
+        "windows": summaries(seen.windows_over(user, slug)),
+        "stuck": [row for row in seen.stuck_actions(user) if row.cluster.slug == slug],
     }
     return render(request, "clusters/cluster.html", context)
 
@@ -96,6 +100,7 @@ def _now(detail: Any) -> dict[str, Any]:
     return {
         "mode": detail.row.mode,
         "policy": detail.drift_policy,
+        "guard": detail.guard,
         "allowed": detail.allows_local_jobs,
         "configuration": detail.kueue_configuration or "",
         "context": detail.context,
@@ -112,6 +117,8 @@ def _carry_out(user: Any, slug: str, change: str, typed: dict[str, Any]) -> None
         actions.set_mode(user, cluster=found, mode=typed["mode"], reason=reason)
     elif change == "drift":
         actions.set_drift_policy(user, cluster=found, policy=typed["policy"])
+    elif change == "guard":
+        actions.set_guard(user, cluster=found, guard=typed["guard"], reason=reason)
     elif change == "local-jobs":
         actions.set_local_jobs(user, cluster=found, allowed=typed["allowed"])
     elif change == "configuration":

@@ -16,12 +16,23 @@ from budgets.models import BudgetRevision
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One entry of the navigation."""
+    """One entry of the navigation; one with ``parts`` opens a menu and leads nowhere itself."""
 
     title: str
     url: str
     is_current: bool
     count: int = 0
+    parts: tuple[Section, ...] = ()
+
+
+OWN = (("Workspaces", "home"), ("Jobs", "jobs"), ("Usage", "usage"), ("Billing", "billing"))
+PLATFORM = (
+    ("Fleet", "fleet"),
+    ("Clusters", "clusters"),
+    ("Maintenance", "maintenance"),
+    ("Set-up", "setup"),
+)
+MORE = (("Alerts", "alerts"), ("Exports", "exports"), ("Audit log", "audit"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +53,15 @@ def _shell(request: HttpRequest) -> Shell | None:
     if user is None or not user.is_authenticated:
         return None
     roles = selectors.roles_of(user)
-    entries = [("Workspaces", "home", 0), ("Jobs", "jobs", 0), ("Usage", "usage", 0)]
-    entries.append(("Billing", "billing", 0))
-    if roles.sees_everything:
-        entries.append(("Fleet", "fleet", 0))
+    sections = [_section(request, *entry) for entry in OWN]
     if roles.is_admin:
         waiting = waiting_requests(user).count()
-        entries += [("Requests", "requests", waiting), ("Clusters", "clusters", 0)]
-        entries.append(("Set-up", "setup", 0))
-    entries += [("Exports", "exports", 0), ("Alerts", "alerts", 0), ("Audit log", "audit", 0)]
-    return Shell(roles=roles, sections=tuple(_section(request, *entry) for entry in entries))
+        sections.append(_section(request, "Requests", "requests", waiting))
+        sections.append(_group(request, "Platform", PLATFORM))
+    elif roles.sees_everything:
+        sections.append(_section(request, "Fleet", "fleet"))
+    sections.append(_group(request, "More", MORE))
+    return Shell(roles=roles, sections=tuple(sections))
 
 
 def waiting_requests(user: Any) -> QuerySet[BudgetRevision]:
@@ -62,10 +72,17 @@ def waiting_requests(user: Any) -> QuerySet[BudgetRevision]:
     )
 
 
-def _section(request: HttpRequest, title: str, name: str, count: int) -> Section:
+def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...]) -> Section:
+    parts = tuple(_section(request, *entry) for entry in entries)
+    return Section(title, "", is_current=any(part.is_current for part in parts), parts=parts)
+
+
+def _section(request: HttpRequest, title: str, name: str, count: int = 0) -> Section:
     url = reverse(name)
     if name == "home":
         is_current = request.path == url or request.path.startswith(f"{url}workspaces/")
+    elif name == "fleet":
+        is_current = request.path == url
     else:
         is_current = request.path.startswith(url)
     return Section(title=title, url=url, is_current=is_current, count=count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -12,9 +13,10 @@ from django.utils import timezone
 from budgets import selectors
 from budgets.exports import FORMATS
 from budgets.exports.datasets import table_of
-from budgets.models import Export, Operation
+from budgets.models import Export, ExportPlan, Operation
 from budgets.models.exports import DATASETS
 from budgets.selectors import exports as reads
+from budgets.selectors.export_wishes import Preview, preview
 from budgets.services.exports import spool_path
 from portal import actions
 from portal.downloads import send_file
@@ -23,6 +25,7 @@ from portal.web.htmx import is_partial, render, unchanged
 from portal.web.pages import page
 
 SHOWN = 50
+WISHED = ("dataset", "format", "period", "zone", "account", "workspace", "columns")
 
 
 class ExportForm(PortalForm):
@@ -36,12 +39,25 @@ class ExportForm(PortalForm):
     zone = forms.ChoiceField(label="Months of")
     account = forms.ChoiceField(label="Account", required=False)
     workspace = forms.ChoiceField(label="Workspace", required=False)
+    every = forms.ChoiceField(
+        label="When",
+        required=False,
+        choices=[("", "now, once"), *ExportPlan.Every.choices],
+        help_text="What is made regularly follows the months; you get a mail for each file.",
+    )
+    name = forms.CharField(
+        label="Name", required=False, max_length=80, help_text="Of what is made regularly."
+    )
     columns = forms.MultipleChoiceField(
         label="Columns",
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text="None chosen means all.",
     )
+
+    def wish(self) -> dict[str, Any]:
+        """What the file shall hold."""
+        return {name: self.cleaned_data[name] for name in WISHED}
 
     def __init__(self, *args: Any, user: Any, dataset: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,18 +84,59 @@ def exports(request: HttpRequest) -> HttpResponseBase:
     start = {"dataset": dataset, "period": month, **{k: given[k] for k in given if k != "columns"}}
     form = ExportForm(request.POST or None, user=user, dataset=dataset, initial=start)
     if request.method == "POST" and form.is_valid():
-        made = form.carry_out(lambda: actions.request_export(user, **form.cleaned_data))
-        if made is not None:
-            return redirect("export", made.pk)
-    context = {
-        "form": form,
-        "exports": reads.visible_exports(user)[:SHOWN],
-        "shown": SHOWN,
-    }
+        done = _preview(user, form) if "preview" in request.POST else _carry_out(request, form)
+        if done is not None:
+            return done if isinstance(done, HttpResponseBase) else _previewed(request, form, done)
+    context = _context(user, form)
     status = 422 if form.errors else 200
     if is_partial(request) and request.method == "GET":
         return render(request, "exports/exports.html", context, partial="columns")
     return render(request, "exports/exports.html", context, status=status)
+
+
+def _context(user: Any, form: ExportForm) -> dict[str, Any]:
+    return {
+        "form": form,
+        "exports": reads.visible_exports(user)[:SHOWN],
+        "plans": reads.visible_export_plans(user),
+        "shown": SHOWN,
+    }
+
+
+def _carry_out(request: HttpRequest, form: ExportForm) -> HttpResponseBase | None:
+    """Ask for the file, or have it made regularly; None when the form has a fault."""
+    user: Any = request.user
+    every = form.cleaned_data["every"]
+    if not every:
+        made = form.carry_out(lambda: actions.request_export(user, **form.wish()))
+        return redirect("export", made.pk) if made is not None else None
+    wish = {name: value for name, value in form.wish().items() if name != "period"}
+    name = form.cleaned_data["name"]
+    plan = form.carry_out(lambda: actions.save_export_plan(user, name=name, every=every, **wish))
+    if plan is None:
+        return None
+    messages.success(request, f"{plan} is made {plan.get_every_display()}.")
+    return redirect("exports")
+
+
+def _preview(user: Any, form: ExportForm) -> Preview | None:
+    """The first rows of what the file would hold; None when the form has a fault."""
+    return form.carry_out(lambda: preview(user, **form.wish()))
+
+
+def _previewed(request: HttpRequest, form: ExportForm, found: Preview) -> HttpResponseBase:
+    user: Any = request.user
+    return render(request, "exports/exports.html", _context(user, form) | {"preview": found})
+
+
+@page("POST")
+def export_plan_remove(request: HttpRequest, plan_id: int) -> HttpResponseBase:
+    """Ends what is made regularly; the files stay until they expire."""
+    user: Any = request.user
+    plan = reads.visible_export_plans(user).get(pk=plan_id)
+    actions.remove_export_plan(user, plan=plan)
+    messages.success(request, f"{plan} is not made any more.")
+    return redirect("exports")
 
 
 @page()
@@ -93,6 +150,7 @@ def export(request: HttpRequest, export_id: int) -> HttpResponseBase:
         "is_running": found.operation.state == Operation.State.RUNNING,
         "can_fetch": found.is_ready and reads.still_sees(user, found),
         "format_title": FORMATS[found.format].title,
+        "deliveries": found.deliveries.all() if found.plan_id else (),
     }
     answer = render(request, "exports/export.html", context, partial="progress")
     return unchanged(request, answer) if is_partial(request) else answer

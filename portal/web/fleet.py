@@ -7,7 +7,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
+from clusters import selectors as seen
 from portal.web.htmx import is_partial, render, unchanged
+from portal.web.maintenance import summaries
 from portal.web.pages import page
 
 
@@ -33,6 +35,7 @@ def fleet(request: HttpRequest) -> HttpResponseBase:
         "in_use": sum(row["total"].in_use for row in rows),
         "promised": sum(row["total"].promised for row in rows),
         "is_admin": selectors.roles_of(user).is_admin,
+        "windows": summaries(seen.visible_windows(user)),
     }
     answer = render(request, "fleet/fleet.html", context, partial="grid")
     return unchanged(request, answer) if is_partial(request) else answer

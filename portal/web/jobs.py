@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
 from clusters import selectors as seen
+from clusters.selectors.bars import DEACTIVATED
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import is_partial, render, unchanged
 from portal.web.pages import page
@@ -38,6 +39,8 @@ class JobFilter(PortalForm):
     phase = forms.ChoiceField(label="State", required=False, choices=PHASES)
     text = forms.CharField(label="Name contains", required=False, max_length=100)
     sort = forms.ChoiceField(label="Order", required=False, choices=SORTS)
+    # Boxes beside the jobs, to act on several; such a list does not renew itself meanwhile.
+    select = forms.BooleanField(required=False, widget=forms.HiddenInput)
     cursor = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
@@ -67,6 +70,7 @@ def jobs(request: HttpRequest) -> HttpResponseBase:
         "rows": found.rows,
         "next_cursor": found.next_cursor,
         "is_first": not typed["cursor"],
+        "is_selecting": typed["select"],
         "is_filtered": any(typed[name] for name in ("workspace", "phase", "text")),
     }
     answer = render(request, "jobs/jobs.html", context, partial="list")
@@ -88,6 +92,22 @@ def job(request: HttpRequest, cluster: str, uid: str) -> HttpResponseBase:
         "usage": seen.workload_hours(user, detail),
         "rounds": seen.dispatch_trail(user, detail),
         "preemptions": seen.preemptions_of(user, detail),
+        "incidents": seen.incidents_of(user, detail),
+        "acted": seen.actions_on(user, cluster, uid),
+        "offers": _offers(detail.row),
     }
     answer = render(request, "jobs/job.html", context, partial="state")
     return unchanged(request, answer) if is_partial(request) else answer
+
+
+def _offers(row: seen.WorkloadRow) -> list[tuple[str, str]]:
+    """What can be done to a job now: verb and what the button says; the service decides."""
+    if row.is_remote_copy or row.phase == "gone":
+        return []
+    if row.phase in ("finished", "failed"):
+        first: list[tuple[str, str]] = []
+    elif row.phase == "pending" and row.reason == DEACTIVATED:
+        first = [("activate", "Put back in the queue")]
+    else:
+        first = [("deactivate", "Cancel")]
+    return [*first, ("delete_job", "Delete")] if row.job_name else first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import zoneinfo
@@ -14,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from budgets.errors import NotAllowed, Rejected
+from budgets.selectors import remembered_roles
 
 View = Callable[..., HttpResponseBase]
 log = logging.getLogger(__name__)
@@ -37,7 +39,9 @@ def page(*methods: str) -> Callable[[View], View]:
         @functools.wraps(view)
         @require_http_methods(allowed)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            with timezone.override(zone_of(request.user)):
+            is_read = request.method in ("GET", "HEAD")
+            remembering = remembered_roles() if is_read else contextlib.nullcontext()
+            with timezone.override(zone_of(request.user)), remembering:
                 try:
                     return view(request, *args, **kwargs)
                 except ObjectDoesNotExist as error:

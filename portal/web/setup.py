@@ -16,11 +16,11 @@ from portal.web.pages import page
 from portal.web.setup_pages import (
     Row,
     Section,
-    archive_section,
+    WayOut,
     crumbs,
+    item_page,
     list_page,
     require_admin,
-    sections_page,
 )
 from portal.web.tags import gpus
 
@@ -123,21 +123,19 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
             button="Set envelope",
         ),
     ]
-    if found.archived_at is None:
-        sections.append(
-            archive_section(
-                lambda reason: actions.archive_account(user, account=found, reason=reason),
-                what="account",
-                text="Cannot be undone. Its workspaces have to be archived first; use stays.",
-                to=reverse("setup_accounts"),
-            )
-        )
-    return sections_page(
+    return item_page(
         request,
         title=found.name,
-        headline=f"Account {found.slug}" + (", archived" if found.archived_at else ""),
+        headline=f"Account {found.slug}",
         sections=sections,
         crumbs=crumbs(("Accounts", "setup_accounts")),
+        way_out=WayOut(
+            what="account",
+            text="Cannot be undone. Its workspaces have to be archived first; use stays.",
+            do=lambda reason: actions.archive_account(user, account=found, reason=reason),
+            to=reverse("setup_accounts"),
+            is_closed=found.archived_at is not None,
+        ),
     )
 
 
@@ -193,22 +191,20 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
             do=lambda typed: actions.edit_workspace(user, workspace=found, **typed),
         )
     ]
-    if found.archived_at is None:
-        sections.append(
-            archive_section(
-                lambda reason: actions.archive_workspace(user, workspace=found, reason=reason),
-                what="workspace",
-                text="Cannot be undone. Its queue is held and its promise ends; the namespace, "
-                "its jobs and its use stay.",
-                to=reverse("setup_workspaces"),
-            )
-        )
-    return sections_page(
+    return item_page(
         request,
         title=found.name,
-        headline=f"Workspace {namespace}" + (", archived" if found.archived_at else ""),
+        headline=f"Workspace {namespace}",
         sections=sections,
         crumbs=crumbs(("Workspaces", "setup_workspaces")),
+        way_out=WayOut(
+            what="workspace",
+            text="Cannot be undone. Its queue is held and its promise ends; the namespace, "
+            "its jobs and its use stay.",
+            do=lambda reason: actions.archive_workspace(user, workspace=found, reason=reason),
+            to=reverse("setup_workspaces"),
+            is_closed=found.archived_at is not None,
+        ),
     )
 
 
@@ -261,19 +257,17 @@ def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
             do=lambda typed: actions.edit_flavor(user, flavor=found, **typed),
         )
     ]
-    if found.archived_at is None:
-        sections.append(
-            archive_section(
-                lambda reason: actions.archive_flavor(user, flavor=found, reason=reason),
-                what="flavor",
-                text="Cannot be undone. It takes no new promise; nothing in force may use it.",
-                to=reverse("setup_flavors"),
-            )
-        )
-    return sections_page(
+    return item_page(
         request,
         title=found.name,
-        headline=f"Flavor {slug}" + (", archived" if found.archived_at else ""),
+        headline=f"Flavor {slug}",
         sections=sections,
         crumbs=crumbs(("GPU flavors", "setup_flavors")),
+        way_out=WayOut(
+            what="flavor",
+            text="Cannot be undone. It takes no new promise; nothing in force may use it.",
+            do=lambda reason: actions.archive_flavor(user, flavor=found, reason=reason),
+            to=reverse("setup_flavors"),
+            is_closed=found.archived_at is not None,
+        ),
     )

@@ -177,16 +177,63 @@ def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     return (("Set-up", reverse("setup")), *((title, reverse(name)) for title, name in more))
 
 
-def archive_section(do: Any, *, what: str, text: str, to: str) -> Section:
-    """The last section of an item: close it, with a reason."""
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """How an item is closed for good.
+
+    Attributes:
+        what: Its kind, in one word.
+        text: What becomes of it.
+        do: Takes the reason; raises Rejected.
+        to: Where to go then.
+        is_closed: It was archived already.
+    """
+
+    what: str
+    text: str
+    do: Callable[[str], Any]
+    to: str
+    is_closed: bool
+
+
+def item_page(
+    request: HttpRequest,
+    *,
+    title: str,
+    headline: str,
+    sections: Sequence[Section],
+    crumbs: Any,
+    way_out: WayOut,
+) -> HttpResponseBase:
+    """A page of one item: its sections, and last the one that archives it, while that is open.
+
+    Args:
+        request: As for :func:`sections_page`.
+        title: Heading.
+        headline: What it is; that it is archived is added.
+        sections: In order.
+        crumbs: (title, address) pairs of the pages above.
+        way_out: How it is closed.
+    """
+    shown = list(sections)
+    if not way_out.is_closed:
+        shown.append(_archive_section(way_out))
+    state = ", archived" if way_out.is_closed else ""
+    return sections_page(
+        request, title=title, headline=headline + state, sections=shown, crumbs=crumbs
+    )
+
+
+def _archive_section(way_out: WayOut) -> Section:
+    what = way_out.what
     return Section(
         key="archive",
         title=f"Archive this {what}",
-        text=text,
+        text=way_out.text,
         form=ReasonForm,
-        do=lambda typed: do(typed["reason"]),
+        do=lambda typed: way_out.do(typed["reason"]),
         button=f"Archive {what}",
         said=f"The {what} is archived.",
-        to=to,
+        to=way_out.to,
         is_danger=True,
     )

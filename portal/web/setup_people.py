@@ -16,8 +16,9 @@ from portal.web.pages import page
 from portal.web.setup_pages import (
     Row,
     Section,
-    archive_section,
+    WayOut,
     crumbs,
+    item_page,
     list_page,
     require_admin,
     sections_page,
@@ -185,22 +186,20 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
     ]
     if found.is_platform:
         sections.append(_shares(user, found))
-    if found.archived_at is None:
-        sections.append(
-            archive_section(
-                lambda reason: actions.archive_pool(user, pool=found, reason=reason),
-                what="pool",
-                text="Cannot be undone. Running jobs on it go on until they end.",
-                to=reverse("setup_pools"),
-            )
-        )
     owner = f"Pool of {found.account.name}" if found.account else "Platform pool"
-    return sections_page(
+    return item_page(
         request,
         title=found.name,
-        headline=owner + (", archived" if found.archived_at else ""),
+        headline=owner,
         sections=sections,
         crumbs=crumbs(("Pools", "setup_pools")),
+        way_out=WayOut(
+            what="pool",
+            text="Cannot be undone. Running jobs on it go on until they end.",
+            do=lambda reason: actions.archive_pool(user, pool=found, reason=reason),
+            to=reverse("setup_pools"),
+            is_closed=found.archived_at is not None,
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from budgets import selectors
 from budgets.models import BudgetRevision, MonthOutlook, Workspace
+from budgets.selectors.spending import effect_of
 from clusters import selectors as seen
 from portal.web import charts
 from portal.web.context import waiting_requests
@@ -20,8 +21,8 @@ from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.pages import page
 
 PER_PAGE = 50
-WAITING_SHOWN = 10
-RUNNING_SHOWN = 10
+JOBS_SHOWN = 10
+REVISIONS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,37 +98,37 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
         answer = render(request, "workspaces/workspace.html", context, partial="now")
         return unchanged(request, answer)
     week = _week(user, found)
-    history = selectors.budget_history(user, found)
+    history = selectors.budget_news(found, most=REVISIONS_SHOWN)
     context |= {
         "may_edit": selectors.roles_of(user).may_edit(found),
-        "history": history[:5],
+        "history": history[:REVISIONS_SHOWN],
         "scheduled": [row for row in history if row.phase == "scheduled"],
         "requested": [row for row in history if row.state == BudgetRevision.State.REQUESTED],
         "revision": found.budget.in_force,
-        "figure": charts.usage_figure(week, step="hour", ceiling=_ceiling(found)),
+        "figure": charts.usage_figure(
+            week, step="hour", ceiling=sum(bar.ceiling for bar in context["bars"])
+        ),
         "week": week,
         "outlook": _outlooks([found]).get(found.pk),
         "usage_url": f"{reverse('usage')}?workspace={namespace}&days=7",
         "job_yaml": _job_to_copy(found),
+        "cordoned": seen.windows_of(found),
+        "held": selectors.last_hold(found),
+        "spend_effect": effect_of(found),
     }
     return render(request, "workspaces/workspace.html", context)
 
 
 def _now(user: Any, found: Workspace) -> dict[str, Any]:
     """What is polled: bars, jobs, and whether the clusters carry the newest budget."""
-    waiting = seen.workloads(
-        user, seen.WorkloadFilter(namespaces=(found.namespace,), phases=("pending",))
-    )
-    running = seen.workloads(
-        user, seen.WorkloadFilter(namespaces=(found.namespace,), phases=("reserved", "running"))
-    )
+    waiting, running = seen.jobs_now(user, found.namespace, most=JOBS_SHOWN)
     return {
         "bars": seen.bars_now([found]).get(found.pk, []),
-        "waiting": waiting.rows[:WAITING_SHOWN],
-        "waiting_more": len(waiting.rows) > WAITING_SHOWN or bool(waiting.next_cursor),
-        "running": running.rows[:RUNNING_SHOWN],
-        "running_more": len(running.rows) > RUNNING_SHOWN or bool(running.next_cursor),
-        "sync": seen.sync_state(found),
+        "waiting": waiting.rows,
+        "waiting_more": bool(waiting.next_cursor),
+        "running": running.rows,
+        "running_more": bool(running.next_cursor),
+        "sync": seen.sync_state(found, generation=found.budget.generation),
     }
 
 
@@ -136,13 +137,7 @@ def _week(user: Any, found: Workspace) -> selectors.UsageTable:
     wanted = selectors.UsageFilter(
         start=end - timedelta(days=7), end=end, workspaces=(found.namespace,), step="hour"
     )
-    return selectors.usage_table(user, wanted)
-
-
-def _ceiling(found: Workspace) -> int:
-    """GPUs of all ceilings in force."""
-    revision = found.budget.in_force
-    return 0 if revision is None else sum(line.ceiling for line in revision.lines.all())
+    return selectors.usage_totals(user, wanted)
 
 
 def _job_to_copy(found: Workspace) -> str:

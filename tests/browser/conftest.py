@@ -142,6 +142,12 @@ class Watched:
         self.page.wait_for_url(f"{self.base}/")
         return self.page
 
+    def choose(self, menu: str, entry: str) -> None:
+        """Follow an entry of one of the navigation's menus."""
+        sections = self.page.get_by_role("navigation", name="Sections")
+        sections.locator("summary", has_text=menu).click()
+        sections.get_by_role("link", name=entry, exact=True).click()
+
     def keep(self, name: str) -> None:
         """Screenshot of the whole page, an artifact of the run."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from clusters import selectors
 from clusters.models import Cluster, DispatchRound, WorkloadEvent, WorkloadState
 from clusters.selectors import OfferRow
 from clusters.selectors.preemptions import SideRow
-from tests.builders import START, SmallFleet, hours
+from tests.builders import START, SmallFleet, hours, line
 
 pytestmark = pytest.mark.django_db
 _numbers = count(1)
@@ -175,3 +175,11 @@ def test_races_count_what_was_asked_won_and_lost_in_a_day(fleet, clusters):
     east, west = selectors.dispatch_races(fleet.admin)
     assert (east.running, east.asked, east.won, east.lost) == (0, 2, 0, 1)
     assert (west.running, west.gpus, west.asked, west.won, west.lost) == (1, 8, 1, 1, 0)
+
+
+def test_a_worker_shows_its_part_of_the_split(fleet, clusters):
+    fleet.revise(fleet.vision, line("h100", 40))
+    east, west = selectors.dispatch_races(fleet.admin)
+    assert east.floor + west.floor == 40
+    assert (east.share, west.share) == (100 * east.floor // 40, 100 * west.floor // 40)
+    assert east.floor > 0 and west.floor > 0

@@ -59,13 +59,14 @@ def test_fill_offers_exactly_the_shifts_that_nobody_works(
     register("manager", "{}", role="manager", mode="portal")
     register("gone", "{}").delete()
     assert claims.take(worker.pk, ShiftRun.Role.USAGE, holder="somebody") is not None
-    assert tasks.fill_shifts() == {"wanted": 7, "offered": 6}
+    assert tasks.fill_shifts() == {"wanted": 8, "offered": 7}
     assert sorted(offered) == [
         ("gpu-east", "admission"),
         ("gpu-east", "quota"),
         ("manager", "admission"),
         ("manager", "dispatch"),
         ("manager", "quota"),
+        ("manager", "spend"),
         ("manager", "usage"),
     ]
 

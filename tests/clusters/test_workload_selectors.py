@@ -148,7 +148,7 @@ def test_bars_and_counts_take_a_fixed_number_of_queries(
 ) -> None:
     for number in range(12):
         dispatched(clusters, "acme-vision", f"job-{number}")
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(5):
         selectors.bars_now([fleet.vision, fleet.speech, fleet.search])
     with django_assert_num_queries(1):
         found = selectors.workload_counts([fleet.vision, fleet.speech])

@@ -300,6 +300,17 @@ def test_job_gets_selector_labels_and_defaults(
     assert made["metadata"]["generation"] == 1
 
 
+def test_job_that_says_how_many_pods_run_side_by_side_gets_no_number_of_completions(
+    contract_client: HttpKubeClient, namespace: str
+) -> None:
+    document = job(namespace, "wide")
+    document["spec"] = {k: v for k, v in document["spec"].items() if k != "completions"}
+    made = contract_client.create(
+        r.JOB, {**document, "spec": document["spec"] | {"parallelism": 3}}
+    )
+    assert "completions" not in made["spec"]
+
+
 @pytest.mark.parametrize(
     ("spec", "want_field"),
     [

@@ -86,7 +86,7 @@ def actions(document: dict[str, Any] | None, **changes: Any) -> tuple[Any, ...]:
 ADMITTED = true("Admitted")
 EVICTED = true("Evicted")
 READY = {"state": "Ready", "clusterName": "a"}
-RETRY_GONE = SetCheck("Retry", "Admitting remote no longer exists")
+RETRY_GONE = SetCheck("Retry", 'Admitting remote no longer exists, Previously: "Ready"')
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ RETRY_GONE = SetCheck("Retry", "Admitting remote no longer exists")
         pytest.param(
             local(),
             {"refusal": "no"},
-            (SetCheck("Rejected", "no"),),
+            (SetCheck("Rejected", 'no, Previously: "Pending"'),),
             id="a job that cannot be dispatched is rejected",
         ),
         pytest.param(
@@ -255,7 +255,7 @@ RETRY_GONE = SetCheck("Retry", "Admitting remote no longer exists")
                 SetCheck(
                     "Retry",
                     "Admission check is Ready but no admitting cluster is recorded; "
-                    "this is unexpected, please report it",
+                    'this is unexpected, please report it, Previously: "Ready"',
                 ),
             ),
             id="ready without a worker is reported",
@@ -263,7 +263,7 @@ RETRY_GONE = SetCheck("Retry", "Admitting remote no longer exists")
         pytest.param(
             local(**READY),
             {"copies": {"b": Copy()}, "lost": {"a": NOW - TIMEOUT}},
-            (SetCheck("Retry", "Admitting remote lost"),),
+            (SetCheck("Retry", 'Admitting remote lost, Previously: "Ready"'),),
             id="a worker lost for longer than the time-out is given up",
         ),
         pytest.param(
@@ -441,3 +441,29 @@ def test_decide_holds_its_laws_for_any_group(
         if isinstance(action, CreateJob):
             assert chosen == action.cluster
             assert state == "Ready"
+
+
+def test_finished_copy_waits_until_the_end_of_its_job_was_told():
+    document = local(true("Admitted"), state="Ready", clusterName="a")
+    fresh = copied(true("Admitted"), true("Finished", since=-1), job=True, is_job_open=True)
+    verdict = decide(group(document, copies={"a": fresh}))
+    assert verdict.actions == (CopyStatus("a"),)
+    assert verdict.look_again == NOW + timedelta(seconds=59)
+    told = copied(true("Admitted"), true("Finished", since=-1), job=True)
+    assert decide(group(document, copies={"a": told})).actions == (
+        CopyStatus("a"),
+        Finish("a", "R", "m"),
+    )
+
+
+def test_finished_copy_does_not_wait_for_ever_for_the_end_of_its_job():
+    document = local(true("Admitted"), state="Ready", clusterName="a")
+    old = copied(true("Admitted"), true("Finished", since=-61), job=True, is_job_open=True)
+    assert Finish("a", "R", "m") in decide(group(document, copies={"a": old})).actions
+
+
+def test_job_is_marked_inactive_only_once_it_was_told_to_stop():
+    document = local(true("Evicted"), state="Pending")
+    away = {"is_job_active": True, "copies": {"a": Copy()}}
+    assert decide(group(document, **away)).actions == (MarkJobInactive(),)
+    assert decide(group(document, is_stop_due=True, **away)).actions == ()

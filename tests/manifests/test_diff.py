@@ -121,3 +121,16 @@ def test_a_field_that_is_gone_was_taken_by_the_last_writer() -> None:
     del other["spec"]["stopPolicy"]
     (change,) = changes(queue(), other)
     assert manager_of(change, other) == "kubectl-edit"
+
+
+def test_a_field_that_we_wrote_and_do_not_declare_any_more_is_a_difference() -> None:
+    ours = entry("gpu-budget-portal", "2026-01-01T00:00:00Z", {"f:spec": {"f:fairSharing": {}}})
+    other = live(managedFields=[{**ours, "operation": "Apply"}])
+    other["spec"]["fairSharing"] = {"weight": "2"}
+    (change,) = changes(queue(), other)
+    assert (change.path, change.wanted, change.found) == (
+        *("spec.fairSharing", None, {"weight": "2"}),
+    )
+    for entries in ([{**ours, "operation": "Update"}], [{**ours, "manager": "kubectl"}], []):
+        other["metadata"]["managedFields"] = entries
+        assert changes(queue(), other) == (), "somebody else's field is none of our business"

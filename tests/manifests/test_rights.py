@@ -86,13 +86,27 @@ def test_named_kinds_get_the_least_rights_and_only_where_they_are_used() -> None
         ("list", "pipelineruns", ""),
         ("watch", "pipelineruns", ""),
         ("patch", "pipelineruns", "status"),
+        ("delete", "pipelineruns", ""),
     }
     verbs = {verb for verb, _, _ in of_group(multikueue_rules(KINDS), "tekton.dev")}
     assert verbs == {"create", "get", "list", "watch", "delete"}
-    # Under a live Kueue, and on workers, the portal itself has no business with them.
+    # Under a live Kueue the portal only ever deletes one, for its owner; on workers not even that.
     for name in ("manager-kueue", "worker-portal", "worker-kueue"):
         post = replace(POSTS[name], kinds=KINDS)
-        assert of_group(portal_rules(post), "tekton.dev") == set()
+        want = {("delete", "pipelineruns", "")} if name == "manager-kueue" else set()
+        assert of_group(portal_rules(post), "tekton.dev") == want
+
+
+@pytest.mark.parametrize("name", sorted(POSTS))
+def test_actions_on_jobs_are_asked_for_and_not_needed(name: str) -> None:
+    rules = portal_rules(POSTS[name])
+    acting = [rule for rule in rules if rule.why.endswith("for its owner")]
+    assert acting and not any(rule.is_required for rule in acting)
+    verbs = {(rule.resources[0], verb) for rule in rules for verb in rule.verbs}
+    assert {("workloads", "patch"), ("jobs", "delete")} <= verbs
+
+
+def test_kinds_that_others_run_are_optional() -> None:
     assert not [
         a for a in questions(multikueue_rules(KINDS)) if a.is_required and a.group == "x.io"
     ]
@@ -103,7 +117,7 @@ def test_kinds_that_the_portal_queues_may_be_started_on_every_cluster_it_decides
     for name, want_verbs in (
         ("worker-portal", {"get", "list", "watch", "patch"}),
         ("worker-kueue", set()),
-        ("manager-kueue", set()),
+        ("manager-kueue", {"delete"}),
     ):
         rules = portal_rules(replace(POSTS[name], kinds=(job_set,)))
         assert {verb for verb, _, _ in of_group(rules, "jobset.x-k8s.io")} == want_verbs
@@ -115,3 +129,34 @@ def test_local_jobs_need_no_policy_against_them() -> None:
         name for _, name in policy_names(PolicyWish(POSTS["worker-kueue"], allows_local_jobs=True))
     }
     assert strict - open_ == {"gpu-budget-test-jobs-through-manager"}
+
+
+def test_pods_and_sets_get_the_verbs_by_which_they_start_and_stop_and_no_others() -> None:
+    pod = Framework("Pod", "v1", "")
+    sets = Framework("LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io")
+    read = {"get", "list", "watch"}
+
+    def verbs(rules, group: str, resource: str) -> set[str]:
+        return {
+            verb for verb, plural, sub in of_group(rules, group) if (plural, sub) == (resource, "")
+        }
+
+    worker = portal_rules(replace(POSTS["worker-portal"], kinds=(pod, sets)))
+    assert verbs(worker, "", "pods") == {*read, "patch", "delete"}
+    assert verbs(portal_rules(POSTS["worker-portal"]), "", "pods") == read
+    assert verbs(worker, sets.group, sets.plural) == {*read, "patch"}
+    remote = multikueue_rules((pod, sets))
+    assert verbs(remote, "", "pods") == {*read, "create", "delete"}
+    assert verbs(remote, sets.group, sets.plural) == {*read, "create", "delete", "patch"}
+    manager = of_group(portal_rules(replace(POSTS["manager-portal"], kinds=(pod, sets))), "")
+    assert ("patch", "pods", "status") in manager
+
+
+def test_profiles_are_read_only_where_the_server_has_programs_for_them() -> None:
+    group = "multicluster.x-k8s.io"
+    manager = POSTS["manager-portal"]
+    assert of_group(portal_rules(manager), group) == set()
+    rules = portal_rules(replace(manager, has_profiles=True))
+    assert of_group(rules, group) == {("get", "clusterprofiles", "")}
+    kueue = portal_rules(replace(POSTS["manager-kueue"], has_profiles=True))
+    assert of_group(kueue, group) == set()

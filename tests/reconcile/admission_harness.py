@@ -41,12 +41,14 @@ def eventually(
         time.sleep(0.02)
 
 
-def facts(name: str, *, is_manager: bool = False, pk: int = 0, **changes: Any) -> ClusterFacts:
+def facts(
+    name: str, *, is_manager: bool = False, pk: int = 0, mode: str = "portal", **changes: Any
+) -> ClusterFacts:
     return ClusterFacts(
         pk=pk,
         slug=name,
         is_manager=is_manager,
-        mode="portal",
+        mode=mode,
         state="active",
         generation=1,
         installation=INSTALLATION,

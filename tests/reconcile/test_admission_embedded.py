@@ -54,8 +54,8 @@ def test_admission_runs_a_job_from_queue_to_finish(world):
     )
     assert condition(queue, "Active")["message"] == "Can admit new workloads"
     assert queue["status"]["flavorsUsage"][0]["resources"][0]["total"] == "0"
-    local = place.get(r.LOCAL_QUEUE, "default", NS)
-    assert condition(local, "Active")["reason"] == "Ready"
+    local = lambda: place.get(r.LOCAL_QUEUE, "default", NS)  # noqa: E731
+    eventually(lambda: condition(local(), "Active").get("reason") == "Ready")
 
 
 def test_admission_keeps_the_second_job_waiting_with_the_reason(world):

@@ -207,6 +207,17 @@ def test_status_of_a_finished_copy_is_copied_to_a_suspended_job():
     assert status_after(local, far).status["succeeded"] == 1
 
 
+@pytest.mark.parametrize("announced", ["SuccessCriteriaMet", "FailureTarget"])
+def test_end_of_a_copy_is_not_announced_before_it_is_there(announced):
+    """An API server keeps these conditions for ever, and the job may have to run once more."""
+    local, far = live(suspend=False), live(suspend=False)
+    soon = {"type": announced, "status": "True"}
+    far["status"] = {"active": 1, "conditions": [soon]}
+    assert remote.status_copy(local, far, now=NOW).status == {"active": 1}
+    far["status"] = {"conditions": [soon, {"type": "Complete", "status": "True"}]}
+    assert remote.status_copy(local, far, now=NOW).status == far["status"]
+
+
 def test_start_time_stays_until_the_managers_own_job_is_suspended():
     local, far = live(managed=True, suspend=False), live()
     local["status"] = {"active": 1, "startTime": "s"}
@@ -319,3 +330,16 @@ def test_image_keeps_the_newer_state_whatever_comes_in_last():
     assert image.drop(r.JOB, new)
     assert not image.put(r.JOB, old)
     assert image.jobs_for("acme-vision/none") == []
+
+
+def test_a_copy_that_an_engine_wrote_back_with_empty_fields_is_still_as_it_was_sent():
+    template = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
+    spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    marks = {keys.SENT_DIGEST: remote.digest_of(spec)}
+    written = {**template, "metadata": {}, "spec": {**template["spec"], "volumes": []}}
+    again = {**spec, "podSets": [{"name": "main", "count": 1, "template": written}]}
+    metadata = {"annotations": marks}
+    assert remote.is_as_sent({"metadata": metadata, "spec": again})
+    again["podSets"][0]["count"] = 2
+    assert not remote.is_as_sent({"metadata": metadata, "spec": again})
+    assert remote.is_as_sent({"metadata": {}, "spec": again})

@@ -149,8 +149,8 @@ def test_a_kind_missing_on_one_worker_costs_only_that_kind_there_and_is_told(fle
     dispatch(fleet)
     submit(fleet, custom_job(TRAINING, "train"))
     assert eventually(lambda: placed(fleet, "train")) == "w2"
-    shown = condition(fleet["manager"].get(r.MULTIKUEUE_CLUSTER, "w1"), "Active")
-    assert shown["status"] == "True"
+    told = lambda: condition(fleet["manager"].get(r.MULTIKUEUE_CLUSTER, "w1"), "Active")  # noqa: E731
+    shown = eventually(lambda: told().get("status") == "True" and told())
     assert "takes no Training.v1.example.test" in shown["message"]
     # w1 takes everything else.
     fleet["manager"].create(job("plain", gpus=8, run_s=60, managed=True))
@@ -233,6 +233,12 @@ def adapters(*names: str) -> Adapters:
             id="RayJob",
         ),
         pytest.param(
+            "workload.codeflare.dev/appwrapper",
+            {"phase": "Running"},
+            {"phase": "Suspended"},
+            id="AppWrapper",
+        ),
+        pytest.param(
             "trainer.kubeflow.org/trainjob",
             {"jobsStatus": [{"name": "node", "active": 1}]},
             {"jobsStatus": [{"name": "node", "active": 0}]},
@@ -265,7 +271,8 @@ def test_status_is_taken_over_whole_and_only_when_it_changed():
 
 def test_only_named_kinds_are_followed():
     assert [kind.kind for kind in adapters().resources] == ["Job"]
-    assert [kind.kind for kind in adapters("ray.io/rayjob", "pod").resources] == ["Job", "RayJob"]
+    named = adapters("ray.io/rayjob", "deployment", "pod")
+    assert [kind.kind for kind in named.resources] == ["Job", "Pod", "RayJob"]
     with pytest.raises(ValueError, match=r"RayJob.v1.ray.io is known"):
         DispatchSettings.from_document(
             {"multiKueue": {"externalFrameworks": [{"name": "RayJob.v1.ray.io"}]}}

@@ -150,6 +150,14 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
     }
     refused = until_refused(lambda: worker.create(r.POD, pod, options=WriteOptions(dry_run=True)))
     assert "count against the budget" in refused.message
+    # One by itself waits behind the gate, or it would run beside the budget.
+    queued = {"kueue.x-k8s.io/queue-name": "default"}
+    named = {**pod, "metadata": {**pod["metadata"], "labels": queued}}
+    refused = until_refused(lambda: worker.create(r.POD, named, options=WriteOptions(dry_run=True)))
+    assert "scheduling gate kueue.x-k8s.io/admission" in refused.message
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    gated = {**named, "spec": {**pod["spec"], "schedulingGates": gates}}  # type: ignore[dict-item]  # as above
+    worker.create(r.POD, gated, options=WriteOptions(dry_run=True))
 
 
 def test_edit_reaches_three_real_clusters_in_under_two_seconds(

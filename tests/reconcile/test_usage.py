@@ -398,7 +398,7 @@ def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
     }
     kube.create(r.POD, pod)
     with usage_hand("gpu-east") as hand:
-        hand.body.measure()
+        hand.body.counting.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.ready_gpus, row.broken_gpus, row.used_gpus, row.nodes) == (8, 16, 3, 3)
 
@@ -407,7 +407,7 @@ def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
         kueue_on(kube).admit("train", ago(10), gpus=5)
         hand.until(has_phase(uid, "running"))
         east.cluster.faults.fail(403, count=1, path="pods")
-        hand.body.measure()
+        hand.body.counting.measure()
     row.refresh_from_db()
     assert (row.ready_gpus, row.used_gpus) == (8, 5)
 

@@ -16,6 +16,7 @@ from clusters.devcluster.server import DevServer
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
 from clusters.vault import seal
 from portal import actions
+from portal.actions import nudges
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
@@ -217,7 +218,7 @@ def test_only_admins_switch(visitors: Visitors, worker, role: str):
 
 def test_preflight_shows_its_progress(visitors: Visitors, worker, monkeypatch):
     sent = []
-    monkeypatch.setattr(actions.current_app, "send_task", lambda *a, **k: sent.append((a, k)))
+    monkeypatch.setattr(nudges.current_app, "send_task", lambda *a, **k: sent.append((a, k)))
 
     answer = visitors["admin"].post("/clusters/gpu-east/preflight/")
 

@@ -12,6 +12,7 @@ from kombu.exceptions import OperationalError
 
 from budgets import services
 from portal import actions
+from portal.actions import nudges
 from portal.web import errors
 from portal.web.htmx import render_partial
 from tests.builders import line
@@ -52,19 +53,19 @@ def test_a_broker_that_is_down_stops_no_change(
         sent.append(args)
         raise OperationalError("no broker")
 
-    monkeypatch.setattr(actions.current_app, "send_task", send)
+    monkeypatch.setattr(nudges.current_app, "send_task", send)
     with django_capture_on_commit_callbacks(execute=True):
         values = {"section": "new", "slug": "edge", "name": "Edge", "account": "acme"}
         answer = visitors["admin"].post("/setup/workspaces/", {**values, "home_flavor": "h100"})
 
     assert answer.status_code == 302
-    assert sent == [(actions.SYNC_TASK,)]
+    assert sent == [(nudges.SYNC_TASK,)]
 
 
 def test_a_rejected_change_sends_no_nudge(
     visitors: Visitors, monkeypatch, django_capture_on_commit_callbacks
 ):
-    monkeypatch.setattr(actions.current_app, "send_task", lambda *a, **k: pytest.fail("sent"))
+    monkeypatch.setattr(nudges.current_app, "send_task", lambda *a, **k: pytest.fail("sent"))
     with django_capture_on_commit_callbacks(execute=True):
         values = {"section": "new", "slug": "BAD", "name": "x", "account": "acme"}
         answer = visitors["admin"].post("/setup/workspaces/", {**values, "home_flavor": "h100"})

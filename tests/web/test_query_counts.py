@@ -37,6 +37,7 @@ PAGES = (
     "/workspaces/acme-vision/history/",
     "/workspaces/acme-vision/history/2/",
     "/workspaces/acme-vision/history/3/decide/",
+    "/workspaces/acme-vision/spend/",
     "/requests/",
     "/jobs/",
     "/jobs/manager/uid-0/",

@@ -29,9 +29,7 @@ from clusters.reconcile.admission.image import (
     OPTIONAL_KINDS,
     OTHER_KINDS,
     Image,
-    job_of,
     object_key,
-    workload_key,
 )
 from clusters.reconcile.admission.outbox import Answer, Outbox, Target
 from clusters.reconcile.admission.patience import CyclePace, Patience
@@ -41,7 +39,11 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import settings_of
+from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
+from clusters.reconcile.jobs.batch import is_elastic
+from clusters.reconcile.jobs.keys import SLICE_OF, annotations_of
+from clusters.reconcile.jobs.owning import job_of, workload_keys
 from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, Write, Writer, no_fault
 
@@ -120,8 +122,8 @@ class AdmissionBody:
         try:
             for resource in (*ENGINE_KINDS, *OTHER_KINDS):
                 self._watches.add(resource, is_optional=resource in OPTIONAL_KINDS)
-            for resource in self._kinds:
-                self._watches.add(resource, is_optional=True)
+            for resource, selection in self._kinds.items():
+                self._watches.add(resource, selection=selection, is_optional=True)
             if not self._watches.wait_synced(context.stop):
                 return
             self._take_all(first=True)
@@ -182,9 +184,11 @@ class AdmissionBody:
             return
         self._is_untold = True
         if resource == r.JOB or resource in self._kinds:
-            self._mark([workload_key(document)])
+            self._mark(workload_keys(document))
+            self._mark(self._image.siblings_of(document) if is_set(document) else ())
         elif resource == r.WORKLOAD:
             self._mark([object_key(document)])
+            self._mark(filter(None, [annotations_of(document).get(SLICE_OF)]))
         elif self._feed.looks_new(resource, document, is_gone=is_gone):
             self._pace.change()
             self._mark(self._image.keys_to_plan())
@@ -227,6 +231,8 @@ class AdmissionBody:
             flavors=self._image.of(r.RESOURCE_FLAVOR),
             priority_classes=self._image.of(r.PRIORITY_CLASS),
             now=now,
+            workloads=self._image.of(r.WORKLOAD),
+            successors=self._image.successors,
         )
 
     def _next_write(self, key: str, around: Surroundings) -> Write | None:
@@ -234,7 +240,13 @@ class AdmissionBody:
         write = self._decided.write_for(key, workload, now=around.now)
         if write is not None:
             return write
-        step = plan(workload, job_of(workload, self._image.jobs_for(key)), around)
+        job = job_of(workload, self._image.jobs_for(key))
+        if job is None and workload is not None:
+            # Of several Workloads one that its owner no longer counts.
+            owner = self._image.owner_of(workload)
+            is_of_several = owner is not None and (is_set(owner) or is_elastic(owner))
+            job = owner if is_of_several else None
+        step = plan(workload, job, around)
         if step.look_again is not None:
             self._alarms.set(key, step.look_again)
         return step.write

@@ -12,9 +12,9 @@ from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.conditions import condition
-from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.keys import SLICE_OF, Document, annotations_of
+from clusters.reconcile.jobs.owning import seen_from, workload_keys
 
 LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange", True)
 RUNTIME_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
@@ -54,6 +54,9 @@ class Image:
 
     Args:
         job_kinds: Kinds whose objects a Workload can stand for.
+
+    Attributes:
+        successors: Key of the Workload that replaces another, by that one's key.
     """
 
     def __init__(self, job_kinds: Collection[Resource] = (r.JOB,)) -> None:
@@ -63,6 +66,7 @@ class Image:
         self._workload_of: dict[str, str] = {}
         self._key_of: dict[str, str] = {}
         self._gone: dict[str, int] = {}
+        self.successors: dict[str, str] = {}
 
     def of(self, resource: Resource) -> dict[str, dict[str, Any]]:
         """All documents of a kind by key; not to be changed."""
@@ -82,12 +86,16 @@ class Image:
             return False
         if resource in self._job_kinds:
             self._forget_job(resource, key)
-            self._jobs_of[workload_key(document)].add((resource, key))
+            for owned in workload_keys(document):
+                self._jobs_of[owned].add((resource, key))
         elif resource == r.WORKLOAD:
             self._workload_of.update(dict.fromkeys(_owner_uids(document), key))
             if known is not None and _uid(known) != _uid(document):
                 self._key_of.pop(_uid(known), None)
             self._key_of[_uid(document)] = key
+            before = annotations_of(document).get(SLICE_OF)
+            if before:
+                self.successors[before] = key
         self._documents[resource][key] = document
         return True
 
@@ -103,6 +111,9 @@ class Image:
             self._workload_of.pop(uid, None)
         if resource == r.WORKLOAD:
             self._key_of.pop(_uid(known), None)
+            before = annotations_of(known).get(SLICE_OF, "")
+            if self.successors.get(before) == key:
+                del self.successors[before]
         del self._documents[resource][key]
         # An answer to a write that was sent before may still come in.
         self._gone[_uid(document)] = max(_version(document), _version(known))
@@ -116,13 +127,33 @@ class Image:
         return self.get(r.WORKLOAD, self._key_of.get(uid, ""))
 
     def jobs_for(self, workload: str) -> list[dict[str, Any]]:
-        """Jobs that name a Workload, oldest first."""
-        found = [self.of(kind)[key] for kind, key in self._jobs_of.get(workload, ())]
+        """Jobs that name a Workload, oldest first, as it means them."""
+        known = self._jobs_of.get(workload, ())
+        found = [seen_from(self.of(kind)[key], workload) for kind, key in known]
         return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], _uid(job)))
 
-    def workload_of(self, job: Document) -> str:
-        """Key of the Workload that a job owns, else of the one that it has or will have."""
-        return self._workload_of.get(_uid(job)) or workload_key(job)
+    def workloads_of(self, job: Document) -> tuple[str, ...]:
+        """Keys of the Workloads that a job has, or will have, and of the one that it owns."""
+        owned = self._workload_of.get(_uid(job))
+        keys = workload_keys(job)
+        # One that it owns under another name than its own is the only one.
+        return keys if owned is None or owned in keys else (owned,)
+
+    def siblings_of(self, job: Document) -> tuple[str, ...]:
+        """Keys of the Workloads that name a job as an owner, whether it still wants them or not."""
+        uid = _uid(job)
+        return tuple(key for key, w in self.of(r.WORKLOAD).items() if uid in _owner_uids(w))
+
+    def owner_of(self, workload: Document) -> dict[str, Any] | None:
+        """The job that is an owner of a Workload."""
+        namespace = workload["metadata"].get("namespace")
+        for owner in workload["metadata"].get("ownerReferences") or ():
+            for kind in self._job_kinds:
+                if (kind.api_version, kind.kind) == (owner.get("apiVersion"), owner.get("kind")):
+                    found = self.get(kind, f"{namespace}/{owner.get('name')}")
+                    if found is not None and _uid(found) == owner.get("uid"):
+                        return found
+        return None
 
     def keys_to_plan(self) -> Iterable[str]:
         """Every Workload that exists or is asked for."""
@@ -132,24 +163,10 @@ class Image:
         known = self.of(kind).get(key)
         if known is None:
             return
-        owned = workload_key(known)
-        self._jobs_of[owned].discard((kind, key))
-        if not self._jobs_of[owned]:
-            del self._jobs_of[owned]
-
-
-def workload_key(job: Document) -> str:
-    """Key of the Workload that a Job has, or will have."""
-    return f"{job['metadata']['namespace']}/{batch.workload_name_of(job)}"
-
-
-def job_of(workload: Document | None, jobs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The Job that a Workload stands for: its owner, else the oldest that names it."""
-    listed = list(jobs)
-    owner = batch.owner_uid(workload) if workload is not None else ""
-    if owner:
-        return next((job for job in listed if _uid(job) == owner), None)
-    return listed[0] if listed else None
+        for owned in workload_keys(known):
+            self._jobs_of[owned].discard((kind, key))
+            if not self._jobs_of[owned]:
+                del self._jobs_of[owned]
 
 
 def _owner_uids(workload: Document) -> list[str]:

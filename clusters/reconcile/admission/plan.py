@@ -9,7 +9,7 @@ Source: Kueue pkg/controller/jobframework/reconciler.go, v0.19.2; spec admission
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from clusters.kube import resources as r
 from clusters.kueue.engine import Engine
 from clusters.kueue.lifecycle import next_steps
 from clusters.kueue.lifecycle_steps import LookAgain
-from clusters.reconcile.admission import pods_ready, status
+from clusters.reconcile.admission import pods_ready, slices, status
 from clusters.reconcile.admission.steps import status_write, step_write, workload_write
 from clusters.reconcile.jobs import batch, keys, queueing, running
 from clusters.reconcile.jobs.conditions import Condition, is_true
@@ -36,12 +36,16 @@ class Surroundings:
         flavors: ResourceFlavor documents by name.
         priority_classes: PriorityClass documents by name.
         now: Current time.
+        workloads: Workload documents by key.
+        successors: Key of the Workload that replaces another, by that one's key.
     """
 
     engine: Engine
     flavors: Mapping[str, Document]
     priority_classes: Mapping[str, Document]
     now: datetime
+    workloads: Mapping[str, Document] = field(default_factory=dict)
+    successors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,8 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
         return None
     if not batch.queue_of(job):
         return _to_default_queue(job, around)
-    if not queueing.is_suspended(job):
-        return _job_write("suspend", job, queueing.suspend_patch(job))
+    if not queueing.is_stopped(job) and batch.slice_of(job) == 1:
+        return _stop(job)
     if batch.prebuilt_name(job):
         return None
     body = queueing.workload_for(job, priority=_priority_of(job, around))
@@ -128,6 +132,9 @@ def _ending(workload: Document, job: Document | None, around: Surroundings) -> W
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
     outcome = queueing.outcome_of(job)
+    if outcome is None and slices.is_over_to_another(workload, around):
+        text = slices.replaced_message(workload, around)
+        return _finish(workload, slices.REPLACED, text, around)
     if outcome is None or (queueing.is_managed_by_dispatch(job) and _is_dispatched(workload)):
         return None
     if batch.owner_uid(workload) not in ("", job["metadata"]["uid"]):
@@ -139,21 +146,29 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
     """Keep Workload and Job about the same thing; take a prebuilt Workload on."""
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
+    if not slices.is_current(job, workload):
+        return None
     is_prebuilt = bool(batch.prebuilt_name(job))
     if not queueing.is_in_sync(job, workload):
         return _out_of_sync(workload, job, is_prebuilt, around)
+    missing = queueing.missing_owners(job, workload)
+    if missing:
+        return _adopt(workload, missing)
     if not is_prebuilt:
         return _moving(workload, job) or _changing_class(workload, job, around)
-    if batch.owner_uid(workload):
+    if batch.owner_uid(workload) or batch.pod_group_of(job):
         return None
+    return _adopt(workload, [batch.owner_reference(job)], uid=job["metadata"]["uid"])
+
+
+def _adopt(workload: Document, owners: list[dict[str, Any]], *, uid: str = "") -> Write:
+    """Take a Workload on: further owners, and the label of the one that controls it."""
+    metadata = workload["metadata"]
     body = {
         "metadata": {
-            "resourceVersion": workload["metadata"]["resourceVersion"],
-            "labels": {keys.JOB_UID: job["metadata"]["uid"]},
-            "ownerReferences": [
-                *(workload["metadata"].get("ownerReferences") or ()),
-                batch.owner_reference(job),
-            ],
+            "resourceVersion": metadata["resourceVersion"],
+            **({"labels": {keys.JOB_UID: uid}} if uid else {}),
+            "ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners],
         }
     }
     return workload_write("adopt", workload, body)
@@ -192,9 +207,11 @@ def _out_of_sync(
 ) -> Write | None:
     if is_prebuilt:
         return _finish(workload, "OutOfSync", OUT_OF_SYNC_MESSAGE, around)
-    if not queueing.is_suspended(job):
-        return _job_write("suspend", job, queueing.suspend_patch(job))
-    if is_true(workload, "QuotaReserved"):
+    if slices.is_resized(job, workload):
+        return slices.resize(job, workload)
+    if not queueing.is_stopped(job):
+        return _stop(job)
+    if is_true(workload, "QuotaReserved") or queueing.is_surplus(job, workload):
         metadata = workload["metadata"]
         return Write(
             "delete-workload", Verb.DELETE, r.WORKLOAD, metadata["namespace"], metadata["name"],
@@ -212,9 +229,9 @@ def _out_of_sync(
 
 def _at_rest(workload: Document, job: Document | None) -> Write | None:
     """Finished or being deleted: nothing of it may run, and nothing of ours holds it back."""
-    runs = job is not None and not queueing.is_suspended(job) and queueing.outcome_of(job) is None
-    if runs and job is not None:
-        return _job_write("suspend", job, queueing.suspend_patch(job))
+    runs = job is not None and not queueing.is_stopped(job) and queueing.outcome_of(job) is None
+    if runs and job is not None and not slices.was_replaced(workload):
+        return _stop(job)
     finalizers = workload["metadata"].get("finalizers") or []
     if not _is_deleting(workload) or keys.IN_USE_FINALIZER not in finalizers:
         return None
@@ -246,11 +263,15 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
             return _release(workload, around)
         return None
     if not may_run:
-        if not queueing.is_suspended(job):
-            return _job_write("suspend", job, queueing.suspend_patch(job))
+        if slices.takes_over(workload, around):
+            return None
+        if not queueing.is_stopped(job):
+            return _stop(job)
         if is_evicted and has_quota:
             return None if queueing.is_active(job) else _release(workload, around)
         return None if has_quota else _reset(workload, job, around) or _first(workload, around)
+    if not queueing.is_started_here(job, is_dispatched=_is_dispatched(workload)):
+        return _running(workload, job, around)
     if queueing.is_suspended(job):
         return _start(workload, job, around)
     return _running(workload, job, around)
@@ -284,7 +305,7 @@ def _start(workload: Document, job: Document, around: Surroundings) -> Write | N
         patch = queueing.start_patch(job, workload, flavors=around.flavors)
     except running.StartRefused as error:
         return _finish(workload, "FailedToStart", str(error), around)
-    return _job_write("start", job, patch)
+    return _job_write("start", queueing.part_to_start(job), patch)
 
 
 def _running(workload: Document, job: Document, around: Surroundings) -> Write | None:
@@ -295,7 +316,7 @@ def _running(workload: Document, job: Document, around: Surroundings) -> Write |
     if done > before:
         pods = [{"name": batch.POD_SET_NAME, "count": done}]
         return status_write("reclaim", workload, status.guarded(workload, reclaimablePods=pods))
-    if around.engine.configuration.pods_ready is None:
+    if around.engine.configuration.pods_ready is None or not queueing.tells_readiness(job):
         return None
     change = pods_ready.changed_condition(workload, job)
     if change is None:
@@ -317,6 +338,18 @@ def _finish(workload: Document, reason: str, message: str, around: Surroundings)
 
 def _is_dispatched(workload: Document) -> bool:
     return bool((workload.get("status") or {}).get("clusterName"))
+
+
+def _stop(job: Document) -> Write:
+    """Stop a job, or the next pod of one that only a deletion stops."""
+    part, patch = queueing.part_to_stop(job), queueing.suspend_patch(job)
+    if patch is not None:
+        return _job_write("suspend", part, patch)
+    metadata = part["metadata"]
+    return Write(
+        "suspend", Verb.DELETE, queueing.resource_of(part), metadata["namespace"],
+        metadata["name"], uid=metadata["uid"],
+    )  # fmt: skip
 
 
 def _is_deleting(document: Document) -> bool:

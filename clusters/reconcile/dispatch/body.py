@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from django.conf import settings
+
 from clusters.errors import Conflict, Terminal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
+from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import check_of
 from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
@@ -24,6 +27,7 @@ from clusters.reconcile.dispatch.connections import (
     is_dispatch_check,
     workers_of,
 )
+from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.courier import Effect, Matter
 from clusters.reconcile.dispatch.crew import BLOCKED_S, Crew
 from clusters.reconcile.dispatch.group import Fleet, attempt_of, group_for, local_job
@@ -31,12 +35,15 @@ from clusters.reconcile.dispatch.lanes import MANAGER, Lanes, Report
 from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
+from clusters.reconcile.dispatch.profiles import Profiles, profile_of, read_providers
 from clusters.reconcile.dispatch.timing import Blocks, Holds
-from clusters.reconcile.jobs import remote
+from clusters.reconcile.jobs import keys, remote
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
+from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, no_fault
+from clusters.selectors.cordons import Cordons, cordons_now
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +86,14 @@ class DispatchBody:
         if prices is None:
             prices = current_prices if context.cluster.pk else no_prices
         self._nominating = Nominating(context, settings=self._settings, prices=prices)
+        is_stored = bool(context.cluster.pk)
+        self._cordoned = Cordoned(self._mark_all, read=cordons_now if is_stored else Cordons)
         self._looked_at = self._resynced_at = 0.0
+        self._profiles = Profiles(
+            context.client,
+            providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
+            now=context.now,
+        )
         self._crew = Crew(
             context,
             links=self._links,
@@ -108,29 +122,40 @@ class DispatchBody:
             return
         context.report_watch_age(self._watches.age)
         try:
-            for resource in MANAGER_KINDS:
-                self._watches.add(resource)
-            for resource in self._adapters.resources:
-                may_be_missing = resource in self._adapters.optional
-                self._watches.add(resource, is_optional=may_be_missing)
-            if not self._watches.wait_synced(context.stop):
+            if not self._begin():
                 return
-            self._mark(self._nominating.load())
-            self._take_all(everything=True)
             while not context.stop.is_set():
                 if context.cluster.kueue_configuration != self._configuration:
                     return  # the next shift begins with the new one
-                self._look()
-                if context.cluster.may_write:
-                    self._handle_all()
-                self._nominating.flush()
-                self._take_all()
+                self._turn()
         finally:
             self._nominating.close()
             self._watches.close()
             for link in self._links.values():
                 link.close()
             self._lanes.close()
+            self._profiles.close()
+
+    def _begin(self) -> bool:
+        """Take in what is there; False when told to stop before it was read."""
+        for resource in MANAGER_KINDS:
+            self._watches.add(resource)
+        for resource in self._adapters.resources:
+            may_be_missing = resource in self._adapters.optional
+            selection = self._adapters.selection_of(resource)
+            self._watches.add(resource, selection=selection, is_optional=may_be_missing)
+        if not self._watches.wait_synced(self._context.stop):
+            return False
+        self._mark(self._nominating.load())
+        self._take_all(everything=True)
+        return True
+
+    def _turn(self) -> None:
+        self._look()
+        if self._context.cluster.may_write:
+            self._handle_all()
+        self._nominating.flush()
+        self._take_all()
 
     # What comes in
 
@@ -145,16 +170,28 @@ class DispatchBody:
 
     def _take(self, seen: Seen) -> None:
         image = self._manager if seen.cluster == MANAGER else self._image_of(seen.cluster)
+        self._mark(self._linked(image, seen.resource, seen.document))
         is_gone = seen.change is Change.DELETED
         put = image.drop if is_gone else image.put
         if not put(seen.resource, seen.document):
             return
         if seen.resource == r.WORKLOAD:
             self._mark([object_key(seen.document)])
+            self._mark(filter(None, [keys.annotations_of(seen.document).get(keys.SLICE_OF)]))
+            if keys.COMPONENT_INDEX in keys.annotations_of(seen.document):
+                owner = self._manager.owner_of(seen.document)
+                self._mark(self._manager.workloads_of(owner) if owner is not None else ())
         elif seen.resource in self._adapters.resources:
-            self._mark([image.workload_of(seen.document)])
+            self._mark(image.workloads_of(seen.document))
         else:
             self._looked_at = 0.0
+
+    def _linked(self, image: Image, resource: Resource, document: Document) -> Iterable[str]:
+        """Workloads that a job was linked to so far; an elastic one goes from slice to slice."""
+        if resource not in self._adapters.resources:
+            return ()
+        known = image.get(resource, object_key(document))
+        return image.workloads_of(known) if known is not None else ()
 
     def _image_of(self, worker: str) -> Image:
         link = self._links.get(worker)
@@ -189,6 +226,8 @@ class DispatchBody:
         flips = [link.name for link in self._links.values() if link.look(now)]
         if flips:
             log.info("workers_changed workers=%s", ",".join(sorted(flips)))
+            # What they have must be known before anything is decided by its absence.
+            self._take_all(everything=True)
             self._mark_all()
         if self._context.cluster.may_write:
             self._tell_connections(now)
@@ -218,13 +257,19 @@ class DispatchBody:
         self._nominating.follow(wanted)
 
     def _client_for(self, worker: str) -> KubeClient:
+        profile = profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, worker))
+        if profile:
+            return self._profiles.client_for(profile)
         return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
 
     def _may_write_on(self, worker: str) -> bool:
         if not self._context.cluster.pk:
             return True
         found = registered(worker)
-        return found is not None and found.facts.writes_enabled
+        if found is None:
+            # One that only a profile stands for is under no switch but the manager's.
+            return bool(profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, worker)))
+        return found.facts.writes_enabled
 
     def _tell_connections(self, now: datetime) -> None:
         writes = connection_writes(
@@ -292,7 +337,10 @@ class DispatchBody:
         return Fleet(
             images={link.name: link.image for link in links if link.is_connected},
             lost={link.name: link.lost_since or now for link in links if not link.is_connected},
-            closed={link.name: "writing is switched off" for link in links if not link.may_write},
+            closed={
+                **self._cordoned.words(),
+                **{link.name: "writing is switched off" for link in links if not link.may_write},
+            },
             blocked=self._blocks.reasons(),
             foreign=frozenset(self._foreign),
             origin=self._context.cluster.installation,
@@ -344,6 +392,7 @@ class DispatchBody:
         if effect.cluster not in (MANAGER, self._context.cluster.slug):
             image = self._image_of(effect.cluster)
         if effect.document is not None:
+            self._mark(self._linked(image, effect.resource, effect.document))
             image.put(effect.resource, effect.document)
             return
         namespace = key.partition("/")[0]

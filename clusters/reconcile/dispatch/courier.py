@@ -7,7 +7,7 @@ cluster. A method returns the objects as they are afterwards, for the images.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -63,6 +63,20 @@ class Matter:
     marks: remote.CopyMarks
     now: datetime
 
+    def status_patches(
+        self, remote_jobs: Sequence[Document]
+    ) -> Iterator[tuple[Document, dict[str, Any]]]:
+        """What has to be brought to the manager: object and patch, of every member."""
+        if self.job is None or self.adapter is None:
+            return
+        there = {item["metadata"]["name"]: item for item in remote_jobs}
+        for member in self.adapter.members(self.job):
+            copied = there.get(member["metadata"]["name"])
+            if copied is not None:
+                patch = self.adapter.status_patch(member, copied, now=self.now)
+                if patch is not None:
+                    yield member, patch
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
@@ -86,9 +100,15 @@ class ManagerCourier:
         self._told = told
 
     def carry_out(
-        self, matter: Matter, action: step.Action, remote_job: Document | None
+        self, matter: Matter, action: step.Action, remote_jobs: Sequence[Document]
     ) -> list[Effect]:
-        """Carry one action out; an empty list when there was nothing to write."""
+        """Carry one action out; an empty list when there was nothing to write.
+
+        Args:
+            matter: The workload.
+            action: What to do.
+            remote_jobs: What the worker of the action has of its job.
+        """
         match action:
             case step.Nominate(clusters=clusters):
                 names = list(clusters) or None
@@ -103,7 +123,7 @@ class ManagerCourier:
                 checks = self._checks(matter, state, message)
                 return self._local("set-check", matter, admissionChecks=checks)
             case step.CopyStatus():
-                return self._copy_status(matter, remote_job)
+                return self._copy_status(matter, remote_jobs)
             case step.MarkJobInactive():
                 return self._mark_inactive(matter)
             case step.Finish(reason=reason, message=message):
@@ -123,9 +143,8 @@ class ManagerCourier:
             changed = dict(entry) | {"state": state, "message": message}
             if entry["state"] != state:
                 changed["lastTransitionTime"] = keys.stamp(matter.now)
-            if state == "Retry":
-                # Never left to what an earlier Retry said: zero means at once.
-                changed["requeueAfterSeconds"] = 0
+            # Never left to what an earlier Retry said: without it, it is at once.
+            changed.pop("requeueAfterSeconds", None)
             found.append(changed)
         return found
 
@@ -141,31 +160,40 @@ class ManagerCourier:
             )
         )  # fmt: skip
 
-    def _copy_status(self, matter: Matter, remote_job: Document | None) -> list[Effect]:
-        if matter.job is None or matter.adapter is None or remote_job is None:
-            return []
-        patch = matter.adapter.status_patch(matter.job, remote_job, now=matter.now)
-        return [] if patch is None else self._job_status("copy-status", matter, patch)
+    def _copy_status(self, matter: Matter, remote_jobs: Sequence[Document]) -> list[Effect]:
+        return [
+            self._job_status("copy-status", matter, member, patch)
+            for member, patch in matter.status_patches(remote_jobs)
+        ]
 
     def _mark_inactive(self, matter: Matter) -> list[Effect]:
         """In its job's status, for its controller to see; else the quota is freed right here."""
         if matter.job is None or matter.adapter is None:
             return []
-        patch = matter.adapter.inactive_patch(matter.job, now=matter.now)
-        if patch is not None:
-            return self._job_status("mark-inactive", matter, patch)
+        adapter = matter.adapter
+        found: list[Effect] = []
+        for member in adapter.members(matter.job):
+            if adapter.is_active(member):
+                patch = adapter.inactive_patch(member, now=matter.now)
+                if patch is not None:
+                    found.append(self._job_status("mark-inactive", matter, member, patch))
+        if found:
+            return found
         release = status.release_patch(matter.local, now=matter.now)
         return self._patch_local("release", matter, release)
 
-    def _job_status(self, name: str, matter: Matter, patch: dict[str, Any]) -> list[Effect]:
-        assert matter.job is not None and matter.adapter is not None
-        metadata = matter.job["metadata"]
-        return self._send(
+    def _job_status(
+        self, name: str, matter: Matter, job: Document, patch: dict[str, Any]
+    ) -> Effect:
+        assert matter.adapter is not None
+        metadata = job["metadata"]
+        [effect] = self._send(
             Write(
                 name, Verb.PATCH, matter.adapter.resource, metadata["namespace"],
                 metadata["name"], patch, subresource="status",
             )
         )  # fmt: skip
+        return effect
 
     def _tell(self, matter: Matter, reason: str, message: str) -> None:
         if not self._told(matter.key, message):

@@ -18,6 +18,7 @@ from clusters.reconcile.dispatch.courier import (
 )
 from clusters.reconcile.dispatch.lanes import MANAGER, Lanes
 from clusters.reconcile.dispatch.links import Link
+from clusters.reconcile.dispatch.parts import jobs_there, jobs_to_remove
 from clusters.reconcile.dispatch.timing import Blocks, Holds, Told
 from clusters.reconcile.dispatch.worker_courier import WorkerCourier
 from clusters.reconcile.jobs.adapters import Adapters
@@ -29,6 +30,7 @@ BLOCKED_S = 20.0
 _ON_WORKERS = (
     step.CreateCopy,
     step.CreateJob,
+    step.FollowJob,
     step.StopCopy,
     step.UpdatePriority,
     step.RemoveCopy,
@@ -77,12 +79,12 @@ class Crew:
             matter: The workload; None when it is gone from the manager.
             actions: Of one verdict.
         """
-        here: list[tuple[step.Action, Document | None]] = []
+        here: list[tuple[step.Action, list[Document]]] = []
         for action in actions:
             if isinstance(action, _ON_WORKERS):
                 self._on_worker(key, matter, action)
             elif matter is not None and self._is_worth_it(matter, action):
-                here.append((action, self._remote_job(key, action)))
+                here.append((action, self._remote_jobs(matter, action)))
         if here and matter is not None:
             self._on_manager(matter, here)
 
@@ -99,12 +101,12 @@ class Crew:
         self._lanes.start(place, work)
 
     def _on_manager(
-        self, matter: Matter, actions: list[tuple[step.Action, Document | None]]
+        self, matter: Matter, actions: list[tuple[step.Action, list[Document]]]
     ) -> None:
         def work(effects: list[Effect]) -> None:
             try:
-                for action, remote_job in actions:
-                    effects.extend(self._courier.carry_out(matter, action, remote_job))
+                for action, remote_jobs in actions:
+                    effects.extend(self._courier.carry_out(matter, action, remote_jobs))
             except ClusterError:
                 effects.extend(self._read_again(matter))
                 raise
@@ -116,7 +118,8 @@ class Crew:
         effects: list[Effect] = []
         objects: list[tuple[Resource, Document]] = [(r.WORKLOAD, matter.local)]
         if matter.job is not None and matter.adapter is not None:
-            objects.append((matter.adapter.resource, matter.job))
+            kind = matter.adapter.resource
+            objects += [(kind, member) for member in matter.adapter.members(matter.job)]
         for resource, known in objects:
             metadata = known["metadata"]
             name, namespace = metadata["name"], metadata["namespace"]
@@ -148,9 +151,14 @@ class Crew:
         station = self._station_of(link.name, link.client, lambda: link.may_write)
         courier = WorkerCourier(station, self._is_gone)
         workload = link.image.get(r.WORKLOAD, key)
+        if isinstance(action, step.RemoveCopy):
+            there = jobs_to_remove(key, link.image, self._adapters)
+        else:
+            local = matter.job if matter is not None else None
+            there = jobs_there(key, link.image, self._adapters, elastic=local)
         jobs = [
             (adapter.resource, job)
-            for job in link.image.jobs_for(key)
+            for job in there
             if (adapter := self._adapters.of(job)) is not None
         ]
         origin = self._context.cluster.installation
@@ -162,7 +170,9 @@ class Crew:
             case step.CreateCopy() if matter is not None:
                 return lambda effects: effects.extend(courier.create_copy(matter))
             case step.CreateJob() if matter is not None:
-                return lambda effects: effects.extend(courier.create_job(matter, workload))
+                return lambda effects: courier.create_job(matter, workload, effects)
+            case step.FollowJob() if matter is not None:
+                return lambda effects: courier.follow_job(matter, workload, there, effects)
             case step.StopCopy() if workload is not None:
                 return lambda effects: effects.extend(courier.stop_copy(workload))
             case step.UpdatePriority() if workload is not None:
@@ -184,15 +194,14 @@ class Crew:
             return self._told.is_new(matter.key, action.message)
         if not isinstance(action, step.CopyStatus):
             return True
-        found = self._remote_job(matter.key, action)
-        if matter.job is None or matter.adapter is None or found is None:
-            return False
-        return matter.adapter.status_patch(matter.job, found, now=matter.now) is not None
+        found = self._remote_jobs(matter, action)
+        return next(matter.status_patches(found), None) is not None
 
-    def _remote_job(self, key: str, action: step.Action) -> Document | None:
+    def _remote_jobs(self, matter: Matter, action: step.Action) -> list[Document]:
         link = self._links.get(getattr(action, "cluster", ""))
-        jobs = link.image.jobs_for(key) if link is not None else []
-        return jobs[0] if jobs else None
+        if link is None:
+            return []
+        return list(jobs_there(matter.key, link.image, self._adapters, elastic=matter.job))
 
     def _station_of(self, name: str, client: KubeClient, may_write: Callable[[], bool]) -> Station:
         writer = Writer(

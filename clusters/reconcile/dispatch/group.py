@@ -10,13 +10,17 @@ from typing import Any
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import Copy, Group
-from clusters.kueue.multikueue_group import Round
+from clusters.kueue.multikueue_group import Round, Siblings
 from clusters.kueue.multikueue_offers import Offer
-from clusters.reconcile.admission.image import Image, job_of
+from clusters.reconcile.admission.image import Image
+from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
+from clusters.reconcile.dispatch.parts import Whose, jobs_there, parts_of
 from clusters.reconcile.jobs import batch, keys, remote
 from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
+from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
 from clusters.reconcile.jobs.conditions import condition, is_true
 from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.owning import job_of, workload_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,8 @@ def group_for(
         check=check,
         now=now,
         copies={
-            name: _copy(key, name, image, fleet, attempt) for name, image in fleet.images.items()
+            name: _copy(Whose(key, local, job, adapter, attempt), name, image, fleet)
+            for name, image in fleet.images.items()
         },
         lost=fleet.lost,
         blocked={
@@ -120,26 +125,73 @@ def group_for(
         },
         refusal=_refusal(local, job, fleet.adapters),
         is_job_active=adapter is not None and job is not None and adapter.is_active(job),
+        is_stop_due=job is not None and _is_batch(job) and not batch.is_suspended(job),
+        is_silent=adapter is not None and adapter.is_silent,
         worker_lost_timeout=fleet.worker_lost_timeout,
         order=fleet.order,
         rounds=bids.rounds,
         offers=bids.offers,
+        siblings=_siblings(key, job, adapter, manager) or _older_slice(local, manager),
+        is_handed_over=_is_handed_over(key, local, manager),
     )
 
 
-def _copy(key: str, worker: str, image: Image, fleet: Fleet, attempt: str) -> Copy:
+def _siblings(
+    key: str, job: Document | None, adapter: Adapter | None, manager: Image
+) -> Siblings | None:
+    if job is None or adapter is None or not adapter.is_shared:
+        return None
+    wanted = workload_keys(job)
+    found = {name: manager.get(r.WORKLOAD, name) for name in wanted}
+    chosen = [
+        str((workload.get("status") or {}).get("clusterName") or "")
+        for name, workload in found.items()
+        if workload is not None and name != key
+    ]
+    return Siblings(
+        is_complete=None not in found.values(),
+        is_first=key == wanted[0],
+        chosen=next(filter(None, chosen), ""),
+    )
+
+
+def _older_slice(local: Document | None, manager: Image) -> Siblings | None:
+    """The slice that this one replaces: where its Job runs, this one goes, until it is evicted."""
+    before = keys.annotations_of(local).get(keys.SLICE_OF) if local is not None else None
+    older = manager.get(r.WORKLOAD, before) if before else None
+    if older is None or local is None or (local.get("status") or {}).get("schedulingStats"):
+        return None
+    chosen = str((older.get("status") or {}).get("clusterName") or "")
+    return Siblings(is_complete=True, is_first=True, chosen=chosen)
+
+
+def _is_handed_over(key: str, local: Document | None, manager: Image) -> bool:
+    ended = condition(local, "Finished") if local is not None else {}
+    after = manager.get(r.WORKLOAD, manager.successors.get(key, ""))
+    if ended.get("reason") != SLICE_REPLACED or after is None:
+        return False
+    return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
+
+
+def _copy(whose: Whose, worker: str, image: Image, fleet: Fleet) -> Copy:
+    key = whose.key
     workload = image.get(r.WORKLOAD, key)
-    jobs = image.jobs_for(key)
+    jobs = jobs_there(key, image, fleet.adapters, elastic=whose.job)
     job = jobs[0] if jobs else None
     is_foreign = (key, worker) in fleet.foreign
     marked = workload if workload is not None else job
+    parts = parts_of(whose, workload, jobs)
     return Copy(
         workload=workload,
         is_ours=remote.is_ours(workload, fleet.origin),
-        is_current=marked is None or keys.annotations_of(marked).get(keys.ATTEMPT) == attempt,
-        is_as_sent=workload is None or is_as_sent(workload),
+        is_current=marked is None or _attempt_on(marked) == whose.attempt,
+        is_as_sent=workload is None or remote.is_as_sent(workload),
         has_job=job is not None or is_foreign,
         is_job_ours=not is_foreign and remote.is_ours(job, fleet.origin),
+        is_job_open=_is_open(jobs),
+        is_short=parts.is_short,
+        has_lost=parts.has_lost,
+        is_behind=parts.is_behind,
         is_adopted=workload is not None
         and bool(
             batch.owner_uid(workload)
@@ -149,10 +201,22 @@ def _copy(key: str, worker: str, image: Image, fleet: Fleet, attempt: str) -> Co
     )
 
 
-def is_as_sent(workload: Document) -> bool:
-    """Whether a copy's spec is what its own mark says was sent."""
-    sent = keys.annotations_of(workload).get(keys.SENT_DIGEST)
-    return sent is None or sent == remote.digest_of(workload["spec"])
+def _is_batch(job: Document) -> bool:
+    return (job.get("apiVersion"), job.get("kind")) == (r.JOB.api_version, r.JOB.kind)
+
+
+def _is_open(jobs: list[dict[str, Any]]) -> bool:
+    """Whether the one job there has not ended; never of kinds whose end cannot be read here."""
+    if len(jobs) != 1:
+        return False
+    queued = queued_of(jobs[0])
+    if isinstance(queued, Queued):
+        return queued.outcome_of(jobs[0]) is None
+    return _is_batch(jobs[0]) and batch.outcome_of(jobs[0]) is None
+
+
+def _attempt_on(document: Document) -> str | None:
+    return keys.annotations_of(document).get(keys.ATTEMPT)
 
 
 def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:

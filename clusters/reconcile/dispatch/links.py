@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
@@ -18,6 +18,7 @@ from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
 from clusters.kueue.workload_parser import parse_time
 from clusters.reconcile.admission.image import Image
+from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapters
 from clusters.reconcile.jobs.conditions import condition
@@ -90,6 +91,7 @@ class Link:
         self.unserved: tuple[Resource, ...] = ()
         self.client: KubeClient | None = None
         self.lost_since: datetime | None = None
+        self._away_since: datetime | None = None
         self.state = LinkState(False, "ClientConnectionFailed", "connecting")
         self._shown = shown
         # One refused request right after a start proves nothing.
@@ -113,18 +115,31 @@ class Link:
         """Follow credential and connection; whether the state changed.
 
         The time of loss is that of the first look that found the worker away, by this shift or by
-        an earlier one, and stays until it is wholly back. An earlier one's counts only once this
-        one has failed to connect as well: the worker may have returned in between.
+        an earlier one. An earlier one's counts only once this one has failed to connect as well:
+        the worker may have returned in between. It ends with the first answer, though what was
+        missed has still to be read; and it grows only by requests that were not answered, so that
+        a worker that is back before its time is up is found before anybody gives it up.
         """
         before = self.state, self.may_write, self._is_settled
         self._follow_credential()
         self.state = self._judge()
         if self.state.is_connected:
-            self.lost_since, self._shown = None, None
+            self.lost_since, self._away_since, self._shown = None, None, None
         else:
             before_us = self._shown.lost_since if self._shown and self._is_settled else None
-            self.lost_since = min(self.lost_since or now, before_us or now)
+            self._away_since = min(self._away_since or now, before_us or now)
+            self.lost_since = self._proved(self._away_since, now)
         return before != (self.state, self.may_write, self._is_settled)
+
+    def _proved(self, since: datetime, now: datetime) -> datetime:
+        """The time of loss by which the worker is away only as long as it is known to be."""
+        pulse = self._pulse
+        if pulse is None or self._watches is None:
+            return since
+        if pulse.is_lost:
+            return min(now, since + timedelta(seconds=pulse.failed_s_ago()))
+        returned = pulse.returned_s_ago()
+        return since if returned is None else max(since, now - timedelta(seconds=returned))
 
     @property
     def told(self) -> LinkState:
@@ -167,8 +182,10 @@ class Link:
         except (ClusterError, SealBroken) as error:
             self.close()
             self.client = None
-            text = f"load client config failed: {error}"
-            self.state = LinkState(False, "BadKubeConfig", text)
+            reason = getattr(error, "reason", "")
+            is_profile = reason == BAD_PROFILE
+            text = str(error) if is_profile else f"load client config failed: {error}"
+            self.state = LinkState(False, BAD_PROFILE if is_profile else "BadKubeConfig", text)
             return
         if client is not self.client:
             self.close()

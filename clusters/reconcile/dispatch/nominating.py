@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from clusters.kube import resources as r
 from clusters.kueue import multikueue_steps as step
 from clusters.kueue.multikueue import Verdict, decide
-from clusters.kueue.multikueue_dispatchers import dispatcher_for, not_yet
-from clusters.kueue.multikueue_group import Group
+from clusters.kueue.multikueue_dispatchers import Dispatcher, Nomination, dispatcher_for, not_yet
+from clusters.kueue.multikueue_group import Group, Round
 from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
@@ -91,18 +91,35 @@ class Nominating:
 
     def decide(self, key: str, group: Group) -> Verdict:
         """What has to be done for a workload; what explains it later is kept."""
-        is_ready = self._bidding is None or self._bidding.is_ready(group.copies)
-        verdict = decide(group, dispatcher=self._dispatcher if is_ready else not_yet)
+        verdict = decide(group, dispatcher=self._in_force(group))
         if group.local is not None:
             self._remember(key, group.local, verdict, group)
         return verdict
 
+    def nominate(self, key: str, group: Group) -> Nomination:
+        """Who shall be nominated, where a Kueue does everything else; the round is kept."""
+        found = self._in_force(group)(group)
+        if group.local is not None and found.opened is not None:
+            self._begin(key, group.local, found.opened, group)
+        return found
+
+    def lost_race(self, key: str, worker: str) -> None:
+        """A worker's copy is gone because another worker has won."""
+        self._trail.lost_race(key, worker, self._context.now())
+
+    def _in_force(self, group: Group) -> Dispatcher:
+        is_ready = self._bidding is None or self._bidding.is_ready(group.copies)
+        return self._dispatcher if is_ready else not_yet
+
+    def _begin(self, key: str, local: Document, opened: Round, group: Group) -> None:
+        self._trail.open(key, local, attempt=attempt_of(local), opened=opened)
+        if self._bidding is not None:
+            for worker in opened.nominated:
+                self._bidding.book(local, worker, group.offers[worker])
+
     def _remember(self, key: str, local: Document, verdict: Verdict, group: Group) -> None:
         if verdict.opened is not None:
-            self._trail.open(key, local, attempt=attempt_of(local), opened=verdict.opened)
-            if self._bidding is not None:
-                for worker in verdict.opened.nominated:
-                    self._bidding.book(local, worker, group.offers[worker])
+            self._begin(key, local, verdict.opened, group)
         for action in verdict.actions:
             if isinstance(action, step.RemoveCopy) and action.why == "lost":
                 self._trail.lost_race(key, action.cluster, group.now)

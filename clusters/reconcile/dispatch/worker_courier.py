@@ -5,16 +5,17 @@ Only what carries this manager's origin is ever changed or deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from clusters.errors import AlreadyExists, NotFound, Terminal
+from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue import multikueue_steps as step
 from clusters.reconcile.dispatch.courier import Effect, Foreign, Matter, Station
-from clusters.reconcile.jobs import keys, remote
-from clusters.reconcile.jobs.adapters import Adapter
+from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
+from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs.adapters import Adapter, pods
 from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.writer import Verb, Write
 
@@ -43,35 +44,102 @@ class WorkerCourier:
         body = remote.workload_copy(matter.local, pod_sets, marks=matter.marks)
         return [self._create("create-copy", r.WORKLOAD, body, matter)]
 
-    def create_job(self, matter: Matter, workload: Document | None) -> list[Effect]:
-        """Make the job of an admitted copy.
+    def create_job(self, matter: Matter, workload: Document | None, effects: list[Effect]) -> None:
+        """Make the job of an admitted copy; of a group every member that was not made yet.
 
         Where no engine will make it the owner of the copy, the copy is marked first: a job that is
         gone afterwards was deleted, and is not made a second time under this reservation.
 
+        Args:
+            matter: The workload.
+            workload: Its copy.
+            effects: Takes every write as it happens.
+
         Raises:
             Foreign: a job of the name is there that is not ours.
         """
-        if matter.job is None or matter.adapter is None:
-            return []
-        body = matter.adapter.body(matter.job, matter.local, marks=matter.marks)
-        if matter.adapter.is_adopted or workload is None:
-            return [self._create("create-job", matter.adapter.resource, body, matter)]
-        marked = self._mark_job_made(workload, matter.marks.attempt)
-        try:
-            return [marked, self._create("create-job", matter.adapter.resource, body, matter)]
-        except (Terminal, Foreign):
-            # Refused for certain, so nothing was made.
-            assert marked.document is not None
-            self._mark_job_made(marked.document, None)
-            raise
+        adapter = matter.adapter
+        if matter.job is None or adapter is None:
+            return
+        made = members_made(workload) if workload is not None else frozenset()
+        members = [
+            member
+            for member in adapter.members(matter.job)
+            if member["metadata"]["uid"] not in made and not _is_past(member)
+        ]
+        marked = None
+        if not adapter.is_adopted and workload is not None:
+            uids = {str(member["metadata"]["uid"]) for member in members}
+            marked = self._mark_job_made(workload, matter, made | uids)
+            effects.append(marked)
+        for member in members:
+            body = adapter.body(member, matter.local, marks=matter.marks)
+            try:
+                effects.append(self._create("create-job", adapter.resource, body, matter))
+            except (Terminal, Foreign):
+                # Refused for certain, so nothing was made.
+                if marked is not None and marked.document is not None:
+                    effects.append(self._mark_job_made(marked.document, matter, made))
+                raise
+            made |= {str(member["metadata"]["uid"])}
 
-    def _mark_job_made(self, workload: Document, attempt: str | None) -> Effect:
+    def follow_job(
+        self,
+        matter: Matter,
+        workload: Document | None,
+        jobs: Sequence[Document],
+        effects: list[Effect],
+    ) -> None:
+        """Change a worker's job as the manager's was changed; delete members that it lost.
+
+        Args:
+            matter: The workload.
+            workload: Its copy; one that shrank goes before its job.
+            jobs: What the worker has of its job.
+            effects: Takes every write as it happens.
+        """
+        adapter = matter.adapter
+        if matter.job is None or adapter is None:
+            return
+        smaller = shrunk_pod_sets(workload, matter.local) if workload is not None else None
+        if workload is not None and smaller is not None:
+            spec = {**workload["spec"], "podSets": smaller}
+            marks = {keys.SENT_DIGEST: remote.digest_of(spec)}
+            effects += self._patch("shrink-copy", workload, {"podSets": smaller}, marks=marks)
+        if not stands_for(matter.local, matter.job):
+            return
+        wanted = {item["metadata"]["name"]: item for item in adapter.members(matter.job)}
+        for job in jobs:
+            metadata = job["metadata"]
+            if not remote.is_ours(job, matter.marks.origin):
+                continue
+            if metadata["name"] not in wanted:
+                effects.append(self._delete("remove-member", adapter.resource, job))
+                continue
+            patch = adapter.follow_patch(wanted[metadata["name"]], job)
+            if patch is not None:
+                write = Write(
+                    "follow-job", Verb.PATCH, adapter.resource, metadata["namespace"],
+                    metadata["name"], patch,
+                )  # fmt: skip
+                document = self._station.writer.send(write)
+                effects.append(
+                    Effect(self._station.name, adapter.resource, metadata["name"], document)
+                )
+
+    def _mark_job_made(
+        self, workload: Document, matter: Matter, members: frozenset[str] | set[str]
+    ) -> Effect:
+        """Note which of the manager's objects were made beside a copy; none takes the mark off."""
         metadata = workload["metadata"]
+        is_group = matter.adapter is not None and matter.adapter.resource == r.POD
         body = {
             "metadata": {
                 "resourceVersion": metadata["resourceVersion"],
-                "annotations": {keys.JOB_MADE: attempt},
+                "annotations": {
+                    keys.JOB_MADE: matter.marks.attempt if members else None,
+                    **({keys.MEMBERS_MADE: ",".join(sorted(members)) or None} if is_group else {}),
+                },
             }
         }
         write = Write(
@@ -157,11 +225,26 @@ class WorkerCourier:
         found = self._station.client.get(resource, name, namespace=namespace)
         if not remote.is_ours(found, matter.marks.origin):
             raise Foreign(f"a {resource.kind} of this name that is not ours is there")
+        if _is_of_another(found, matter):
+            raise Conflict(
+                Refusal(f"a {resource.kind} of an earlier job of this name is still there")
+            )
         return found
 
-    def _patch(self, name: str, workload: Document, fields: dict[str, Any]) -> list[Effect]:
+    def _patch(
+        self,
+        name: str,
+        workload: Document,
+        fields: dict[str, Any],
+        *,
+        marks: dict[str, str] | None = None,
+    ) -> list[Effect]:
         metadata = workload["metadata"]
-        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": fields}
+        version = {"resourceVersion": metadata["resourceVersion"]}
+        body = {
+            "metadata": version | ({"annotations": marks} if marks else {}),
+            "spec": fields,
+        }
         write = Write(name, Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)
         document = self._station.writer.send(write)
         return [Effect(self._station.name, r.WORKLOAD, metadata["name"], document)]
@@ -187,3 +270,21 @@ class WorkerCourier:
         )  # fmt: skip
         self._station.writer.send(write)
         return Effect(self._station.name, resource, metadata["name"], None)
+
+
+def _is_past(member: Document) -> bool:
+    """Whether a member of a group ended, or goes: it is not made again."""
+    return pods.is_pod(member) and pods.is_over(member)
+
+
+def _is_of_another(found: Document, matter: Matter) -> bool:
+    """Whether an object of ours goes, or is linked to another Workload or owner than ours."""
+    if found["metadata"].get("deletionTimestamp"):
+        return True
+    linked = batch.prebuilt_name(found)
+    if linked and matter.job is not None and batch.is_elastic(matter.job):
+        return linked not in batch.slice_names(matter.job)
+    if linked:
+        return bool(linked != matter.local["metadata"]["name"])
+    origin = keys.annotations_of(found).get(keys.ORIGIN_UID)
+    return bool(origin and matter.job is not None and origin != matter.job["metadata"]["uid"])

@@ -39,44 +39,56 @@ def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
         "hold": "" if explanation.hold is StopPolicy.NONE else explanation.hold.value,
         "holdKind": explanation.hold_kind,
         "requests": dict(explanation.requests),
-        "attempts": [
-            {
-                "podSet": item.pod_set,
-                "flavor": item.flavor,
-                "mode": item.mode.name,
-                "missing": dict(item.missing),
-                "reasons": list(item.reasons),
-            }
-            for item in explanation.attempts
-        ],
+        "attempts": _attempts(explanation),
         "lacking": amounts_document(explanation.lacking),
-        "holders": [
-            {
-                "key": item.key,
-                "clusterQueue": item.cluster_queue,
-                "amounts": amounts_document(item.amounts),
-                "protection": item.protection.name,
-                "since": _time(item.since),
-            }
-            for item in explanation.holders
-        ],
+        "holders": _holders(explanation),
         "holderCount": explanation.holder_count,
         "borrowers": [
             {"clusterQueue": item.cluster_queue, "amounts": amounts_document(item.amounts)}
             for item in explanation.borrowers
         ],
-        "quota": {
-            f"{pair.flavor}/{pair.resource}": {
-                "nominal": item.nominal,
-                "used": item.used,
-                "available": item.available,
-                "potential": item.potential,
-                "lent": item.lent,
-            }
-            for pair, item in sorted(explanation.quota.items())
-        },
+        "quota": _quota(explanation),
         "checks": _checks(workload),
         "requeueAt": _time(explanation.requeue_at),
+    }
+
+
+def _attempts(explanation: Explanation) -> list[Document]:
+    return [
+        {
+            "podSet": item.pod_set,
+            "flavor": item.flavor,
+            "mode": item.mode.name,
+            "missing": dict(item.missing),
+            "reasons": list(item.reasons),
+        }
+        for item in explanation.attempts
+    ]
+
+
+def _holders(explanation: Explanation) -> list[Document]:
+    return [
+        {
+            "key": item.key,
+            "clusterQueue": item.cluster_queue,
+            "amounts": amounts_document(item.amounts),
+            "protection": item.protection.name,
+            "since": _time(item.since),
+        }
+        for item in explanation.holders
+    ]
+
+
+def _quota(explanation: Explanation) -> Document:
+    return {
+        f"{pair.flavor}/{pair.resource}": {
+            "nominal": item.nominal,
+            "used": item.used,
+            "available": item.available,
+            "potential": item.potential,
+            "lent": item.lent,
+        }
+        for pair, item in sorted(explanation.quota.items())
     }
 
 

@@ -67,9 +67,42 @@ def workload_name_of(job: Document) -> str:
     """Name of this Job's Workload, prebuilt or not."""
     metadata = job["metadata"]
     group = str(job.get("apiVersion", "batch/v1")).rpartition("/")[0]
-    return prebuilt_name(job) or keys.workload_name(
-        kind=str(job.get("kind", KIND)), group=group, name=metadata["name"], uid=metadata["uid"]
-    )
+    return prebuilt_name(job) or pod_group_of(job) or keys.workload_name(
+        kind=str(job.get("kind", KIND)), group=group, name=metadata["name"], uid=metadata["uid"],
+        extra=_slice_part(slice_of(job)),
+    )  # fmt: skip
+
+
+def is_elastic(job: Document) -> bool:
+    """Whether a Job may change its size while it runs: one that is dispatched, or such a copy."""
+    if job.get("kind", KIND) != KIND or annotations_of(job).get(keys.ELASTIC) != "true":
+        return False
+    return is_managed_by_dispatch(job) or bool(prebuilt_name(job))
+
+
+def slice_of(job: Document) -> int:
+    """Number of the Workload that stands for its present size; 1 unless it grew."""
+    text = annotations_of(job).get(keys.SLICE, "")
+    return int(text) if text.isdecimal() and is_elastic(job) else 1
+
+
+def _slice_part(number: int) -> str:
+    return str(number) if number > 1 else ""
+
+
+def pod_group_of(job: Document) -> str:
+    """Name of a pod's group, which is that of the group's Workload; empty for everything else.
+
+    Pods of one replica of a LeaderWorkerSet that was dispatched here are a group too: its copy's
+    templates tell the UID of the manager's object, by which the Workload is named.
+    """
+    if job.get("kind") != "Pod":
+        return ""
+    labels, annotations = labels_of(job), annotations_of(job)
+    uid, name = annotations.get(keys.ORIGIN_UID), labels.get(keys.SET_NAME)
+    if uid and name:
+        return keys.replica_workload_name(name, uid=uid, replica=labels.get(keys.SET_INDEX, ""))
+    return labels.get(keys.POD_GROUP) or annotations.get(keys.POD_GROUP, "")
 
 
 def is_suspended(job: Document) -> bool:
@@ -161,7 +194,7 @@ def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
         spec["maximumExecutionTimeSeconds"] = seconds
     copied = {
         key: value for key, value in annotations_of(job).items() if key.startswith("provreq.kueue")
-    }
+    } | _slice_marks(job)
     gates = annotations_of(job).get(keys.GATED_BY)
     if gates:
         copied[keys.GATED_BY] = gates
@@ -171,6 +204,55 @@ def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
             "namespace": metadata["namespace"],
             "labels": labels,
             **({"annotations": copied} if copied else {}),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": spec,
+    }
+
+
+def _slice_marks(job: Document) -> dict[str, str]:
+    """What the Workload of an elastic Job says: its first slice, and the one it replaces."""
+    if not is_elastic(job):
+        return {}
+    names = slice_names(job)
+    marks = {keys.ELASTIC: "true", keys.SLICE_NAME: names[0]}
+    if len(names) > 1:
+        marks[keys.SLICE_OF] = f"{job['metadata']['namespace']}/{names[-2]}"
+    return marks
+
+
+def slice_names(job: Document) -> tuple[str, ...]:
+    """Names of the Workloads that a Job of the manager has had, the present one last."""
+    metadata = job["metadata"]
+    return tuple(
+        keys.workload_name(
+            kind=KIND, group="batch", name=metadata["name"], uid=metadata["uid"],
+            extra=_slice_part(number),
+        )
+        for number in range(1, slice_of(job) + 1)
+    )  # fmt: skip
+
+
+def workload_around(
+    job: Document, pod_sets: list[dict[str, Any]], *, priority: Priority
+) -> dict[str, Any]:
+    """The Workload to create for a job of whatever kind, around its pod sets."""
+    spec: dict[str, Any] = {
+        "active": True,
+        "queueName": queue_of(job),
+        "podSets": pod_sets,
+        "priority": priority.value,
+    }
+    if priority.reference is not None:
+        spec["priorityClassRef"] = dict(priority.reference)
+    seconds = max_execution_seconds(job)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
+    return {
+        "metadata": {
+            "name": workload_name_of(job),
+            "namespace": job["metadata"]["namespace"],
+            "labels": {keys.JOB_UID: job["metadata"]["uid"]},
             "ownerReferences": [owner_reference(job)],
         },
         "spec": spec,
@@ -212,6 +294,8 @@ def is_in_sync(job: Document, workload: Document) -> bool:
     if containers_of(wanted["template"]) != containers_of(found["template"]):
         return False
     most = int(found.get("count", 1))
+    if is_elastic(job) and prebuilt_name(job):
+        return True  # dispatch changes the size of both, one after the other
     return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
 
 

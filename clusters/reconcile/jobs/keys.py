@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from clusters.manifests import names
+
 Document = Mapping[str, Any]
 
 PREFIX = "kueue.x-k8s.io/"
@@ -22,16 +24,35 @@ COMPLETIONS_FOLLOW = f"{PREFIX}job-completions-equal-parallelism"
 GATED_BY = f"{PREFIX}admission-gated-by"
 JOB_UID = f"{PREFIX}job-uid"
 ORIGIN = f"{PREFIX}multikueue-origin"
+ELASTIC = f"{PREFIX}elastic-job"
+SLICE_OF = f"{PREFIX}workload-slice-replacement-for"
+SLICE_NAME = f"{PREFIX}workload-slice-name"
+ORIGIN_UID = f"{PREFIX}multikueue-origin-uid"
+OWNER_GVK = f"{PREFIX}job-owner-gvk"
+OWNER_NAME = f"{PREFIX}job-owner-name"
+COMPONENT_INDEX = f"{PREFIX}component-workload-index"
 IN_USE_FINALIZER = f"{PREFIX}resource-in-use"
 POD_SET = f"{PREFIX}podset"
 CLUSTER_QUEUE_NAME = f"{PREFIX}cluster-queue-name"
 LOCAL_QUEUE_NAME = f"{PREFIX}local-queue-name"
 MULTIKUEUE = f"{PREFIX}multikueue"
+MANAGED = f"{PREFIX}managed"
+ADMISSION_GATE = names.ADMISSION_GATE
+POD_GROUP = f"{PREFIX}pod-group-name"
+POD_GROUP_TOTAL = f"{PREFIX}pod-group-total-count"
+POD_GROUP_FAST = f"{PREFIX}pod-group-fast-admission"
+POD_ROLE = f"{PREFIX}role-hash"
+POD_RETRIABLE = f"{PREFIX}retriable-in-group"
+IS_GROUP_WORKLOAD = f"{PREFIX}is-group-workload"
 # Ours, on copies: which body was sent, and for which reservation of the manager's workload.
 SENT_DIGEST = "gpu-budget-portal.dev/sent-digest"
 ATTEMPT = "gpu-budget-portal.dev/attempt"
 # Ours, on a Workload copy that no engine adopts: its job was about to be made.
 JOB_MADE = "gpu-budget-portal.dev/job-made"
+# Ours, on a Workload copy of several pods: UIDs of the manager's pods that were made there.
+MEMBERS_MADE = "gpu-budget-portal.dev/members-made"
+# Ours, on elastic Jobs: number of the Workload that stands for their present size, from 1 on.
+SLICE = "gpu-budget-portal.dev/slice"
 # Ours, on jobs: labels of the place that the data is at, as ``key=value,key=value``.
 DATA_LOCALITY = "gpu-budget-portal.dev/data-locality"
 
@@ -43,6 +64,11 @@ GENERATED_LABELS = (
     "job-name",
     "batch.kubernetes.io/job-name",
 )
+SET_KIND = "LeaderWorkerSet"
+SET_GROUP = "leaderworkerset.x-k8s.io"
+SET_PREFIX = "leaderworkerset.sigs.k8s.io/"
+SET_NAME = f"{SET_PREFIX}name"
+SET_INDEX = f"{SET_PREFIX}group-index"
 _NAME_LIMIT, _HASH_LENGTH = 253, 5
 
 
@@ -60,7 +86,7 @@ def annotations_of(document: Document) -> Mapping[str, str]:
     return document["metadata"].get("annotations") or {}
 
 
-def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:
+def workload_name(*, kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
     """The name of the Workload that is made for an owner.
 
     Args:
@@ -68,10 +94,17 @@ def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:
         group: Its API group, as ``batch``.
         name: Its name.
         uid: Its UID, so that a Job of a name that was used before gets another Workload.
+        extra: Tells several Workloads of one owner apart; empty for the first, or only one.
     """
-    digest = hashlib.sha1("\n".join((kind, group, name, uid)).encode(), usedforsecurity=False)
+    parts = (kind, group, name, uid, *filter(None, [extra]))
+    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False)
     stem = f"{kind.lower()}-{name}"[: _NAME_LIMIT - _HASH_LENGTH - 1]
     return f"{stem}-{digest.hexdigest()[:_HASH_LENGTH]}"
+
+
+def replica_workload_name(name: str, *, uid: str, replica: int | str) -> str:
+    """The name of the Workload of one replica of a LeaderWorkerSet."""
+    return workload_name(kind=SET_KIND, group=SET_GROUP, name=f"{name}-{replica}", uid=uid)
 
 
 def stamp(at: datetime) -> str:

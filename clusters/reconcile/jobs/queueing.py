@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue_settings import INTEGRATIONS, QUEUED_HERE, DispatchSettings
 from clusters.reconcile.jobs import batch, remote, running
 from clusters.reconcile.jobs.adapters import Adapter, Adapters
 from clusters.reconcile.jobs.adapters.batch_job import BatchJob
+from clusters.reconcile.jobs.adapters.leader_worker_sets import SetQueue
+from clusters.reconcile.jobs.adapters.pods import PodQueue
 from clusters.reconcile.jobs.adapters.queued import queued_of
 from clusters.reconcile.jobs.adapters.shapes import resource_of as resource_named
 from clusters.reconcile.jobs.batch import Outcome, Priority
@@ -24,9 +27,14 @@ _JOB = BatchJob()
 _KNOWN = Adapters.of_settings(DispatchSettings(integrations=tuple(INTEGRATIONS.values())))
 
 
-def kinds_of(settings: DispatchSettings) -> tuple[Resource, ...]:
-    """Kinds besides Job that get their Workloads here, as far as a Configuration names them."""
-    return tuple(resource_named(kind) for kind in settings.kinds if kind in QUEUED_HERE)
+def kinds_of(settings: DispatchSettings) -> dict[Resource, Selection]:
+    """Kinds besides Job that get their Workloads here, as far as a Configuration names them.
+
+    Returns:
+        Kind → which of its objects can be jobs.
+    """
+    named = (resource_named(kind) for kind in settings.kinds if kind in QUEUED_HERE)
+    return {resource: _KNOWN.selection_of(resource) for resource in named}
 
 
 def resource_of(job: Document) -> Resource:
@@ -43,6 +51,35 @@ def is_clear(job: Document) -> bool:
 def is_suspended(job: Document) -> bool:
     queued = queued_of(job)
     return batch.is_suspended(job) if queued is None else queued.is_suspended(job)
+
+
+def is_stopped(job: Document) -> bool:
+    """Whether nothing of it is left to be stopped; not the same where parts start by themselves."""
+    queued = queued_of(job)
+    return batch.is_suspended(job) if queued is None else queued.is_stopped(job)
+
+
+def is_surplus(job: Document, workload: Document) -> bool:
+    """Whether a Workload is one of a part that its job no longer has."""
+    queued = queued_of(job)
+    return isinstance(queued, SetQueue) and queued.is_surplus(job, workload)
+
+
+def is_started_here(job: Document, *, is_dispatched: bool) -> bool:
+    """Whether a start changes it, here.
+
+    Pods that were dispatched wait here for ever while copies of them run on a worker; a
+    LeaderWorkerSet is never changed itself, its pods are.
+    """
+    queued = queued_of(job)
+    if isinstance(queued, SetQueue):
+        return False
+    return not (is_dispatched and isinstance(queued, PodQueue))
+
+
+def tells_readiness(job: Document) -> bool:
+    """Whether its status says when its pods are ready."""
+    return not isinstance(queued_of(job), SetQueue)
 
 
 def is_active(job: Document) -> bool:
@@ -90,6 +127,8 @@ def is_in_sync(job: Document, workload: Document) -> bool:
     queued = queued_of(job)
     if queued is None:
         return batch.is_in_sync(job, workload)
+    if is_surplus(job, workload):
+        return False
     return not queued.is_clear(job) or queued.is_in_sync(job, workload)
 
 
@@ -108,8 +147,26 @@ def start_patch(
     return queued.start_patch(job, workload, flavors=flavors)
 
 
-def suspend_patch(job: Document) -> dict[str, Any]:
-    """The merge patch that stops its pods."""
+def part_to_start(job: Document) -> Document:
+    """The object that a start changes: the job, or the next pod of a group."""
+    queued = queued_of(job)
+    return queued.to_start(job) if isinstance(queued, PodQueue) else job
+
+
+def part_to_stop(job: Document) -> Document:
+    """The object that a stop changes or deletes: the job, or the next pod of a group."""
+    queued = queued_of(job)
+    return queued.to_stop(job) if isinstance(queued, PodQueue) else job
+
+
+def missing_owners(job: Document, workload: Document) -> list[dict[str, Any]]:
+    """Owners that its Workload should have besides those that it has."""
+    queued = queued_of(job)
+    return [] if queued is None else queued.missing_owners(job, workload)
+
+
+def suspend_patch(job: Document) -> dict[str, Any] | None:
+    """The merge patch that stops its pods; None where only a deletion stops them."""
     queued = queued_of(job)
     return running.suspend_patch(job) if queued is None else queued.suspend_patch(job)
 

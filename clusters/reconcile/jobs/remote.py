@@ -16,11 +16,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.reconcile.jobs import keys
-from clusters.reconcile.jobs.batch import outcome_of
+from clusters.reconcile.jobs.batch import is_elastic, outcome_of
 from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
 from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
 
 _NOT_SENT: Final = ("selector", "manualSelector", "managedBy", "ttlSecondsAfterFinished")
+_ANNOUNCED: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
 _PRIVATE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 
@@ -48,6 +49,9 @@ def job_copy(job: Document, workload: Document, *, marks: CopyMarks) -> dict[str
     spec = {key: value for key, value in job["spec"].items() if key not in _NOT_SENT}
     pod_set = workload["spec"]["podSets"][0]
     spec["template"] = copy.deepcopy(pod_set["template"])
+    if is_elastic(job):
+        # It may have grown since; only what its Workload asked for was admitted.
+        spec["parallelism"] = pod_set.get("count", 1)
     spec["suspend"] = True
     return {"metadata": copy_metadata(job, workload, marks=marks), "spec": spec}
 
@@ -106,10 +110,34 @@ def workload_copy(
 
 
 def digest_of(spec: Mapping[str, Any]) -> str:
-    """Digest of what a copy's pod sets said when it was sent."""
+    """Digest of what a copy's pod sets said when it was sent.
+
+    Without what is empty: an engine that writes a Workload back whole, to adopt it, puts empty
+    ``metadata`` and the like into templates.
+    """
     sent = {"podSets": spec["podSets"], "queueName": spec.get("queueName", "")}
+    return _digest(_filled(sent))
+
+
+def is_as_sent(workload: Document) -> bool:
+    """Whether a copy's spec is what its own mark says was sent."""
+    sent, spec = annotations_of(workload).get(keys.SENT_DIGEST), workload["spec"]
+    if sent is None or sent == digest_of(spec):
+        return True
+    # Copies that were sent before empty fields were left out.
+    return sent == _digest({"podSets": spec["podSets"], "queueName": spec.get("queueName", "")})
+
+
+def _digest(sent: Any) -> str:
     text = json.dumps(sent, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _filled(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        found = {key: _filled(value) for key, value in node.items()}
+        return {key: value for key, value in found.items() if value not in (None, {}, [])}
+    return [_filled(item) for item in node] if isinstance(node, list | tuple) else node
 
 
 def is_ours(document: Document | None, origin: str) -> bool:
@@ -136,7 +164,7 @@ def status_copy(local: Document, remote: Document, *, now: datetime) -> StatusCo
     A suspended Job may not have a start time, so the status of a running copy waits until the
     manager has started its own.
     """
-    status = dict(remote.get("status") or {})
+    status = _without_interim_ends(remote)
     is_suspended = bool(local["spec"].get("suspend"))
     runs = not remote["spec"].get("suspend") and outcome_of(remote) is None
     if is_suspended and runs:
@@ -158,6 +186,19 @@ def status_copy(local: Document, remote: Document, *, now: datetime) -> StatusCo
     return StatusCopy(status)
 
 
+def _without_interim_ends(remote: Document) -> dict[str, Any]:
+    """A copy's status; what only announces its end is left out until the end itself is there.
+
+    An API server lets nobody take these conditions back, and an eviction in between would leave
+    them on a Job that runs once more.
+    """
+    status = dict(remote.get("status") or {})
+    if outcome_of(remote) is None and "conditions" in status:
+        kept = [item for item in status.pop("conditions") if item["type"] not in _ANNOUNCED]
+        status |= {"conditions": kept} if kept else {}
+    return status
+
+
 def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:
     """The status of a Job whose copy is proved to be gone: no pods, suspended."""
     change = Condition("Suspended", True, "JobSuspended", "Its copy on the worker is gone")
@@ -174,6 +215,12 @@ def status_patch(local: Document, status: Mapping[str, Any]) -> dict[str, Any]:
     version = local["metadata"]["resourceVersion"]
     patch = replacing(local.get("status") or {}, status)
     return {"metadata": {"resourceVersion": version}, "status": patch}
+
+
+def guarded(document: Document, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch of ``spec``, bound to the state that was read."""
+    version = document["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version}, "spec": dict(spec)}
 
 
 def replacing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.reconcile.jobs import keys
-from clusters.reconcile.jobs.batch import clean_template, queue_of
+from clusters.reconcile.jobs.batch import clean_template, is_elastic, queue_of
 from clusters.reconcile.jobs.keys import Document, annotations_of
 
 
@@ -173,6 +173,8 @@ def _updates(workload: Document, name: str) -> Sequence[Document]:
 
 def _counts(job: Document, count: int | None) -> dict[str, Any]:
     """Parallelism (and completions that follow it) for the number of admitted pods."""
+    if is_elastic(job):
+        return {}  # its size is its owner's to change, at any time
     spec = job["spec"]
     parallelism = int(spec.get("parallelism", 1))
     completions = spec.get("completions")

@@ -7,7 +7,7 @@ is called before and after every single request that changes something.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +27,7 @@ class Verb(StrEnum):
 
     CREATE = "create"
     PATCH = "patch"
+    APPLY = "apply"
     DELETE = "delete"
 
 
@@ -36,10 +37,11 @@ class Write:
 
     Attributes:
         step: What it is for, in one word; for logs and faults.
-        body: Document to create, or merge patch; None to delete.
+        body: Document to create, merge patch, or what to apply by force; None to delete.
         uid: Precondition of a deletion.
         version: The same, where nothing but the very state that was seen may be deleted.
         decided: It carries out a decision that the engine has assumed.
+        manager: Field manager; empty for the portal's own.
     """
 
     step: str
@@ -53,6 +55,7 @@ class Write:
     version: str = ""
     is_dry_run: bool = False
     decided: bool = False
+    manager: str = ""
 
 
 class Moment(StrEnum):
@@ -124,6 +127,11 @@ class Writer:
         assert write.body is not None
         if write.verb is Verb.CREATE:
             return self._client.create(write.resource, write.body, options=options)
+        if write.verb is Verb.APPLY:
+            forced = replace(
+                options, force=True, field_manager=write.manager or options.field_manager
+            )
+            return self._client.apply(write.resource, write.body, options=forced)
         return self._client.patch(
             write.resource,
             write.name,

@@ -13,7 +13,7 @@ from budgets.models import Account, Budget, Flavor, Pool
 from budgets.plan import QuotaPlan, plan_quota
 from clusters.manifests.names import Document, Key, key_of
 from clusters.manifests.translate import Site, render
-from clusters.models import Cluster
+from clusters.models import Cluster, MaintenanceWindow
 from clusters.reconcile.context import ClusterFacts
 from clusters.selectors.places import active_workers, place_of, site_of
 
@@ -42,7 +42,7 @@ def fingerprint(cluster_id: int) -> Fingerprint:
     """
     parts = {
         f"{model.__name__.lower()}_{name}": _total(model, aggregate)
-        for model in (Budget, Account, Pool, Flavor, Cluster)
+        for model in (Budget, Account, Pool, Flavor, Cluster, MaintenanceWindow)
         for name, aggregate in (("sum", Sum("generation")), ("count", Count("pk")))
     }
     switches = ("state", "writes_enabled", "drift_policy", "blocked_reason")

@@ -5,7 +5,6 @@ Two threads besides: the watch, which only puts things down, and on workers the 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -15,26 +14,22 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, DataError, IntegrityError, connection
 
 from budgets.models import Flavor, MeterState
-from budgets.services import record_measured_capacity, record_progress
-from clusters.errors import ClusterError, Forbidden, Terminal
-from clusters.kube.client import Selection
-from clusters.kube.resources import NODE, POD, WORKLOAD, Document
+from budgets.services import record_progress
+from budgets.services.reconciliation import note_problems
+from clusters.kube.resources import WORKLOAD
 from clusters.kube.watch import Reflector
-from clusters.models import WorkloadEvent
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.usage import build as building
+from clusters.reconcile.usage.counting import Counting
 from clusters.reconcile.usage.inbox import ClusterClock, Contact, Inbox, Listed, Observation, Type
-from clusters.reconcile.usage.measure import FlavorNodes, measure, with_used
 from clusters.reconcile.usage.missing import ended_at, newest_of_missing
-from clusters.reconcile.usage.record import event_of, missing_event, store_events
-from clusters.reconcile.usage.states import held_on
+from clusters.reconcile.usage.record import event_of, missing_event, seen_spans, store_events
 
 log = logging.getLogger(__name__)
 
 TURN_S = 0.5
 RETRY_S = 1.0
 REPORT_S = 2.0
-MEASURE_S = 15.0
 LATE_S = 15.0
 FLAVORS_S = 10.0
 BATCH = building.BATCH
@@ -42,7 +37,6 @@ BATCH = building.BATCH
 MARGIN = timedelta(seconds=1)
 # Rows of another writer may have been committed behind the mark that a shift left.
 OVERLAP = 500
-ON_NODES = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
 
 
 class UsageBody:
@@ -59,7 +53,7 @@ class UsageBody:
         self._mark = max(0, state.last_event_id - OVERLAP) if state else 0
         self._message = state.message if state else ""
         clock = ClusterClock(context.now, pulse=context.pulse)
-        self._clock = clock
+        self.counting = Counting(context, clock)
         self._contact = Contact(clock.now, until=state.complete_until if state else None)
         self._inbox = Inbox(clock, self._contact)
         self.watch = Reflector(context.client, WORKLOAD, self._inbox, pulse=context.pulse)
@@ -95,7 +89,7 @@ class UsageBody:
         context.report_watch_age(self.watch.age)
         work = [("watch", lambda: self.watch.run(context.stop))]
         if not context.cluster.is_manager:
-            work.append(("measure", self._keep_measuring))
+            work.append(("measure", self.counting.run))
         for what, target in work:
             thread = threading.Thread(target=target, name=f"{self._slug}-usage-{what}", daemon=True)
             thread.start()
@@ -126,29 +120,6 @@ class UsageBody:
         self._build_new()
         # 4. Only now is it true.
         self._report(known, age)
-
-    def measure(self) -> None:
-        """Count the GPUs of the cluster's nodes; in use by its pods.
-
-        The right to list pods may be refused: then what Workloads hold is in use.
-
-        Raises:
-            ClusterError: Nodes cannot be listed, or pods for another reason.
-        """
-        client = self._context.client
-        nodes = client.list(NODE).items
-        pods: list[Document] | None = None
-        with contextlib.suppress(Forbidden):
-            pods = client.list(POD, ON_NODES).items
-        flavors = [
-            FlavorNodes(row.slug, row.resource_name, row.node_labels)
-            for row in Flavor.objects.filter(archived_at__isnull=True)
-        ]
-        rows = measure(nodes, pods or (), flavors=flavors)
-        if pods is None:
-            rows = with_used(rows, held_on(self._context.cluster.pk))
-        self._context.fence()
-        record_measured_capacity(cluster=self._slug, rows=rows, measured_at=self._clock.now())
 
     def _turn_safely(self) -> bool:
         """Whether a turn went well; with a broken database it is tried again, nothing is lost."""
@@ -213,15 +184,11 @@ class UsageBody:
     def _build_new(self) -> None:
         """Build every Workload with an event beyond the mark, and move the mark."""
         while True:
-            rows = list(
-                WorkloadEvent.objects.filter(cluster=self._slug, pk__gt=self._mark)
-                .order_by("pk")
-                .values_list("pk", "uid")[:BATCH]
-            )
-            if not rows:
+            found = building.next_events(self._slug, self._mark)
+            if found is None:
                 return
-            self._build({uid for _, uid in rows})
-            self._mark = rows[-1][0]
+            self._build(set(found[1]))
+            self._mark = found[0]
             record_progress(cluster=self._slug, last_event_id=self._mark)
 
     def _build(self, uids: set[str]) -> None:
@@ -237,6 +204,9 @@ class UsageBody:
             log.error("workload_not_built cluster=%s uid=%s error=%s", self._slug, *uids, error)
             self._refused = f"A workload cannot be stored: {error}"
             return
+        own = [row for row in problems if row.is_blocking and row.cluster == self._slug]
+        spans = seen_spans(self._slug, {row.uid for row in own})
+        note_problems(cluster=self._slug, uids=uids, problems=own, spans=spans)
         for problem in problems:
             # Told once a shift: every build of the workload finds it again.
             key = problem.cluster, problem.uid, problem.code
@@ -273,20 +243,3 @@ class UsageBody:
             names = frozenset(Flavor.objects.values_list("resource_name", flat=True))
             self._gpu_resources = now, names
         return self._gpu_resources[1]
-
-    def _keep_measuring(self) -> None:
-        """Thread: counts now and then until the shift ends."""
-        stop = self._context.stop
-        try:
-            while not stop.is_set():
-                try:
-                    self.measure()
-                except ClusterError as error:
-                    level = logging.ERROR if isinstance(error, Terminal) else logging.WARNING
-                    log.log(level, "measure_failed cluster=%s reason=%s", self._slug, error.reason)
-                except DatabaseError as error:
-                    log.warning("measure_failed cluster=%s error=%s", self._slug, error)
-                    connection.close()
-                stop.wait(MEASURE_S)
-        finally:
-            connection.close()

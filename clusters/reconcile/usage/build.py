@@ -6,12 +6,12 @@ Everything is rebuilt from the events as a whole, so it does not matter who buil
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from budgets import intervals as ledger
@@ -25,6 +25,19 @@ from clusters.reconcile.usage.states import WRITTEN, Recorded, state_of
 log = logging.getLogger(__name__)
 
 BATCH = 200
+AT_ONCE = 10_000
+EVENT_FIELDS = (
+    "pk",
+    "cluster",
+    "uid",
+    "namespace",
+    "name",
+    "resource_version",
+    "type",
+    "observed_at",
+    "last_seen_at",
+    "payload",
+)
 SLICE_REPLACED = "WorkloadSliceReplaced"
 
 Place = tuple[str, str]
@@ -37,6 +50,47 @@ class Source:
     cluster_id: int
     slug: str
     gpu_resources: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What one look at the table of events came to.
+
+    Attributes:
+        mark: Key of the newest event that was looked at.
+        uids: Workloads that were built.
+        problems: What of their history could not be counted as it was seen.
+    """
+
+    mark: int
+    uids: frozenset[str]
+    problems: tuple[ledger.Problem, ...]
+
+
+def build_from(source: Source, mark: int) -> Built | None:
+    """Build every Workload with an event among the next ones beyond a mark.
+
+    Returns:
+        None when there is no event beyond it.
+    """
+    found = next_events(source.slug, mark)
+    if found is None:
+        return None
+    return Built(found[0], found[1], build(source, found[1]))
+
+
+def next_events(cluster: str, mark: int) -> tuple[int, frozenset[str]] | None:
+    """(key of the newest, uids) of the next events beyond a mark; None when there is none.
+
+    The more lie there the more are taken at once: a job whose states lie near each other is
+    built once for all of them.
+    """
+    rows = list(
+        WorkloadEvent.objects.filter(cluster=cluster, pk__gt=mark)
+        .order_by("pk")
+        .values_list("pk", "uid")[:AT_ONCE]
+    )
+    return (rows[-1][0], frozenset(uid for _, uid in rows)) if rows else None
 
 
 def build(source: Source, uids: Collection[str]) -> tuple[ledger.Problem, ...]:
@@ -58,11 +112,10 @@ def build(source: Source, uids: Collection[str]) -> tuple[ledger.Problem, ...]:
     wanted = sorted(set(uids))
     _make_states(source, wanted)
     with transaction.atomic():
-        own = WorkloadState.objects.filter(cluster_id=source.cluster_id, uid__in=wanted)
-        family = _locked_family(own)
-        events = _events({(row.cluster.slug, row.uid) for row in family}, source.gpu_resources)
-        _write_states(source, wanted, family, events)
-        return _write_intervals({(row.cluster.slug, row.uid) for row in family}, events)
+        places = _locked_family(source.cluster_id, wanted)
+        events = _events(places, source.gpu_resources)
+        _write_states(source, wanted, events)
+        return _write_intervals(places, events)
 
 
 def _make_states(source: Source, uids: Collection[str]) -> None:
@@ -70,102 +123,115 @@ def _make_states(source: Source, uids: Collection[str]) -> None:
     missing = set(uids) - set(known.values_list("uid", flat=True))
     if not missing:
         return
-    events = _events({(source.slug, uid) for uid in missing}, source.gpu_resources)
+    # The newest event of each is enough for a row to be found by; it is written anew below.
+    newest = _stored_events(source.slug, missing).values("uid").annotate(newest=Max("pk"))
+    rows_of_newest = WorkloadEvent.objects.filter(pk__in=newest.values_list("newest", flat=True))
+    events = [*_read(rows_of_newest, source.gpu_resources)]
+    if unread := missing - {event.uid for event in events}:
+        events += _events({(source.slug, uid) for uid in unread}, source.gpu_resources)
     rows = [state_of(found, cluster_id=source.cluster_id) for found in _by_place(events).values()]
-    WorkloadState.objects.bulk_create(rows, ignore_conflicts=True)
+    WorkloadState.objects.bulk_create(rows, ignore_conflicts=True, batch_size=BATCH)
 
 
-def _locked_family(own: Iterable[WorkloadState]) -> list[WorkloadState]:
-    """The rows of all Workloads whose history hangs together with these, locked in one order.
+def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
+    """All Workloads whose history hangs together with some of a cluster, locked in one order.
 
     A manager's Workload and its copies share namespace and name; slices of an elastic job and
     variants of one job share the job.
     """
-    rows = list(own)
-    keys = {(row.namespace, row.name) for row in rows}
+    own = WorkloadState.objects.filter(cluster_id=cluster_id, uid__in=uids)
+    rows = list(own.values_list("namespace", "name", "job_kind", "job_name"))
+    keys = {(namespace, name) for namespace, name, _, _ in rows}
     if not keys:
-        return []
-    jobs = _jobs_of_several(rows)
-    condition = Q(
-        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
-    )
-    if jobs:
-        condition |= Q(
-            namespace__in={namespace for namespace, _, _ in jobs},
-            job_name__in={name for _, _, name in jobs},
+        return set()
+    jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
+    found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
+    # Found first and locked then, or two builders would wait for each other's rows.
+    locked = WorkloadState.objects.select_for_update(of=("self",)).filter(pk__in=found)
+    return {
+        (cluster, uid)
+        for cluster, uid, namespace, name, kind, job in locked.order_by("pk").values_list(
+            "cluster__slug", "uid", "namespace", "name", "job_kind", "job_name"
         )
-    found = (
-        WorkloadState.objects.select_for_update(of=("self",))
-        .select_related("cluster")
-        .filter(condition)
-        .order_by("pk")
-    )
-    return [
-        row
-        for row in found
-        if (row.namespace, row.name) in keys or (row.namespace, row.job_kind, row.job_name) in jobs
-    ]
+        if (namespace, name) in keys or (namespace, kind, job) in jobs
+    }
 
 
-def _jobs_of_several(rows: Collection[WorkloadState]) -> set[tuple[str, str, str]]:
-    """Of the jobs of these rows those with several Workloads: slices, and variants of a parent."""
-    jobs = {(row.namespace, row.job_kind, row.job_name) for row in rows if row.job_name}
+def _keys_of(column: str, pairs: Collection[tuple[str, str]]) -> set[int]:
+    """Keys of the rows of some (namespace, name), pair by pair: each is one look at an index."""
+    found: set[int] = set()
+    wanted = sorted(pairs)
+    for at in range(0, len(wanted), BATCH):
+        condition = Q()
+        for namespace, name in wanted[at : at + BATCH]:
+            condition |= Q(namespace=namespace, **{column: name})
+        found.update(WorkloadState.objects.filter(condition).values_list("pk", flat=True))
+    return found
+
+
+def _jobs_of_several(jobs: Collection[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+    """Of some jobs those with several Workloads: slices, and variants of a parent."""
     replaced = WorkloadState.objects.filter(
-        namespace__in={namespace for namespace, _, _ in jobs},
-        job_name__in={name for _, _, name in jobs},
-        reason=SLICE_REPLACED,
+        namespace__in={namespace for namespace, _, _ in jobs}, reason=SLICE_REPLACED
     ).values_list("namespace", "job_kind", "job_name")
-    return jobs & {*replaced, *(job for job in jobs if job[1] == "Workload")}
+    return set(jobs) & {*replaced, *(job for job in jobs if job[1] == "Workload")}
 
 
 def _events(places: Collection[Place], gpu_resources: frozenset[str]) -> list[Recorded]:
     """All events of some Workloads, read; what cannot be read is reported and left out."""
-    uids = sorted({uid for _, uid in places})
+    by_cluster: dict[str, list[str]] = {}
+    for cluster, uid in sorted(places):
+        by_cluster.setdefault(cluster, []).append(uid)
     found: list[Recorded] = []
-    for at in range(0, len(uids), BATCH):
-        rows = WorkloadEvent.objects.filter(kind="Workload", uid__in=uids[at : at + BATCH])
-        for row in rows.order_by("pk"):
-            if (row.cluster, row.uid) not in places:
-                continue
-            try:
-                facts = ledger.read_facts(row.payload, gpu_resources=gpu_resources)
-            except ledger.BadDocument as error:
-                log.error(
-                    "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
-                    row.cluster, row.namespace, row.name, row.uid, row.pk, error,
-                )  # fmt: skip
-                continue
-            found.append(
-                Recorded(
-                    pk=row.pk,
-                    cluster=row.cluster,
-                    uid=row.uid,
-                    resource_version=row.resource_version,
-                    type=WorkloadEvent.Type(row.type),
-                    observed_at=row.observed_at,
-                    last_seen_at=row.last_seen_at,
-                    payload=row.payload,
-                    facts=facts,
-                )
-            )
+    for cluster, uids in by_cluster.items():
+        for at in range(0, len(uids), BATCH):
+            rows = _stored_events(cluster, uids[at : at + BATCH])
+            found += _read(rows.order_by("pk"), gpu_resources)
+    found.sort(key=lambda event: event.pk)
     return found
 
 
-def _write_states(
-    source: Source,
-    uids: Collection[str],
-    family: Iterable[WorkloadState],
-    events: Iterable[Recorded],
-) -> None:
-    stored = {row.uid: row for row in family if row.cluster_id == source.cluster_id}
+def _stored_events(cluster: str, uids: Collection[str]) -> QuerySet[WorkloadEvent]:
+    # Both columns, or the index is of no use.
+    return WorkloadEvent.objects.filter(cluster=cluster, kind="Workload", uid__in=uids).order_by()
+
+
+def _read(rows: QuerySet[WorkloadEvent], gpu_resources: frozenset[str]) -> Iterator[Recorded]:
+    """Stored events, read; what cannot be read is reported and left out."""
+    for row in rows.values_list(*EVENT_FIELDS):
+        pk, cluster, uid, namespace, name, version, kind, observed, last, payload = row
+        try:
+            facts = ledger.read_facts(payload, gpu_resources=gpu_resources)
+        except ledger.BadDocument as error:
+            log.error(
+                "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
+                cluster, namespace, name, uid, pk, error,
+            )  # fmt: skip
+            continue
+        yield Recorded(
+            pk=pk,
+            cluster=cluster,
+            uid=uid,
+            resource_version=version,
+            type=WorkloadEvent.Type(kind),
+            observed_at=observed,
+            last_seen_at=last,
+            payload=payload,
+            facts=facts,
+        )
+
+
+def _write_states(source: Source, uids: Collection[str], events: Iterable[Recorded]) -> None:
+    rows = WorkloadState.objects.filter(cluster_id=source.cluster_id, uid__in=uids)
+    stored = {uid: values for uid, *values in rows.values_list("uid", *WRITTEN)}
     histories = _by_place(events)
     changed = []
     for uid in uids:
-        history, row = histories.get((source.slug, uid)), stored.get(uid)
-        if history is None or row is None:
+        history = histories.get((source.slug, uid))
+        if history is None or uid not in stored:
             continue
         newest = state_of(history, cluster_id=source.cluster_id)
-        if any(getattr(row, name) != getattr(newest, name) for name in WRITTEN):
+        if [getattr(newest, name) for name in WRITTEN] != stored[uid]:
             changed.append(newest)
     # The rows are there and locked; an upsert is one plain statement where an update is a CASE
     # per field and row.

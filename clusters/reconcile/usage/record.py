@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Max, Min
+
 from budgets import intervals as ledger
 from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent
@@ -113,6 +115,15 @@ def missing_event(
 def store_events(events: Iterable[WorkloadEvent]) -> None:
     """Insert what is new; what is known, by whichever list, retry or second watch, is ignored."""
     WorkloadEvent.objects.bulk_create(events, ignore_conflicts=True, batch_size=BATCH)
+
+
+def seen_spans(cluster: str, uids: Collection[str]) -> dict[str, tuple[datetime, datetime]]:
+    """Uid → (first, last) time at which a Workload of a cluster was seen. One query, or none."""
+    if not uids:
+        return {}
+    rows = WorkloadEvent.objects.filter(cluster=cluster, uid__in=uids).order_by().values("uid")
+    seen = rows.annotate(first=Min("observed_at"), last=Max("observed_at"))
+    return {row["uid"]: (row["first"], row["last"]) for row in seen}
 
 
 def _condition(entry: Document) -> Document:

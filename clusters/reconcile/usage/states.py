@@ -14,6 +14,8 @@ Phase = WorkloadState.Phase
 Type = WorkloadEvent.Type
 DEACTIVATED = "Deactivated"
 FAILED = "Failed"
+COUNTED = (Phase.RUNNING, Phase.EVICTED)
+HOLDING = (Phase.RESERVED, *COUNTED)
 _RANK = {Type.SEEN: 0, Type.MISSING: 1, Type.DELETED: 2}
 # Everything that an event can change.
 WRITTEN = (
@@ -133,11 +135,15 @@ def held_gpus(facts: WorkloadFacts) -> dict[str, int]:
     return found
 
 
-def held_on(cluster_id: int) -> dict[str, int]:
-    """Flavor → GPUs that Workloads hold on a cluster at this moment. One query."""
+def held_on(cluster_id: int, *, phases: Collection[Phase] = HOLDING) -> dict[str, int]:
+    """Flavor → GPUs that Workloads hold on a cluster at this moment. One query.
+
+    Args:
+        cluster_id: Primary key.
+        phases: :data:`HOLDING`, or :data:`COUNTED` for what was admitted.
+    """
     found: dict[str, int] = {}
-    holding = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
-    rows = WorkloadState.objects.filter(cluster_id=cluster_id, phase__in=holding)
+    rows = WorkloadState.objects.filter(cluster_id=cluster_id, phase__in=phases)
     for gpus in rows.values_list("gpus", flat=True):
         for flavor, count in gpus.items():
             found[flavor] = found.get(flavor, 0) + count

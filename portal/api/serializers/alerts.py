@@ -7,6 +7,7 @@ from decimal import Decimal
 from rest_framework import serializers
 
 from budgets import models
+from budgets.selectors.alerts import MEASURES, WINDOWS
 from portal.api.serializers.base import InstantField, Strict, name_of
 
 
@@ -36,8 +37,8 @@ class AlertRuleInput(Strict):
 
     workspace = serializers.CharField(max_length=63, required=False)
     account = serializers.CharField(max_length=63, required=False)
-    measure = serializers.ChoiceField(models.AlertRule.Measure.choices)
-    window = serializers.ChoiceField(models.AlertRule.Window.choices, default="month")
+    measure = serializers.ChoiceField(MEASURES)
+    window = serializers.ChoiceField(WINDOWS, default="month")
     limit = serializers.DecimalField(max_digits=18, decimal_places=2, min_value=Decimal("0.01"))
     at_percent = serializers.IntegerField(min_value=1, max_value=1000, default=100)
 

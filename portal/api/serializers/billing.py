@@ -13,7 +13,16 @@ from portal.api.serializers.base import InstantField, Strict, name_of
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
 MOST_PRICES = 500
+MOST_TIERS = 50
 MOST_POINTS = 10_000
+
+
+class TierSerializer(serializers.Serializer[Any]):
+    """Beyond ``above`` GPU-hours of an account in a month a class costs another price."""
+
+    of_class = serializers.CharField()
+    above = serializers.IntegerField()
+    price = serializers.DecimalField(**PRICE)
 
 
 class PriceSerializer(serializers.Serializer[Any]):
@@ -24,6 +33,7 @@ class PriceSerializer(serializers.Serializer[Any]):
     burst = serializers.DecimalField(**PRICE)
     lending_credit = serializers.DecimalField(**PRICE)
     is_dynamic = serializers.BooleanField()
+    tiers = TierSerializer(many=True)
 
 
 class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
@@ -42,6 +52,8 @@ class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
             "name",
             "currency",
             "floor_hours",
+            "preemption_share",
+            "preemption_minutes",
             "rounding",
             "state",
             "valid_from",
@@ -54,6 +66,14 @@ class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
         ]
 
 
+class TierInput(Strict):
+    """A volume step; ``of_class`` is committed or burst."""
+
+    of_class = serializers.CharField(max_length=10)
+    above = serializers.IntegerField(min_value=1)
+    price = serializers.CharField(max_length=30)
+
+
 class PriceInput(Strict):
     """Prices of one flavor; the credit is a share of the committed price, 0 to 1."""
 
@@ -62,6 +82,7 @@ class PriceInput(Strict):
     burst = serializers.CharField(max_length=30)
     lending_credit = serializers.CharField(max_length=30, default="0")
     is_dynamic = serializers.BooleanField(default=False)
+    tiers = serializers.ListField(child=TierInput(), max_length=MOST_TIERS, default=list)
 
 
 class RateCardInput(Strict):
@@ -73,6 +94,8 @@ class RateCardInput(Strict):
     floor_hours = serializers.ChoiceField(
         [row.value for row in FloorHours], default=FloorHours.ACTUAL.value
     )
+    preemption_share = serializers.CharField(max_length=30, default="0")
+    preemption_minutes = serializers.IntegerField(min_value=0, max_value=1440, default=0)
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)
     prices = serializers.ListField(child=PriceInput(), max_length=MOST_PRICES)
 

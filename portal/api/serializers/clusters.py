@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from clusters.models import Cluster, WorkloadState
+from clusters.models import Cluster, GuardIncident, NominationWay, WorkloadState
 from portal.api.serializers.base import FaultSerializer, Strict
 from portal.api.serializers.budgets import ManifestSerializer
 
@@ -110,6 +110,32 @@ class ShiftSerializer(serializers.Serializer[Any]):
     outcome = _text()
 
 
+class NominationSerializer(serializers.Serializer[Any]):
+    """How the portal nominates workers beside a live Kueue."""
+
+    way = serializers.ChoiceField(NominationWay.Way.choices)
+    label = serializers.CharField()  # type: ignore[assignment]  # Field has a label of its own
+    why = serializers.CharField()
+    checked_at = serializers.DateTimeField()
+
+
+class IncidentSerializer(serializers.Serializer[Any]):
+    """A known defect of Kueue that the guard met: what was found, what was done, and when."""
+
+    cluster = serializers.CharField()
+    defect = serializers.ChoiceField(GuardIncident.Defect.choices)
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    uid = serializers.CharField()
+    worker = _text()
+    found = serializers.CharField()
+    done = _text()
+    state = serializers.ChoiceField(GuardIncident.State.choices)
+    noticed_at = serializers.DateTimeField()
+    acted_at = _moment()
+    ended_at = _moment()
+
+
 class ClusterDetailSerializer(serializers.Serializer[Any]):
     """A cluster with its objects, drift and preflight; ``planned`` while writing is off."""
 
@@ -119,6 +145,7 @@ class ClusterDetailSerializer(serializers.Serializer[Any]):
     user_kind = serializers.CharField()
     ca_fingerprint = _text()
     drift_policy = serializers.ChoiceField(Cluster.DriftPolicy.choices)
+    guard = serializers.ChoiceField(Cluster.Guard.choices)
     allows_local_jobs = serializers.BooleanField()
     multikueue_token_expires_at = _moment()
     kueue_configuration = serializers.DictField()
@@ -127,6 +154,8 @@ class ClusterDetailSerializer(serializers.Serializer[Any]):
     preflight = PreflightSerializer()
     shifts = ShiftSerializer(many=True)
     planned = ManifestSerializer(many=True)
+    nomination = NominationSerializer(allow_null=True)
+    incidents = IncidentSerializer(many=True)
 
 
 class KubeconfigInput(Strict):
@@ -178,6 +207,7 @@ class SettingsInput(Strict):
     name = serializers.CharField(max_length=120, required=False)
     writes_enabled = serializers.BooleanField(required=False)
     drift_policy = serializers.ChoiceField(Cluster.DriftPolicy.choices, required=False)
+    guard = serializers.ChoiceField(Cluster.Guard.choices, required=False)
     mode = serializers.ChoiceField(Cluster.Mode.choices, required=False)
     allows_local_jobs = serializers.BooleanField(required=False)
     kueue_configuration = serializers.DictField(required=False)

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from budgets.exports import FORMATS
-from budgets.models.exports import DATASETS, Export
+from budgets.models.exports import DATASETS, Export, ExportPlan
 from portal.api.serializers.base import MOST_ROWS, Strict
 
 
@@ -26,6 +26,53 @@ class ExportInput(Strict):
     columns = serializers.ListField(
         child=serializers.CharField(max_length=80), max_length=MOST_ROWS, default=list
     )
+
+
+class ExportPlanInput(Strict):
+    """A file that is made again and again: after each close, or each day."""
+
+    name = serializers.CharField(max_length=80)
+    every = serializers.ChoiceField(choices=ExportPlan.Every.choices)
+    dataset = serializers.ChoiceField(choices=DATASETS)
+    format = serializers.ChoiceField(
+        choices=[(shape.name, shape.title) for shape in FORMATS.values()]
+    )
+    zone = serializers.CharField(max_length=64, default="UTC")
+    account = serializers.CharField(max_length=30, default="", allow_blank=True)
+    workspace = serializers.CharField(max_length=63, default="", allow_blank=True)
+    columns = serializers.ListField(
+        child=serializers.CharField(max_length=80), max_length=MOST_ROWS, default=list
+    )
+
+
+class ExportPlanSerializer(serializers.ModelSerializer[ExportPlan]):
+    """A plan; ``problem`` says why its newest run came to nothing."""
+
+    columns = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = ExportPlan
+        fields = [
+            "id",
+            "name",
+            "every",
+            "dataset",
+            "format",
+            "columns",
+            "zone",
+            "account",
+            "workspace",
+            "problem",
+            "created_at",
+        ]
+
+
+class ExportPreviewSerializer(serializers.Serializer[Any]):
+    """The first rows as texts; ``facts``: hour facts that the file would be made of."""
+
+    names = serializers.ListField(child=serializers.CharField())
+    rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
+    facts = serializers.IntegerField()
 
 
 class AboutSerializer(serializers.Serializer[Any]):

@@ -29,7 +29,9 @@ class RateCardsView(View):
 
     @extend_schema(responses=paged(shapes.RateCardSerializer))
     def get(self, request: Request) -> Response:
-        rows = read.visible_rate_cards(actor(request)).prefetch_related("prices__flavor")
+        rows = read.visible_rate_cards(actor(request)).prefetch_related(
+            "prices__flavor", "prices__tiers"
+        )
         return page(request, rows, shapes.RateCardSerializer, CREATED)
 
     @extend_schema(request=shapes.RateCardInput, responses={201: shapes.RateCardSerializer})
@@ -37,7 +39,12 @@ class RateCardsView(View):
         user = actor(request)
         given = checked(shapes.RateCardInput, request)
         account = given.pop("account", None)
-        prices = [actions.PriceDraft(**row) for row in given.pop("prices")]
+        prices = [
+            actions.PriceDraft(
+                **{**row, "tiers": [actions.TierDraft(**tier) for tier in row["tiers"]]}
+            )
+            for row in given.pop("prices")
+        ]
         made = actions.propose_rate_card(
             user,
             **given,

@@ -131,6 +131,8 @@ class SettingsView(ClusterPart):
                 actions.set_writes_enabled(user, cluster=cluster, enabled=value, reason=why)
             case "drift_policy":
                 actions.set_drift_policy(user, cluster=cluster, policy=value)
+            case "guard":
+                actions.set_guard(user, cluster=cluster, guard=value, reason=why)
             case "mode":
                 actions.set_mode(user, cluster=cluster, mode=value, reason=why)
             case "allows_local_jobs":

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from budgets.selectors import exports as reads
+from budgets.selectors.export_wishes import preview
 from budgets.services.exports import spool_path
 from portal import actions
 from portal.api.paging import CREATED, page
@@ -44,6 +45,48 @@ class ExportsView(View):
             status=status.HTTP_202_ACCEPTED,
             headers={"Location": address},
         )
+
+
+class ExportPreviewView(View):
+    """The first rows of what a file would hold; nothing is written."""
+
+    @extend_schema(request=shapes.ExportInput, responses=shapes.ExportPreviewSerializer)
+    def post(self, request: Request) -> Response:
+        found = preview(actor(request), **checked(shapes.ExportInput, request))
+        return Response(shapes.ExportPreviewSerializer(found).data)
+
+
+class ExportPlansView(View):
+    """One's own files that are made again and again, the newest first."""
+
+    query = PAGED
+
+    @extend_schema(responses=paged(shapes.ExportPlanSerializer))
+    def get(self, request: Request) -> Response:
+        rows = reads.visible_export_plans(actor(request))
+        return page(request, rows, shapes.ExportPlanSerializer, CREATED)
+
+    @extend_schema(request=shapes.ExportPlanInput, responses={201: shapes.ExportPlanSerializer})
+    def post(self, request: Request) -> Response:
+        given = checked(shapes.ExportPlanInput, request)
+        plan = actions.save_export_plan(actor(request), **given)
+        made = status.HTTP_201_CREATED
+        return Response(shapes.ExportPlanSerializer(plan).data, status=made)
+
+
+class ExportPlanView(View):
+    """One plan."""
+
+    @extend_schema(responses=shapes.ExportPlanSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        plan = reads.visible_export_plans(actor(request)).get(pk=pk)
+        return Response(shapes.ExportPlanSerializer(plan).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        user = actor(request)
+        actions.remove_export_plan(user, plan=reads.visible_export_plans(user).get(pk=pk))
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class ExportView(View):

@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from clusters.kube import resources as r
-from clusters.reconcile.jobs import batch, remote
+from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs.adapters.adapter import OneObject
 from clusters.reconcile.jobs.adapters.shapes import managed_refusal
 from clusters.reconcile.jobs.keys import Document
 
 
-class BatchJob:
+class BatchJob(OneObject):
     """The Job of Kubernetes."""
 
     resource = r.JOB
@@ -41,6 +42,18 @@ class BatchJob:
     ) -> dict[str, Any] | None:
         found = remote.status_copy(local, copied, now=now).status
         return None if found is None else remote.status_patch(local, found)
+
+    def follow_patch(self, local: Document, copied: Document) -> dict[str, Any] | None:
+        name, size = batch.workload_name_of(local), local["spec"].get("parallelism", 1)
+        is_same = (batch.prebuilt_name(copied), copied["spec"].get("parallelism", 1)) == (
+            name,
+            size,
+        )
+        if is_same or not batch.is_elastic(local):
+            return None
+        patch = remote.guarded(copied, {"parallelism": size})
+        patch["metadata"]["annotations"] = {keys.PREBUILT: name}
+        return patch
 
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
         return remote.status_patch(local, remote.inactive_status(local, now=now))

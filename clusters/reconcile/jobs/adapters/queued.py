@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from clusters.reconcile.jobs import batch, keys, remote, running
+from clusters.reconcile.jobs import batch, remote, running
+from clusters.reconcile.jobs.adapters.adapter import Queueing
+from clusters.reconcile.jobs.adapters.leader_worker_sets import GROUP, KIND, SetQueue
 from clusters.reconcile.jobs.adapters.paths import ANY, Path, entries, put, values
+from clusters.reconcile.jobs.adapters.pods import PodQueue
 from clusters.reconcile.jobs.batch import Outcome, Priority
 from clusters.reconcile.jobs.keys import Document
 
@@ -92,6 +95,12 @@ class Queued:
     def is_suspended(self, job: Document) -> bool:
         return bool(next(values(job["spec"], self.suspend), False))
 
+    def is_stopped(self, job: Document) -> bool:
+        return self.is_suspended(job)
+
+    def missing_owners(self, job: Document, workload: Document) -> list[dict[str, Any]]:
+        return []
+
     def outcome_of(self, job: Document) -> Outcome | None:
         """How it ended; None while it has not."""
         status = job.get("status") or {}
@@ -130,26 +139,7 @@ class Queued:
 
     def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
         """The Workload to create for it."""
-        spec: dict[str, Any] = {
-            "active": True,
-            "queueName": batch.queue_of(job),
-            "podSets": self.pod_sets(job),
-            "priority": priority.value,
-        }
-        if priority.reference is not None:
-            spec["priorityClassRef"] = dict(priority.reference)
-        seconds = batch.max_execution_seconds(job)
-        if seconds is not None:
-            spec["maximumExecutionTimeSeconds"] = seconds
-        return {
-            "metadata": {
-                "name": batch.workload_name_of(job),
-                "namespace": job["metadata"]["namespace"],
-                "labels": {keys.JOB_UID: job["metadata"]["uid"]},
-                "ownerReferences": [batch.owner_reference(job)],
-            },
-            "spec": spec,
-        }
+        return batch.workload_around(job, self.pod_sets(job), priority=priority)
 
     def start_patch(
         self, job: Document, workload: Document, *, flavors: Mapping[str, Document]
@@ -255,7 +245,17 @@ def _replicas(field: str, *order: str) -> Queued:
     )
 
 
-QUEUED: Final[Mapping[tuple[str, str], Queued]] = {
+_RAY_GROUPS: Final = (
+    PodSetsAt(("headGroupSpec",), counts=(), name="head"),
+    PodSetsAt(
+        ("workerGroupSpecs", ANY),
+        counts=((("replicas",),), (("numOfHosts",),)),
+        name_field="groupName",
+    ),
+)
+QUEUED: Final[Mapping[tuple[str, str], Queueing]] = {
+    ("", "Pod"): PodQueue(),
+    (GROUP, KIND): SetQueue(),
     ("jobset.x-k8s.io", "JobSet"): Queued(
         suspend=("suspend",),
         pod_sets_at=(
@@ -277,15 +277,15 @@ QUEUED: Final[Mapping[tuple[str, str], Queued]] = {
     ("kubeflow.org", "PaddleJob"): _replicas("paddleReplicaSpecs", "master", "worker"),
     ("kubeflow.org", "JAXJob"): _replicas("jaxReplicaSpecs", "worker"),
     ("kubeflow.org", "MPIJob"): _replicas("mpiReplicaSpecs", "launcher", "worker"),
+    ("ray.io", "RayCluster"): Queued(
+        suspend=("suspend",),
+        pod_sets_at=_RAY_GROUPS,
+        ready_at=(("state",), "ready"),
+    ),
     ("ray.io", "RayJob"): Queued(
         suspend=("suspend",),
         pod_sets_at=(
-            PodSetsAt(("rayClusterSpec", "headGroupSpec"), counts=(), name="head"),
-            PodSetsAt(
-                ("rayClusterSpec", "workerGroupSpecs", ANY),
-                counts=((("replicas",),), (("numOfHosts",),)),
-                name_field="groupName",
-            ),
+            *(replace(place, at=("rayClusterSpec", *place.at)) for place in _RAY_GROUPS),
             PodSetsAt((), template=("submitterPodTemplate",), counts=(), name="submitter"),
         ),
         result=(
@@ -299,7 +299,7 @@ QUEUED: Final[Mapping[tuple[str, str], Queued]] = {
 }
 
 
-def queued_of(job: Document) -> Queued | None:
+def queued_of(job: Document) -> Queueing | None:
     """How a job of a kind besides Job queues; None for kinds whose owners queue them."""
     group = str(job.get("apiVersion", "")).rpartition("/")[0]
     return QUEUED.get((group, str(job.get("kind", ""))))

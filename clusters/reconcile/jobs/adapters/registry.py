@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from clusters.errors import Refusal, Terminal
+from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue_settings import DispatchSettings, Framework
 from clusters.reconcile.jobs.adapters.adapter import Adapter
 from clusters.reconcile.jobs.adapters.batch_job import BatchJob
-from clusters.reconcile.jobs.adapters.shapes import shape_of
-from clusters.reconcile.jobs.keys import Document, annotations_of
+from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies
+from clusters.reconcile.jobs.adapters.pod_copies import PodCopies
+from clusters.reconcile.jobs.adapters.shapes import resource_of, shape_of
+from clusters.reconcile.jobs.keys import OWNER_GVK, OWNER_NAME, Document, annotations_of
 
-_OWNER_GVK = "kueue.x-k8s.io/job-owner-gvk"
-_OWNER_NAME = "kueue.x-k8s.io/job-owner-name"
+_OWN: Final[Mapping[Resource, Adapter]] = {
+    adapter.resource: adapter for adapter in (PodCopies(), SetCopies())
+}
 
 
 def settings_of(configuration: Mapping[str, Any]) -> DispatchSettings:
@@ -27,6 +31,11 @@ def settings_of(configuration: Mapping[str, Any]) -> DispatchSettings:
         return DispatchSettings.from_document(configuration)
     except ValueError as error:
         raise Terminal(Refusal(f"Kueue Configuration: {error}", "BadConfiguration")) from error
+
+
+def adapter_of(kind: Framework) -> Adapter:
+    """The adapter of a kind besides Job."""
+    return _OWN.get(resource_of(kind)) or shape_of(kind)
 
 
 class Adapters:
@@ -47,7 +56,7 @@ class Adapters:
     @classmethod
     def of_settings(cls, settings: DispatchSettings) -> Adapters:
         """Jobs, and the kinds that a cluster's Configuration names."""
-        return cls([BatchJob(), *(shape_of(kind) for kind in settings.kinds)])
+        return cls([BatchJob(), *(adapter_of(kind) for kind in settings.kinds)])
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -58,6 +67,11 @@ class Adapters:
     def optional(self) -> tuple[Resource, ...]:
         """Kinds that a cluster may not serve."""
         return self._optional
+
+    def selection_of(self, resource: Resource) -> Selection:
+        """Which objects of a kind can be jobs."""
+        found = self._known.get((resource.api_version, resource.kind))
+        return found.selection if found is not None else EVERYTHING
 
     def of(self, document: Document) -> Adapter | None:
         """The adapter of a job; None for a kind that nobody named."""
@@ -72,9 +86,9 @@ class Adapters:
         owners = workload["metadata"].get("ownerReferences") or ()
         found = next((item for item in owners if item.get("controller")), None)
         found = found or next(iter(owners), None)
-        if marks.get(_OWNER_GVK) and marks.get(_OWNER_NAME):
-            group_version, _, kind = marks[_OWNER_GVK].partition(", Kind=")
-            return self._known.get((group_version, kind)), kind, marks[_OWNER_NAME]
+        if marks.get(OWNER_GVK) and marks.get(OWNER_NAME):
+            group_version, _, kind = marks[OWNER_GVK].partition(", Kind=")
+            return self._known.get((group_version, kind)), kind, marks[OWNER_NAME]
         if found is None:
             return None, "", ""
         kind, version = str(found.get("kind", "")), str(found.get("apiVersion", ""))

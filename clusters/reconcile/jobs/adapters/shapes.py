@@ -16,8 +16,9 @@ from typing import Any, Final
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue_settings import Framework
 from clusters.reconcile.jobs import keys, remote
+from clusters.reconcile.jobs.adapters.adapter import OneObject
 from clusters.reconcile.jobs.adapters.paths import ANY, Path, drop, put, values, zero
-from clusters.reconcile.jobs.adapters.queued import queued_of
+from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
 from clusters.reconcile.jobs.keys import Document
 
 _MANAGED: Final = ("managedBy",)
@@ -25,7 +26,7 @@ _RUN_POLICY: Final = ("runPolicy", "managedBy")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(OneObject):
     """One kind, in paths below ``spec`` and ``status``; ``*`` stands for every entry.
 
     Attributes:
@@ -51,6 +52,10 @@ class Shape:
         """A cluster may well not serve it."""
         return False
 
+    @property
+    def is_silent(self) -> bool:
+        return not self.counts and not self.idle[0]
+
     def refusal(self, job: Document) -> str:
         return managed_refusal(job, self.managed_by)
 
@@ -61,13 +66,12 @@ class Shape:
         field, words = self.idle
         if field:
             return next(values(status, field), "") not in words
-        # Of a kind that says nothing of pods only its owner could tell; see inactive_patch.
-        return not self.counts
+        return self.is_silent
 
     def body(self, job: Document, workload: Document, *, marks: remote.CopyMarks) -> dict[str, Any]:
         spec = copy.deepcopy(dict(job.get("spec") or {}))
         queued = queued_of(job)
-        if queued is not None and queued.is_clear(job):
+        if isinstance(queued, Queued) and queued.is_clear(job):
             # A start on the manager may have marked them with the manager's own flavors.
             spec = queued.unmarked(spec, workload)
         for path in (self.managed_by, *self.not_sent):
@@ -91,7 +95,7 @@ class Shape:
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
         status = copy.deepcopy(dict(local.get("status") or {}))
         field, words = self.idle
-        if not self.counts and not field:
+        if self.is_silent:
             return None
         for path in self.counts:
             zero(status, path)
@@ -143,6 +147,10 @@ _KNOWN: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("trainer.kubeflow.org", "TrainJob"): {
         "suspend": ("suspend",),
         "counts": (("jobsStatus", ANY, "active"),),
+    },
+    ("workload.codeflare.dev", "AppWrapper"): {
+        "suspend": ("suspend",),
+        "idle": (("phase",), ("Suspended", "", "Succeeded", "Failed")),
     },
     ("ray.io", "RayJob"): {
         "suspend": ("suspend",),

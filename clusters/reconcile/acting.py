@@ -1,0 +1,222 @@
+"""Carries out what people want done to single jobs: the writes that a WorkloadAction stands for.
+
+What each verb means on the cluster that the job was submitted to:
+
+* DEACTIVATE: ``spec.active: false`` on its Workload, whoever decides there. Kueue (or the portal
+  in its place) takes its quota back and suspends the job, whatever its kind; a manager removes the
+  copy from the worker. Nothing is deleted, and ACTIVATE puts it back in its queue.
+* RESTART: both after one another, the second when its quota is free.
+* DELETE_JOB: the object that owns the Workload is deleted, with its pods. Kinds that the portal
+  does not know, and pods that form a group, are left to whoever made them.
+
+Every write is bound to the object that was read. A refusal for want of rights, or by the cluster's
+own rules, ends an action; anything else is tried again with growing pauses, as long as it takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import F
+
+from clusters.errors import (
+    AdmissionDenied,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Terminal,
+)
+from clusters.kube import resources as r
+from clusters.kube.protocol import DeleteOptions, KubeClient
+from clusters.kube.resources import Resource
+from clusters.kueue.multikueue_settings import Framework
+from clusters.models import WorkloadAction
+from clusters.reconcile.context import registered
+from clusters.reconcile.jobs.conditions import is_true
+from clusters.vault import SealBroken
+
+log = logging.getLogger(__name__)
+
+Verb, State = WorkloadAction.Verb, WorkloadAction.State
+Document = dict[str, Any]
+ClientFor = Callable[[str], KubeClient]
+# Why somebody stopped it, for whoever looks at the object.
+REASON: Final = "gpu-budget-portal.dev/stopped-because"
+CLAIM: Final = timedelta(seconds=60)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
+POLL: Final = timedelta(seconds=2)
+GONE: Final = "It was gone already."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attempt came to; WAITING means again, at ``again_in`` or after the usual pause."""
+
+    state: str
+    message: str = ""
+    again_in: timedelta | None = None
+    is_stopped: bool = False
+
+
+def carry_out_due(
+    client_for: ClientFor, *, kinds: Collection[Framework], now: datetime, most: int = 200
+) -> dict[str, int]:
+    """Attempt every action that is due, the oldest first.
+
+    Args:
+        client_for: Gives the portal's client of a cluster.
+        kinds: Kinds of jobs besides batch/v1 Job.
+        now: UTC.
+        most: Actions in one call.
+
+    Returns:
+        State → how many came to it. An action that somebody else attempts is passed over.
+    """
+    due = WorkloadAction.objects.filter(state=State.WAITING, next_attempt_at__lte=now)
+    found: dict[str, int] = {}
+    for action in due.select_related("cluster").order_by("next_attempt_at", "pk")[:most]:
+        if not _claim(action, now):
+            continue
+        outcome = _attempt(action, client_for, kinds)
+        _record(action, outcome, now)
+        found[outcome.state] = found.get(outcome.state, 0) + 1
+    return found
+
+
+def _claim(action: WorkloadAction, now: datetime) -> bool:
+    """Whether this attempt is ours; one whose process dies is due again when the claim ends."""
+    mine = WorkloadAction.objects.filter(
+        pk=action.pk, state=State.WAITING, attempts=action.attempts
+    )
+    action.attempts += 1
+    return bool(mine.update(attempts=F("attempts") + 1, next_attempt_at=now + CLAIM))
+
+
+def _record(action: WorkloadAction, outcome: Outcome, now: datetime) -> None:
+    pause = min(FIRST_PAUSE_S * 2 ** min(action.attempts, 12), LONGEST_PAUSE_S)
+    is_over = outcome.state != State.WAITING
+    # One that was taken back meanwhile stays so.
+    WorkloadAction.objects.filter(pk=action.pk, state=State.WAITING).update(
+        state=outcome.state,
+        message=outcome.message[:500],
+        is_stopped=action.is_stopped or outcome.is_stopped,
+        next_attempt_at=now + (outcome.again_in or timedelta(seconds=pause)),
+        finished_at=now if is_over else None,
+    )
+    log.info(
+        "workload_action cluster=%s workload=%s/%s verb=%s state=%s attempts=%d message=%s",
+        action.cluster.slug, action.namespace, action.name, action.verb, outcome.state,
+        action.attempts, outcome.message,
+    )  # fmt: skip
+
+
+def _attempt(
+    action: WorkloadAction, client_for: ClientFor, kinds: Collection[Framework]
+) -> Outcome:
+    registration = registered(action.cluster.slug)
+    if registration is None:
+        return Outcome(State.FAILED, "The cluster is not registered any more.")
+    if not registration.facts.may_write:
+        return Outcome(State.WAITING, "Writing to this cluster is stopped by an admin.")
+    try:
+        client = client_for(action.cluster.slug)
+    except (ClusterError, SealBroken) as error:
+        return Outcome(State.WAITING, f"The cluster cannot be reached: {error}")
+    try:
+        return _write(action, client, kinds)
+    except NotFound:
+        return Outcome(State.DONE, GONE)
+    except Conflict:
+        return Outcome(State.WAITING, "It changed meanwhile.", timedelta(0))
+    except (AdmissionDenied, Invalid) as error:
+        return Outcome(State.FAILED, f"The cluster refuses it: {error.message}")
+    except Forbidden as error:
+        words = "The portal has no right to do this there; an admin finds it on the cluster's page."
+        return Outcome(State.FAILED, f"{words} {error.message}")
+    except Terminal as error:
+        return Outcome(State.WAITING, error.message)
+    except ClusterError as error:
+        return Outcome(State.WAITING, f"The cluster does not answer: {error.message}")
+
+
+def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Framework]) -> Outcome:
+    live = client.get(r.WORKLOAD, action.name, namespace=action.namespace)
+    if live["metadata"]["uid"] != action.uid:
+        return Outcome(State.DONE, GONE)
+    is_active = (live.get("spec") or {}).get("active", True) is not False
+    match action.verb:
+        case Verb.DELETE_JOB:
+            return _delete_job(action, live, client, kinds)
+        case Verb.ACTIVATE:
+            if not is_active:
+                _set_active(client, live, True, None)
+            return Outcome(State.DONE)
+        case Verb.RESTART if action.is_stopped:
+            if is_true(live, "QuotaReserved"):
+                return Outcome(State.WAITING, "It is being stopped.", POLL)
+            if not is_active:
+                _set_active(client, live, True, None)
+            return Outcome(State.DONE, "It waits in its queue again.")
+    if is_true(live, "Finished"):
+        return Outcome(State.DONE, "It had finished already.")
+    if is_active:
+        _set_active(client, live, False, action.reason)
+    if action.verb == Verb.RESTART:
+        return Outcome(State.WAITING, "It is being stopped.", POLL, is_stopped=True)
+    return Outcome(State.DONE)
+
+
+def _set_active(client: KubeClient, live: Document, active: bool, reason: str | None) -> None:
+    """One merge patch, bound to what was read; the reason goes when the job goes on."""
+    metadata = live["metadata"]
+    body = {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": {REASON: reason},
+        },
+        "spec": {"active": active},
+    }
+    client.patch(r.WORKLOAD, metadata["name"], body, namespace=metadata["namespace"])
+
+
+def _delete_job(
+    action: WorkloadAction, live: Document, client: KubeClient, kinds: Collection[Framework]
+) -> Outcome:
+    owners = live["metadata"].get("ownerReferences") or []
+    owner = next((item for item in owners if item.get("controller")), None)
+    if owner is None:
+        words = (
+            "No single job owns this workload; delete what it stands for where it was made: "
+            f"kubectl -n {action.namespace} get workload {action.name} -o yaml"
+        )
+        return Outcome(State.FAILED, words)
+    resource = _resource_of(owner, kinds)
+    if resource is None:
+        words = (
+            f"The portal does not delete objects of kind {owner['kind']}: "
+            f"kubectl -n {action.namespace} delete {owner['kind'].lower()} {owner['name']}"
+        )
+        return Outcome(State.FAILED, words)
+    client.delete(
+        resource,
+        owner["name"],
+        namespace=action.namespace,
+        options=DeleteOptions(uid=owner["uid"]),
+    )
+    return Outcome(State.DONE)
+
+
+def _resource_of(owner: Document, kinds: Collection[Framework]) -> Resource | None:
+    if (owner["apiVersion"], owner["kind"]) == (r.JOB.api_version, r.JOB.kind):
+        return r.JOB
+    for kind in kinds:
+        group = owner["apiVersion"].partition("/")[0]
+        if (kind.group, kind.kind) == (group, owner["kind"]):
+            return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
+    return None

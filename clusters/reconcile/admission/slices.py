@@ -1,0 +1,110 @@
+"""Elastic Jobs that are dispatched: a Workload for each size, each replacing the one before. Pure.
+
+A Job that grows under quota gets another Workload, the *slice*, that asks for the whole new size
+and names the one it replaces; once the slice has quota, the older one is finished. A Job that
+shrinks keeps its Workload, whose counts shrink. The Job is not stopped for any of that.
+
+Source: Kueue pkg/workloadslicing, pkg/controller/jobframework, v0.19.2; spec dispatch 4.2,
+admission 3.4.7.
+Deviations: only Jobs that are dispatched are elastic, since no webhook gates the pods of a Job that
+runs here; slices are numbered by an annotation of the Job instead of its generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from clusters.kube import resources as r
+from clusters.reconcile.admission.steps import workload_write
+from clusters.reconcile.jobs import batch, keys
+from clusters.reconcile.jobs.conditions import condition, is_true
+from clusters.reconcile.jobs.keys import Document, annotations_of
+from clusters.reconcile.jobs.writer import Verb, Write
+
+REPLACED: Final = "WorkloadSliceReplaced"
+
+
+class Around(Protocol):
+    """What is known besides one workload."""
+
+    @property
+    def workloads(self) -> Mapping[str, Document]:
+        """Workloads by key."""
+
+    @property
+    def successors(self) -> Mapping[str, str]:
+        """Key of the Workload that replaces another, by that one's key."""
+
+
+def is_over_to_another(workload: Document, around: Around) -> bool:
+    """Whether its successor has quota, or it has none itself: it is finished then."""
+    key = keys.key_of(workload)
+    successor = around.workloads.get(around.successors.get(key, ""))
+    if successor is None or is_true(successor, "Finished"):
+        return False
+    return is_true(successor, "QuotaReserved") or not is_true(workload, "QuotaReserved")
+
+
+def was_replaced(workload: Document) -> bool:
+    """Whether a slice ended because another has taken its Job over."""
+    return bool(condition(workload, "Finished").get("reason") == REPLACED)
+
+
+def replaced_message(workload: Document, around: Around) -> str:
+    """What the replaced one's Finished condition says."""
+    successor = around.workloads[around.successors[keys.key_of(workload)]]
+    uid, job = successor["metadata"]["uid"], keys.labels_of(successor).get(keys.JOB_UID, "")
+    return (
+        f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job}) due to workload slice "
+        "aggregation"
+    )
+
+
+def takes_over(workload: Document, around: Around) -> bool:
+    """Whether the Job goes on while this slice waits: by the size before, or until it is ready."""
+    before = annotations_of(workload).get(keys.SLICE_OF)
+    if not before or is_true(workload, "Evicted"):
+        return False
+    if is_true(workload, "QuotaReserved"):
+        return True
+    older = around.workloads.get(before)
+    return (
+        older is not None
+        and is_true(older, "QuotaReserved")
+        and not is_true(older, "Finished")
+        and not is_true(older, "Evicted")
+    )
+
+
+def is_current(job: Document, workload: Document) -> bool:
+    """Whether a Workload is its Job's newest slice; the only one of a Job that is not elastic."""
+    return not batch.is_elastic(job) or batch.workload_name_of(job) == workload["metadata"]["name"]
+
+
+def is_resized(job: Document, workload: Document) -> bool:
+    """Whether nothing but the number of pods differs, which an elastic Job may change."""
+    if not batch.is_elastic(job) or batch.prebuilt_name(job):
+        return False
+    listed = workload["spec"].get("podSets") or []
+    return len(listed) == 1 and batch.containers_of(
+        batch.clean_template(job["spec"]["template"])
+    ) == batch.containers_of(listed[0]["template"])
+
+
+def resize(job: Document, workload: Document) -> Write | None:
+    """The write that brings Job and Workload to the same size; None while an eviction goes on."""
+    pod_set = workload["spec"]["podSets"][0]
+    wanted = batch.pod_count(job)
+    has_quota = is_true(workload, "QuotaReserved")
+    if has_quota and is_true(workload, "Evicted"):
+        return None
+    if not has_quota or wanted < int(pod_set.get("count", 1)):
+        version = workload["metadata"]["resourceVersion"]
+        sets = [{**pod_set, "count": wanted}]
+        body = {"metadata": {"resourceVersion": version}, "spec": {"podSets": sets}}
+        return workload_write("resize", workload, body)
+    metadata = job["metadata"]
+    marks: dict[str, Any] = {keys.SLICE: str(batch.slice_of(job) + 1)}
+    body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": marks}}
+    return Write("slice", Verb.PATCH, r.JOB, metadata["namespace"], metadata["name"], body)

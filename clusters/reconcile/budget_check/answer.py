@@ -1,0 +1,160 @@
+"""What to write about one workload or one check. Pure: documents in, the next write or none out.
+
+Source: spec dispatch 6.1 to 6.4; Kueue pkg/controller/core/workload_controller.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from budgets.plan import StopPolicy
+from budgets.spending import Effect
+from clusters.kube import resources as r
+from clusters.manifests import names
+from clusters.reconcile.guard.reactivate import REJECTED, reactivation
+from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
+from clusters.reconcile.jobs.keys import Document, stamp
+from clusters.reconcile.jobs.writer import Verb, Write
+
+HELD_BACK: Final = (
+    "A spend rule of this budget is reached. The job comes back by itself when the cap is raised "
+    "or its window turns."
+)
+LET_IN: Final = "Within the spend rules of its budget."
+RUNS: Final = "It ran before a spend rule was set."
+NOT_REJECTED: Final = "The cap allows it again."
+
+
+class State(StrEnum):
+    """What an AdmissionCheck says of a workload."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    REJECTED = "Rejected"
+
+
+def entry_of(workload: Document, check: str) -> Document:
+    """The workload's entry of a check; empty when it lists none."""
+    for entry in (workload.get("status") or {}).get("admissionChecks") or []:
+        if entry.get("name") == check:
+            return dict(entry)
+    return {}
+
+
+def was_rejected(workload: Document, check: str) -> bool:
+    """Whether this check deactivated it, and nothing has happened to it since.
+
+    Kueue's eviction names the check: nothing of our own has to be remembered.
+    """
+    evicted = condition(workload, "Evicted")
+    return (
+        evicted.get("status") == "True"
+        and evicted.get("reason") == REJECTED
+        and f'"{check}"' in str(evicted.get("message") or "")
+    )
+
+
+def waits_for_answer(workload: Document, check: str) -> bool:
+    """Whether a verdict is due: it holds quota, and nothing ends or takes it back (6.2, 6.3)."""
+    return (
+        entry_of(workload, check).get("state") == State.PENDING
+        and _is_alive(workload)
+        and (workload.get("spec") or {}).get("active") is not False
+        and is_true(workload, "QuotaReserved")
+        and not is_true(workload, "Evicted")
+        and not is_true(workload, "DeactivationTarget")
+    )
+
+
+def answer(
+    workload: Document, check: str, effect: Effect, *, controller: str, now: datetime
+) -> Write | None:
+    """The next write about a workload; to be asked again with the answer to it.
+
+    Args:
+        workload: As it was seen; every write is bound to that state.
+        check: Name of a check of ours.
+        effect: Of the spend rules of its budget.
+        controller: Ours; the field manager of entries.
+        now: Of the transition.
+    """
+    is_held = effect.stop_policy is not StopPolicy.NONE
+    if waits_for_answer(workload, check):
+        if is_true(workload, "Admitted"):
+            # The check came onto the queue while it ran: a running job is never stopped here.
+            return _entry(workload, check, State.READY, RUNS, controller=controller, now=now)
+        state, message = (State.REJECTED, HELD_BACK) if is_held else (State.READY, LET_IN)
+        return _entry(workload, check, state, message, controller=controller, now=now)
+    if is_held or not _is_alive(workload) or not was_rejected(workload, check):
+        return None
+    if entry_of(workload, check).get("state") == State.REJECTED:
+        # Else it would be deactivated again at once; writing Pending is harmless at any time.
+        return _entry(workload, check, State.PENDING, NOT_REJECTED, controller=controller, now=now)
+    return reactivation(workload)
+
+
+def activation(check: Document, *, controller: str, now: datetime) -> Write | None:
+    """Tell that a check of ours is served, or why it cannot be (6.1); None when that is told.
+
+    Nothing is told when a shift ends: while no portal runs, jobs wait for their answer.
+    """
+    spec = check.get("spec") or {}
+    if spec.get("controllerName") != controller or check["metadata"].get("deletionTimestamp"):
+        return None
+    if spec.get("parameters"):
+        text = "This check takes no parameters: its spend rules are set in the portal."
+        wanted = Condition("Active", False, "BadParametersRef", text)
+    else:
+        wanted = Condition("Active", True, "Active", "The portal answers by its spend rules.")
+    conditions = with_conditions(check, [wanted], now=now)
+    if conditions == list((check.get("status") or {}).get("conditions") or []):
+        return None
+    metadata = check["metadata"]
+    body: dict[str, Any] = {
+        "metadata": {"resourceVersion": metadata["resourceVersion"]},
+        "status": {"conditions": conditions},
+    }
+    return Write(
+        "activate-check", Verb.PATCH, r.ADMISSION_CHECK, "", metadata["name"], body,
+        subresource="status",
+    )  # fmt: skip
+
+
+def _entry(
+    workload: Document,
+    check: str,
+    state: State,
+    message: str,
+    *,
+    controller: str,
+    now: datetime,
+) -> Write:
+    """Our own entry, whole, bound to the state that was seen (6.4)."""
+    metadata = workload["metadata"]
+    own = {
+        "name": check,
+        "state": state.value,
+        "message": message,
+        "lastTransitionTime": stamp(now),
+    }
+    body = {
+        "apiVersion": names.KUEUE_API,
+        "kind": "Workload",
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        },
+        "status": {"admissionChecks": [own]},
+    }
+    return Write(
+        f"answer-{state.value.lower()}", Verb.APPLY, r.WORKLOAD, metadata["namespace"],
+        metadata["name"], body, subresource="status", manager=controller,
+    )  # fmt: skip
+
+
+def _is_alive(workload: Document) -> bool:
+    return not workload["metadata"].get("deletionTimestamp") and not is_true(workload, "Finished")

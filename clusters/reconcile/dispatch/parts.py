@@ -1,0 +1,139 @@
+"""Which objects of a job a worker has, and how they compare with the manager's. Pure.
+
+One for most jobs; several for a group of pods, one for several Workloads of a LeaderWorkerSet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.kube import resources as r
+from clusters.reconcile.admission.image import Image
+from clusters.reconcile.jobs import batch, keys
+from clusters.reconcile.jobs.adapters import Adapter, Adapters, pods
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.owning import workload_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The manager's side of a copy."""
+
+    key: str
+    local: Document | None
+    job: Document | None
+    adapter: Adapter | None
+    attempt: str
+
+
+def jobs_there(
+    key: str, image: Image, adapters: Adapters, *, elastic: Document | None = None
+) -> list[dict[str, Any]]:
+    """What a worker has of a workload's job.
+
+    An object that several Workloads share counts for one of them as long as its own copy is
+    there, or no copy of another is: the last one takes it along. An elastic Job is still linked to
+    the slice before until it follows.
+
+    Args:
+        key: Of the workload.
+        image: The worker's.
+        adapters: Kinds of jobs.
+        elastic: The manager's job, where it may be elastic.
+    """
+    jobs = image.jobs_for(key)
+    if not jobs and elastic is not None and batch.is_elastic(elastic):
+        is_newest = key in workload_keys(elastic) and image.get(r.WORKLOAD, key) is not None
+        found = image.get(r.JOB, keys.key_of(elastic)) if is_newest else None
+        return [found] if found is not None else []
+    adapter = adapters.of(jobs[0]) if jobs else None
+    if adapter is None or not adapter.is_shared or image.get(r.WORKLOAD, key) is not None:
+        return jobs
+    others = [name for name in workload_keys(jobs[0]) if image.get(r.WORKLOAD, name) is not None]
+    return [] if others else jobs
+
+
+def jobs_to_remove(key: str, image: Image, adapters: Adapters) -> list[dict[str, Any]]:
+    """What of a job goes with a workload's copy: nothing while it is a sibling's as well."""
+    jobs = jobs_there(key, image, adapters)
+    adapter = adapters.of(jobs[0]) if jobs else None
+    if adapter is None or not adapter.is_shared:
+        return jobs
+    others = (name for name in workload_keys(jobs[0]) if name != key)
+    return [] if any(image.get(r.WORKLOAD, name) is not None for name in others) else jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How a worker's objects of a job compare with the manager's."""
+
+    is_short: bool = False
+    has_lost: bool = False
+    is_behind: bool = False
+
+
+def parts_of(whose: Whose, workload: Document | None, jobs: list[dict[str, Any]]) -> Parts:
+    job, adapter = whose.job, whose.adapter
+    if job is None or adapter is None or workload is None:
+        return Parts()
+    marks = keys.annotations_of(workload)
+    if adapter.is_shared:
+        # Noted on every copy, though only the first one makes it.
+        is_short = bool(jobs) and keys.JOB_MADE not in marks
+        return Parts(is_short, is_behind=bool(jobs) and _is_behind(adapter, job, jobs[0]))
+    if not pods.is_pod(job):
+        may_follow = whose.local is not None and stands_for(whose.local, job)
+        is_behind = bool(jobs) and may_follow and _is_behind(adapter, job, jobs[0])
+        return Parts(is_behind=is_behind or _is_larger(workload, whose.local))
+    there = {item["metadata"]["name"] for item in jobs}
+    wanted = {item["metadata"]["name"]: item for item in adapter.members(job)}
+    made = members_made(workload)
+    missing = [
+        item for name, item in wanted.items() if name not in there and not pods.is_over(item)
+    ]
+    return Parts(
+        is_short=any(item["metadata"]["uid"] not in made for item in missing),
+        has_lost=any(item["metadata"]["uid"] in made for item in missing),
+        is_behind=bool(there - wanted.keys()),
+    )
+
+
+def stands_for(local: Document, job: Document) -> bool:
+    """Whether a Workload of the manager is about its job as it is now, size and all.
+
+    Else the job was resized just now, and what was admitted is not that size.
+    """
+    if not batch.is_elastic(job):
+        return True
+    [pod_set, *_] = local["spec"]["podSets"]
+    is_newest = keys.key_of(local) in workload_keys(job)
+    return is_newest and int(pod_set.get("count", 1)) == batch.pod_count(job)
+
+
+def _is_larger(copied: Document, local: Document | None) -> bool:
+    """Whether a copy has more pods than the manager's Workload has by now."""
+    return local is not None and shrunk_pod_sets(copied, local) is not None
+
+
+def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] | None:
+    """Pod sets of a copy with the manager's smaller counts; None when none is smaller."""
+    if keys.annotations_of(local).get(keys.ELASTIC) != "true":
+        return None
+    wanted = {item["name"]: int(item.get("count", 1)) for item in local["spec"]["podSets"]}
+    found = [
+        {**item, "count": min(int(item.get("count", 1)), wanted.get(item["name"], 1 << 31))}
+        for item in copied["spec"]["podSets"]
+    ]
+    return found if found != copied["spec"]["podSets"] else None
+
+
+def _is_behind(adapter: Adapter, job: Document, copied: Document) -> bool:
+    return adapter.follow_patch(job, copied) is not None
+
+
+def members_made(workload: Document) -> frozenset[str]:
+    """UIDs of the manager's pods that were made beside a copy."""
+    return frozenset(
+        filter(None, keys.annotations_of(workload).get(keys.MEMBERS_MADE, "").split(","))
+    )

@@ -1,0 +1,119 @@
+"""What an external dispatcher owes to Kueue: when to nominate, and whom never to withdraw. Pure.
+
+Source: spec dispatch 3.3 (the contract) and 3.4 (the withdraw trap), tried on Kueue 0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clusters.kube import resources as r
+from clusters.kueue.multikueue_group import View
+from clusters.reconcile.jobs.conditions import is_true
+from clusters.reconcile.jobs.keys import Document, annotations_of
+from clusters.reconcile.jobs.writer import Verb, Write
+
+MOST_NAMES: Final = 20
+COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
+WOKEN: Final = "gpu-budget-portal.dev/woken-at"
+"""On a manager's Workload: when Kueue was last made to look at it, after a worker's return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a worker shows of a workload's copy.
+
+    Attributes:
+        is_known: It could be read; else nothing may be concluded.
+        is_there: A copy exists.
+        is_admitted: That copy is admitted.
+    """
+
+    is_known: bool
+    is_there: bool = False
+    is_admitted: bool = False
+
+
+UNSEEN: Final = Seen(False)
+
+
+def may_nominate(view: View, *, siblings: Iterable[Document] = ()) -> bool:
+    """Whether Kueue waits for a nomination of this workload.
+
+    Args:
+        view: The workload.
+        siblings: Other Workloads of the same owner; Kueue pins them to the primary's worker.
+    """
+    others = [state for name, state in view.checks.items() if name != view.group.check]
+    return (
+        view.state == "Pending"
+        and view.has_quota
+        and not view.is_evicted
+        and not view.chosen
+        and not is_true(view.local, "Finished")
+        and not view.local["metadata"].get("deletionTimestamp")
+        and (view.local.get("spec") or {}).get("active") is not False
+        and all(state == "Ready" for state in others)
+        and _is_primary(view.local, siblings)
+    )
+
+
+def _is_primary(local: Document, siblings: Iterable[Document]) -> bool:
+    index = component_of(local)
+    return index is None or all(index <= (component_of(item) or 0) for item in siblings)
+
+
+def component_of(workload: Document) -> int | None:
+    """Which part of a job with several Workloads this one is; None where there is one only."""
+    text = annotations_of(workload).get(COMPONENT_INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def wanted_names(
+    nominated: Sequence[str], *, chosen: Sequence[str], seen: Mapping[str, Seen]
+) -> tuple[str, ...]:
+    """The nominations to write.
+
+    A worker that is nominated stays unless its copy is known and not admitted: withdrawn just as
+    it admits, its job would run there while Kueue may never record it. A worker whose copy is
+    admitted without a nomination gets one, which is the way out of that trap.
+
+    Args:
+        nominated: As they stand.
+        chosen: By the dispatcher, in order.
+        seen: Copies by worker; a worker that is missing is not known.
+    """
+    kept = [
+        name
+        for name in nominated
+        if name not in chosen and not _may_withdraw(seen.get(name, UNSEEN))
+    ]
+    admitted = [name for name, found in seen.items() if found.is_admitted]
+    return tuple(dict.fromkeys((*chosen, *kept, *sorted(admitted))))[:MOST_NAMES]
+
+
+def _may_withdraw(found: Seen) -> bool:
+    return found.is_known and not found.is_admitted
+
+
+def waits_for(view: View, worker: str, seen: Mapping[str, Seen]) -> bool:
+    """Whether a workload is nominated for a worker that has not got its copy yet."""
+    return worker in view.nominated and not seen.get(worker, UNSEEN).is_there
+
+
+def wake(local: Document, *, at: str) -> Write:
+    """The write that makes Kueue look at a workload again.
+
+    Nothing in Kueue 0.19.2 does so when a worker's connection comes back (spec dispatch 2.2).
+
+    Args:
+        local: The manager's Workload.
+        at: Time stamp; a value that is not there yet, or nothing would change.
+    """
+    metadata = local["metadata"]
+    body: dict[str, Any] = {
+        "metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {WOKEN: at}}
+    }
+    return Write("wake", Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)

@@ -1,0 +1,309 @@
+"""The external dispatcher: nominates in rounds, withdraws with care, wakes what waits.
+
+It decides in the shift's own thread and writes in lanes. Kueue does everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import DatabaseError, connection
+
+from clusters.errors import ClusterError, NotFound
+from clusters.kube import resources as r
+from clusters.kueue.multikueue_group import View
+from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.models import NominationWay
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.dispatch.cordoned import Cordoned
+from clusters.reconcile.dispatch.courier import Effect
+from clusters.reconcile.dispatch.group import group_for
+from clusters.reconcile.dispatch.lanes import Lanes
+from clusters.reconcile.dispatch.nominating import Nominating
+from clusters.reconcile.dispatch.prices import Prices
+from clusters.reconcile.dispatch.timing import Holds
+from clusters.reconcile.external import ways
+from clusters.reconcile.external.duties import (
+    UNSEEN,
+    Seen,
+    component_of,
+    may_nominate,
+    waits_for,
+    wake,
+    wanted_names,
+)
+from clusters.reconcile.external.probing import probe
+from clusters.reconcile.external.sight import MANAGER, Sight
+from clusters.reconcile.external.ways import Standing, Way
+from clusters.reconcile.jobs.conditions import is_true
+from clusters.reconcile.jobs.keys import Document, stamp
+from clusters.reconcile.jobs.writer import Verb, Write, Writer
+from clusters.selectors.cordons import Cordons, cordons_now
+from clusters.vault import SealBroken
+
+log = logging.getLogger(__name__)
+
+PROBE_EVERY: Final = timedelta(seconds=60)
+PROBE_AGAIN: Final = timedelta(seconds=5)
+
+
+class Nominator:
+    """Nominates for one manager.
+
+    Args:
+        context: The shift.
+        sight: What it sees.
+        lanes: Where it writes.
+        holds: Lanes that wait after a failure.
+        writer: Of the manager.
+        settings: Of the manager's Kueue.
+        prices: Per device and hour by flavor.
+        alarm: Asks for a look at a key at a time.
+    """
+
+    def __init__(
+        self,
+        context: ShiftContext,
+        *,
+        sight: Sight,
+        lanes: Lanes,
+        holds: Holds,
+        writer: Writer,
+        settings: DispatchSettings,
+        prices: Prices,
+        alarm: Callable[[str, datetime], None],
+    ) -> None:
+        self._context, self._sight = context, sight
+        self._lanes, self._holds, self._writer = lanes, holds, writer
+        self._settings, self._alarm = settings, alarm
+        self._nominating = Nominating(context, settings=settings, prices=prices)
+        self._standing: Standing | None = None
+        self._probe_at: datetime | None = None
+        self._to_wake: dict[str, str] = {}
+        self._is_shifted = False
+        self._closed: Mapping[str, str] = {}
+        is_stored = bool(context.cluster.pk)
+        self._cordoned = Cordoned(self._shift, read=cordons_now if is_stored else Cordons)
+
+    def load(self) -> Iterable[str]:
+        """Take over what an earlier shift left; keys to look at."""
+        return self._nominating.load()
+
+    def close(self) -> None:
+        """Write the last rounds."""
+        self._nominating.close()
+
+    # Which way
+
+    def look(self, now: datetime) -> bool:
+        """Probe the way when it is time, write rounds.
+
+        Returns:
+            Whether everything has to be looked at: another way, or a worker closed or free again.
+        """
+        self._nominating.follow(self._sight.links)
+        self._nominating.flush()
+        self._read_closed()
+        is_shifted, self._is_shifted = self._is_shifted, False
+        return self._probe(now) or is_shifted
+
+    def _read_closed(self) -> None:
+        try:
+            self._closed = self._cordoned.words()
+        except DatabaseError as error:
+            log.warning("cordons_unknown error=%s", type(error).__name__)
+            connection.close()
+
+    def _shift(self) -> None:
+        self._is_shifted = True
+
+    def _probe(self, now: datetime) -> bool:
+        if self._probe_at is not None and now < self._probe_at:
+            return False
+        try:
+            found = probe(
+                self._context.client, self._settings, self._context.cluster.kueue_configuration
+            )
+        except ClusterError as error:
+            log.info("way_unknown reason=%s", error.reason)
+            self._probe_at = now + PROBE_AGAIN
+            return False
+        self._probe_at = now + PROBE_EVERY
+        has_changed = found != self._standing
+        if has_changed:
+            log.info("nomination_way way=%s why=%s", found.way, found.why)
+        self._standing = found
+        self._show(found, now)
+        return has_changed
+
+    def _show(self, found: Standing, now: datetime) -> None:
+        if not self._context.cluster.pk:
+            return
+        shown = {"way": found.way.value, "why": found.why[:500], "checked_at": now}
+        try:
+            NominationWay.objects.update_or_create(
+                cluster_id=self._context.cluster.pk, defaults=shown
+            )
+        except DatabaseError as error:
+            log.warning("nomination_way_not_written error=%s", type(error).__name__)
+            connection.close()
+
+    # One workload
+
+    def copy_gone(self, key: str, worker: str) -> None:
+        """A worker's copy is gone: a lost race, where another worker has the workload."""
+        local = self._sight.manager.get(r.WORKLOAD, key)
+        chosen = ((local or {}).get("status") or {}).get("clusterName")
+        if chosen and chosen != worker:
+            self._nominating.lost_race(key, worker)
+
+    def wake(self, workers: Iterable[str]) -> Iterable[str]:
+        """Kueue has just connected to these: keys of workloads that it would not look at again."""
+        for worker in workers:
+            for key, local in self._sight.manager.of(r.WORKLOAD).items():
+                nominated = (local.get("status") or {}).get("nominatedClusterNames") or ()
+                if worker in nominated:
+                    self._to_wake[key] = worker
+        return tuple(self._to_wake)
+
+    def consider(self, key: str, local: Document | None, now: datetime) -> None:
+        """Nominate for a workload, or wake it, where that is due.
+
+        Args:
+            key: Of the workload.
+            local: The manager's Workload; None when it is gone.
+            now: Current time.
+        """
+        check = self._sight.check_of(local) if local is not None else ""
+        fleet = self._sight.fleet(check, now, closed=self._closed)
+        bids = self._nominating.bids(key, local, self._sight.manager, fleet)
+        if local is None:
+            self._to_wake.pop(key, None)
+        if local is None or not check or not self._may_begin(key):
+            return
+        group = group_for(key, self._sight.manager, fleet, check=check, now=now, bids=bids)
+        view = View(group, local)
+        if not may_nominate(view, siblings=self._siblings(local)):
+            self._to_wake.pop(key, None)
+            return
+        found = self._nominating.nominate(key, group)
+        if found.look_again is not None:
+            self._alarm(key, found.look_again)
+        seen = self._seen(key, check)
+        chosen = view.nominated if found.is_undecided else found.clusters
+        names = wanted_names(view.nominated, chosen=chosen, seen=seen)
+        if set(names) != set(view.nominated):
+            self._to_wake.pop(key, None)
+            self._start(key, local, names)
+        elif (worker := self._to_wake.pop(key, "")) and waits_for(view, worker, seen):
+            self._send(key, wake(local, at=stamp(now)))
+
+    def _may_begin(self, key: str) -> bool:
+        place = key, MANAGER
+        is_possible = self._standing is not None and self._standing.way is not Way.NONE
+        return is_possible and not self._lanes.is_busy(place) and not self._holds.is_held(place)
+
+    def _siblings(self, local: Document) -> list[Document]:
+        uids = {item["uid"] for item in local["metadata"].get("ownerReferences") or ()}
+        if component_of(local) is None or not uids:
+            return []
+        return [
+            other
+            for other in self._sight.manager.of(r.WORKLOAD).values()
+            if uids & {item["uid"] for item in other["metadata"].get("ownerReferences") or ()}
+        ]
+
+    def _seen(self, key: str, check: str) -> dict[str, Seen]:
+        found = {}
+        for worker in self._sight.workers(check):
+            if not self._sight.answers(worker):
+                found[worker] = UNSEEN
+                continue
+            copy = self._sight.image_of(worker).get(r.WORKLOAD, key)
+            found[worker] = _seen_of(copy)
+        return found
+
+    # Writing
+
+    def _start(self, key: str, local: Document, names: tuple[str, ...]) -> None:
+        standing = self._standing
+        assert standing is not None
+        before = (local.get("status") or {}).get("nominatedClusterNames") or ()
+        gone = [name for name in before if name not in names]
+
+        def work(effects: list[Effect]) -> None:
+            kept = [name for name in gone if not self._may_go(key, name)]
+            self._write(local, standing, (*names, *kept), effects)
+
+        self._lanes.start((key, MANAGER), _reading_again(self._context, local, work))
+
+    def _may_go(self, key: str, worker: str) -> bool:
+        """Asks the worker itself: its watch may be a second behind."""
+        namespace, _, name = key.partition("/")
+        try:
+            copy = self._sight.client_of(worker).get(r.WORKLOAD, name, namespace=namespace)
+        except NotFound:
+            return True
+        except (ClusterError, SealBroken):
+            return False
+        return not _seen_of(copy).is_admitted
+
+    def _write(
+        self, local: Document, standing: Standing, names: tuple[str, ...], effects: list[Effect]
+    ) -> None:
+        metadata = local["metadata"]
+        place = metadata["namespace"], metadata["name"]
+        if standing.way is Way.POLICY:
+            body = ways.intent(local, names)
+            effects.append(
+                self._sent(
+                    Write("nominate", Verb.APPLY, r.WORKLOAD, *place, body, subresource="status")
+                )
+            )
+            return
+        body = ways.nomination(local, names)
+        done = self._sent(
+            Write("nominate", Verb.PATCH, r.WORKLOAD, *place, body, subresource="status")
+        )
+        effects.append(done)
+        # With merge patches on both sides there is nothing to hand over; where the gate is said
+        # to be on and is not, Kueue's own entry shows it.
+        handing = ways.handed_over(done.document or {})
+        if handing is not None:
+            effects.append(self._sent(Write("hand-over", Verb.PATCH, r.WORKLOAD, *place, handing)))
+
+    def _send(self, key: str, write: Write) -> None:
+        def work(effects: list[Effect]) -> None:
+            effects.append(self._sent(write))
+
+        self._lanes.start((key, MANAGER), work)
+
+    def _sent(self, write: Write) -> Effect:
+        return Effect(MANAGER, write.resource, write.name, self._writer.send(write))
+
+
+def _seen_of(copy: Mapping[str, Any] | None) -> Seen:
+    return Seen(True, copy is not None, copy is not None and is_true(copy, "Admitted"))
+
+
+def _reading_again(
+    context: ShiftContext, local: Document, work: Callable[[list[Effect]], None]
+) -> Callable[[list[Effect]], None]:
+    """The work; after a refusal the workload is read again, for the next try."""
+
+    def done(effects: list[Effect]) -> None:
+        try:
+            work(effects)
+        except ClusterError:
+            name, namespace = local["metadata"]["name"], local["metadata"]["namespace"]
+            # Where that fails, too, the first refusal counts and the watch tells the rest.
+            with contextlib.suppress(ClusterError):
+                found = context.client.get(r.WORKLOAD, name, namespace=namespace)
+                effects.append(Effect(MANAGER, r.WORKLOAD, name, found))
+            raise
+
+    return done

@@ -1,0 +1,277 @@
+"""What a shift beside a live Kueue sees: the manager, its workers, and who is connected to whom.
+
+Kueue's own connections are read from the manager's MultiKueueClusters; the portal's are its own.
+One thread owns it: the shift's own. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import DatabaseError, connection
+
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
+from clusters.kueue.multikueue import check_of
+from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.reconcile.admission.image import Image, object_key
+from clusters.reconcile.context import Identity, ShiftContext, registered
+from clusters.reconcile.dispatch.connections import is_dispatch_check, workers_of
+from clusters.reconcile.dispatch.group import Fleet, local_job
+from clusters.reconcile.dispatch.links import Link, shown_of
+from clusters.reconcile.external.returns import Arrived, Left, Returns
+from clusters.reconcile.guard.defects import Patient, Site
+from clusters.reconcile.jobs import remote
+from clusters.reconcile.jobs.adapters import Adapters
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.watches import Change, Seen, Watches
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = ""
+DEFAULT_ORIGIN: Final = "multikueue"
+MANAGER_KINDS: Final = (
+    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
+)  # fmt: skip
+
+
+def origin_of(configuration: Mapping[str, Any]) -> str:
+    """The mark that a manager's Kueue puts on its copies: ``multiKueue.origin``."""
+    return str((configuration.get("multiKueue") or {}).get("origin") or DEFAULT_ORIGIN)
+
+
+class Sight:
+    """The manager and its workers.
+
+    Args:
+        context: The shift.
+        settings: Of the manager's Kueue.
+        adapters: Kinds of jobs.
+        sink: Takes what watches and lost workers tell, from any thread.
+    """
+
+    def __init__(
+        self,
+        context: ShiftContext,
+        *,
+        settings: DispatchSettings,
+        adapters: Adapters,
+        sink: Callable[[Seen | Arrived | Left], None],
+    ) -> None:
+        self._context, self._settings, self.adapters = context, settings, adapters
+        self._sink = sink
+        self.origin = origin_of(context.cluster.kueue_configuration)
+        self.manager = Image(adapters.resources)
+        self.links: dict[str, Link] = {}
+        self._answering: set[str] = set()
+        self._active: dict[str, bool] = {}
+        self._writable: dict[str, bool] = {}
+        self._returns = Returns(
+            origin=self.origin, kinds=adapters.resources, optional=adapters.optional, sink=sink
+        )
+        self.watches = Watches(
+            context.client, cluster=MANAGER, pulse=context.pulse, sink=sink
+        )  # fmt: skip
+
+    def open(self) -> bool:
+        """Begin to watch the manager; False when the shift ended before everything was there."""
+        for resource in MANAGER_KINDS:
+            self.watches.add(resource)
+        for resource in self.adapters.resources:
+            self.watches.add(resource, is_optional=resource in self.adapters.optional)
+        return self.watches.wait_synced(self._context.stop)
+
+    def close(self) -> None:
+        """End every watch."""
+        self._returns.close()
+        self.watches.close()
+        for link in self.links.values():
+            link.close()
+
+    # What comes in
+
+    def take(self, item: Seen | Arrived | Left) -> Iterable[str]:
+        """Take something in; keys of the workloads that it may change something for."""
+        if isinstance(item, Left):
+            self._answering.discard(item.worker)
+            return ()
+        if isinstance(item, Arrived):
+            return self._take_arrived(item)
+        if item.change is Change.SYNCED:
+            return ()
+        image = self.image_of(item.cluster)
+        put = image.drop if item.change is Change.DELETED else image.put
+        if not put(item.resource, item.document):
+            return ()
+        if item.resource == r.WORKLOAD:
+            return (object_key(item.document),)
+        if item.resource in self.adapters.resources:
+            return image.workloads_of(item.document)
+        return ()
+
+    def _take_arrived(self, item: Arrived) -> Iterable[str]:
+        link = self.links.get(item.worker)
+        if link is None or link.is_connected:
+            return ()
+        image = link.image
+        for resource, documents in item.objects.items():
+            here = {document["metadata"]["uid"] for document in documents}
+            for known in list(image.of(resource).values()):
+                if known["metadata"]["uid"] not in here:
+                    image.drop(resource, known)
+            for document in documents:
+                image.put(resource, document)
+        self._answering.add(item.worker)
+        return tuple(image.keys_to_plan())
+
+    def image_of(self, worker: str) -> Image:
+        """The manager's image, or a worker's; an empty one for a worker that is not followed."""
+        if worker == MANAGER:
+            return self.manager
+        link = self.links.get(worker)
+        return link.image if link is not None else Image(self.adapters.resources)
+
+    # Connections
+
+    def look(self, now: datetime) -> tuple[bool, tuple[str, ...]]:
+        """Follow configuration and connections.
+
+        Returns:
+            Whether any connection changed, the portal's or Kueue's; and the workers that Kueue has
+            just connected to.
+        """
+        wanted = self._wanted()
+        for name in wanted - self.links.keys():
+            self.links[name] = Link(
+                name,
+                origin=self.origin,
+                client_for=self.client_of,
+                sink=self._sink,
+                may_write=self._may_write_on,
+                adapters=self.adapters,
+            )
+        gone = self.links.keys() - wanted
+        for name in gone:
+            self.links.pop(name).close()
+        flips = [link.name for link in self.links.values() if link.look(now)]
+        lost = {
+            name: link.client
+            for name, link in self.links.items()
+            if not link.is_connected and link.client is not None
+        }
+        self._answering &= lost.keys()
+        self._returns.follow(lost)
+        before, self._active = self._active, {name: self._is_active(name) for name in wanted}
+        back = tuple(name for name in wanted if self._active[name] and before.get(name) is False)
+        return bool(flips or gone or before != self._active), back
+
+    def _wanted(self) -> set[str]:
+        configs = self.manager.of(r.MULTIKUEUE_CONFIG)
+        return {
+            worker
+            for check in self.manager.of(r.ADMISSION_CHECK).values()
+            if is_dispatch_check(check)
+            for worker in workers_of(check, configs)
+            if self.manager.get(r.MULTIKUEUE_CLUSTER, worker) is not None
+        }
+
+    def client_of(self, worker: str) -> KubeClient:
+        """A worker's client, as the identity that dispatch uses there."""
+        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
+
+    def _may_write_on(self, worker: str) -> bool:
+        if not self._context.cluster.pk:
+            return True
+        try:
+            found = registered(worker)
+        except DatabaseError as error:
+            log.warning("switch_unknown cluster=%s error=%s", worker, type(error).__name__)
+            connection.close()
+            return self._writable.get(worker, False)
+        self._writable[worker] = found is not None and found.facts.writes_enabled
+        return self._writable[worker]
+
+    def _is_active(self, worker: str) -> bool:
+        shown = shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, worker))
+        return shown is not None and shown.state.is_connected
+
+    def answers(self, worker: str) -> bool:
+        """Whether the portal sees what a worker holds now."""
+        link = self.links.get(worker)
+        return link is not None and (link.is_connected or worker in self._answering)
+
+    # One workload
+
+    def check_of(self, local: Document) -> str:
+        """The AdmissionCheck that stands for dispatch; empty when the workload has none."""
+        controllers = {
+            name: (check.get("spec") or {}).get("controllerName", "")
+            for name, check in self.manager.of(r.ADMISSION_CHECK).items()
+        }
+        return check_of(local, controllers=controllers)
+
+    def workers(self, check: str) -> tuple[str, ...]:
+        """Workers of a check, as its configuration lists them; those that exist."""
+        found = self.manager.get(r.ADMISSION_CHECK, check) if check else None
+        if found is None:
+            return ()
+        configs = self.manager.of(r.MULTIKUEUE_CONFIG)
+        return tuple(name for name in workers_of(found, configs) if name in self.links)
+
+    def patient(self, key: str, local: Document, now: datetime) -> Patient:
+        """A workload with all that the guard looks at."""
+        job = local_job(self.manager, key, self.adapters)
+        adapter = self.adapters.of(job) if job is not None else None
+        workers = self.workers(self.check_of(local))
+        return Patient(
+            local=local,
+            sites=tuple(self._site(key, worker, now) for worker in workers),
+            is_job_active=adapter.is_active(job) if adapter and job is not None else None,
+            worker_lost_timeout=self._settings.worker_lost_timeout,
+        )
+
+    def _site(self, key: str, worker: str, now: datetime) -> Site:
+        link = self.links[worker]
+        copy = link.image.get(r.WORKLOAD, key)
+        jobs = link.image.jobs_for(key)
+        answers = self.answers(worker)
+        return Site(
+            worker=worker,
+            is_active=self._is_active(worker),
+            answers=answers,
+            lost_for=None if answers else self._lost_for(worker, now),
+            copy=copy if remote.is_ours(copy, self.origin) else None,
+            has_job=any(remote.is_ours(job, self.origin) for job in jobs),
+        )
+
+    def _lost_for(self, worker: str, now: datetime) -> timedelta:
+        """By the portal's own loss: it must not count longer than anybody knows."""
+        since = self.links[worker].lost_since
+        return now - since if since is not None else timedelta(0)
+
+    def fleet(self, check: str, now: datetime, *, closed: Mapping[str, str]) -> Fleet:
+        """Workers that may be nominated: those that Kueue is connected to.
+
+        Args:
+            check: Name of the AdmissionCheck.
+            now: Current time.
+            closed: Workers that take nothing new, and why.
+        """
+        names = self.workers(check)
+        active = [name for name in names if self._is_active(name)]
+        links = [self.links[name] for name in active]
+        return Fleet(
+            images={link.name: link.image for link in links},
+            lost={name: now for name in names if name not in active},
+            closed=closed,
+            blocked={},
+            foreign=frozenset(),
+            origin=self.origin,
+            worker_lost_timeout=self._settings.worker_lost_timeout,
+            order=names,
+            unserved={link.name: link.unserved for link in links if link.unserved},
+            adapters=self.adapters,
+        )

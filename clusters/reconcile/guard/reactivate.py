@@ -1,0 +1,83 @@
+"""Brings back a workload that a rejected AdmissionCheck deactivated. Pure: the next write, or none.
+
+Kueue 0.19.2 marks such a workload ``Requeued=False`` with the reason below, and when it is active
+again flips only the reason ``Deactivated`` back: ``spec.active: true`` alone never queues it.
+Taking the condition away does; quota is reserved again in under two seconds.
+
+Source: spec dispatch 6.3, tried on Kueue 0.19.2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clusters.kube import resources as r
+from clusters.reconcile.jobs.conditions import condition, conditions_of, is_true
+from clusters.reconcile.jobs.keys import Document
+from clusters.reconcile.jobs.writer import Verb, Write
+
+REJECTED: Final = "DeactivatedDueToAdmissionCheck"
+
+
+def is_stuck(workload: Document) -> bool:
+    """Whether a workload is active and Kueue will nevertheless never queue it."""
+    return _is_at_rest(workload) and _is_active(workload) and _is_marked(workload)
+
+
+def reactivation(workload: Document) -> Write | None:
+    """The next write that brings a workload back; to be asked again with the answer to it.
+
+    First ``spec.active`` is set, then, with the state that followed, the condition is taken away.
+    Each write is bound to the state that was read: a conflict means to read again and ask again.
+
+    Args:
+        workload: As the manager (or the one cluster) has it now.
+
+    Returns:
+        None when nothing is (left) to do: it is finished, is being deleted, still holds quota (the
+        eviction is not over: ask later), or waits in its queue.
+    """
+    if not _is_at_rest(workload):
+        return None
+    if not _is_active(workload):
+        return _patch(workload, "activate", {"spec": {"active": True}})
+    if _is_marked(workload):
+        kept = [item for item in conditions_of(workload) if item["type"] != "Requeued"]
+        return _patch(
+            workload, "unmark-rejected", {"status": {"conditions": kept}}, subresource="status"
+        )
+    return None
+
+
+def _is_at_rest(workload: Document) -> bool:
+    """Neither over nor on its way, and without quota."""
+    return not (
+        workload["metadata"].get("deletionTimestamp")
+        or is_true(workload, "Finished")
+        or is_true(workload, "QuotaReserved")
+    )
+
+
+def _is_active(workload: Document) -> bool:
+    return (workload.get("spec") or {}).get("active") is not False
+
+
+def _is_marked(workload: Document) -> bool:
+    found = condition(workload, "Requeued")
+    return found.get("status") == "False" and found.get("reason") == REJECTED
+
+
+def _patch(
+    workload: Document, step: str, change: dict[str, object], *, subresource: str = ""
+) -> Write:
+    metadata = workload["metadata"]
+    body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, **change}
+    return Write(
+        step,
+        Verb.PATCH,
+        r.WORKLOAD,
+        metadata["namespace"],
+        metadata["name"],
+        body,
+        subresource=subresource,
+    )

@@ -1,0 +1,172 @@
+"""What a worker shows beside its Workloads: GPUs of nodes and pods, and what its queues say.
+
+The shift *usage* looks on a thread of its own; nothing here changes a fact of the ledger.
+
+Source: spec money, sections 1.3 (outside budgets), 1.4 (cross-check) and 1.5 (clocks).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from django.db import DatabaseError, connection
+
+from budgets.metering import QueueSample
+from budgets.models import Flavor, Workspace
+from budgets.services import HeldNow, record_measured_capacity
+from budgets.services.reconciliation import QueueSight, QueueWatch, note_skew
+from clusters.errors import ClusterError, Forbidden, Terminal
+from clusters.kube.client import Selection
+from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
+from clusters.kueue.amounts import parse_amount
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.usage.inbox import ClusterClock
+from clusters.reconcile.usage.measure import FlavorNodes, measure, with_used
+from clusters.reconcile.usage.states import COUNTED, held_on
+
+log = logging.getLogger(__name__)
+
+MEASURE_S = 15.0
+QUEUES_S = 60.0
+ON_NODES = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
+
+
+class Counting:
+    """Counts on one worker.
+
+    Args:
+        context: The shift.
+        clock: The cluster's clock.
+    """
+
+    def __init__(self, context: ShiftContext, clock: ClusterClock) -> None:
+        self._context = context
+        self._clock = clock
+        self._slug = context.cluster.slug
+        self._queues = QueueWatch(self._slug)
+        self._looked_at = -QUEUES_S
+
+    def run(self) -> None:
+        """Counts now and then until the shift ends; what fails is told and tried again."""
+        stop = self._context.stop
+        try:
+            while not stop.is_set():
+                try:
+                    self.measure()
+                    if time.monotonic() - self._looked_at >= QUEUES_S:
+                        self._looked_at = time.monotonic()
+                        self.look_at_queues()
+                except ClusterError as error:
+                    level = logging.ERROR if isinstance(error, Terminal) else logging.WARNING
+                    log.log(level, "measure_failed cluster=%s reason=%s", self._slug, error.reason)
+                except DatabaseError as error:
+                    log.warning("measure_failed cluster=%s error=%s", self._slug, error)
+                    connection.close()
+                stop.wait(MEASURE_S)
+        finally:
+            connection.close()
+
+    def measure(self) -> None:
+        """Count the GPUs of the cluster's nodes; in use by its pods.
+
+        The right to list pods may be refused, and an API server without nodes of its own has
+        none: then what Workloads hold is in use.
+
+        Raises:
+            ClusterError: Nodes cannot be listed, or pods for another reason.
+        """
+        client = self._context.client
+        nodes = client.list(NODE).items
+        pods: list[Document] = []
+        with contextlib.suppress(Forbidden):
+            pods = client.list(POD, ON_NODES).items
+        flavors = [
+            FlavorNodes(row.slug, row.resource_name, row.node_labels)
+            for row in Flavor.objects.filter(archived_at__isnull=True)
+        ]
+        rows = measure(nodes, pods, flavors=flavors)
+        pk = self._context.cluster.pk
+        if not pods:
+            rows = with_used(rows, held_on(pk))
+        beside = HeldNow(
+            held=held_on(pk, phases=COUNTED),
+            outside=_used_outside(nodes, pods, flavors),
+            by_pods=bool(pods),
+        )
+        self._context.fence()
+        now = self._clock.now()
+        record_measured_capacity(cluster=self._slug, rows=rows, measured_at=now, beside=beside)
+        note_skew(cluster=self._slug, at=now, skew_s=int(self._clock.skew.total_seconds()))
+
+    def look_at_queues(self) -> None:
+        """Compare what every ClusterQueue says is used with the open intervals.
+
+        Raises:
+            ClusterError: ClusterQueues cannot be listed.
+        """
+        documents = self._context.client.list(CLUSTER_QUEUE).items
+        now = self._clock.now()
+        flavors = Flavor.objects.values_list("slug", "resource_name", "clock_start")
+        known = {slug: (resource, start) for slug, resource, start in flavors}
+        self._context.fence()
+        self._queues.look(queue_sights(documents, known, at=now), at=now)
+
+
+def queue_sights(
+    documents: Iterable[Document], flavors: Mapping[str, tuple[str, str]], *, at: datetime
+) -> Iterator[QueueSight]:
+    """What the status of each ClusterQueue says of each flavor that the portal has.
+
+    Args:
+        documents: ClusterQueues; one without a status yet says nothing.
+        flavors: Slug -> (device resource, when its clock starts). Usage is what was admitted; a
+            clock of another start is compared with what was reserved.
+        at: When they were listed.
+    """
+    for document in documents:
+        status = document.get("status") or {}
+        nominal = _nominal(document)
+        for slug, (resource, start) in flavors.items():
+            is_admitted = start == Flavor.ClockStart.ADMITTED
+            listed = status.get("flavorsUsage" if is_admitted else "flavorsReservation")
+            told = _told(listed or (), slug, resource)
+            if told is not None:
+                total, borrowed = told
+                sample = QueueSample(at, total, borrowed, nominal.get((slug, resource), 0))
+                yield QueueSight(document["metadata"]["name"], slug, sample)
+
+
+def _told(listed: Iterable[Document], flavor: str, resource: str) -> tuple[int, int] | None:
+    for row in listed:
+        if row.get("name") == flavor:
+            for amount in row.get("resources") or ():
+                if amount.get("name") == resource:
+                    total, borrowed = amount.get("total", "0"), amount.get("borrowed", "0")
+                    return parse_amount(str(total), resource), parse_amount(str(borrowed), resource)
+    return None
+
+
+def _nominal(document: Document) -> dict[tuple[str, str], int]:
+    """(flavor, resource) -> GPUs of the queue's own quota as it stands on the cluster."""
+    found = {}
+    for group in (document.get("spec") or {}).get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for row in flavor.get("resources") or ():
+                amount = parse_amount(str(row.get("nominalQuota", "0")), str(row["name"]))
+                found[str(flavor["name"]), str(row["name"])] = amount
+    return found
+
+
+def _used_outside(
+    nodes: Collection[Document], pods: Iterable[Document], flavors: list[FlavorNodes]
+) -> dict[str, int]:
+    """Flavor -> GPUs of pods in namespaces of no workspace."""
+    own = set(Workspace.objects.values_list("namespace", flat=True))
+    foreign = [pod for pod in pods if pod["metadata"].get("namespace") not in own]
+    if not foreign:
+        return {}
+    return {slug: row[2] for slug, row in measure(nodes, foreign, flavors=flavors).items()}

@@ -1,0 +1,55 @@
+"""What was asked to be done to single jobs, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db.models import Exists, OuterRef
+
+from budgets.models import User
+from budgets.selectors import visible_workspaces
+from clusters.models import WorkloadAction
+
+State = WorkloadAction.State
+
+
+def actions_on(user: User, cluster: str, uid: str) -> list[WorkloadAction]:
+    """What was asked of one job, newest first; nothing of a workspace that is not visible."""
+    found = WorkloadAction.objects.filter(cluster__slug=cluster, uid=uid).select_related(
+        "cluster", "asked_by", "window"
+    )
+    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
+    return list(found.filter(namespace__in=seen).order_by("-created_at", "-pk"))
+
+
+def action_for(user: User, key: int) -> WorkloadAction:
+    """One action.
+
+    Raises:
+        WorkloadAction.DoesNotExist: It is not there, or not for this user.
+    """
+    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
+    return WorkloadAction.objects.select_related("cluster").get(pk=key, namespace__in=seen)
+
+
+def stuck_actions(user: User) -> list[WorkloadAction]:
+    """Those that wait for a cluster, and those that were refused and not asked again since."""
+    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
+    later = WorkloadAction.objects.filter(
+        cluster=OuterRef("cluster"), uid=OuterRef("uid"), pk__gt=OuterRef("pk")
+    )
+    open_ones = WorkloadAction.objects.filter(
+        ~Exists(later), state__in=(State.WAITING, State.FAILED), namespace__in=seen
+    )
+    return list(open_ones.select_related("cluster").order_by("-created_at", "-pk")[:50])
+
+
+def waiting_keys(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], WorkloadAction]:
+    """(cluster slug, uid) → the action that waits for it. One query."""
+    wanted = set(keys)
+    rows = WorkloadAction.objects.filter(
+        state=State.WAITING, uid__in={uid for _, uid in wanted}
+    ).select_related("cluster")
+    return {
+        (row.cluster.slug, row.uid): row for row in rows if (row.cluster.slug, row.uid) in wanted
+    }

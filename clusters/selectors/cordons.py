@@ -1,0 +1,85 @@
+"""Which workers and flavors take no new work at this moment, by windows of maintenance.
+
+How it is enforced, with means that Kueue offers and that cost no running job anything: on a
+cordoned worker every ClusterQueue has stopPolicy Hold, or HoldAndDrain where the window drains. It
+stays in the MultiKueueConfig: taken off it, Kueue would give up the jobs that run there (spec
+dispatch 2.4, 2.7). A cordoned flavor's ResourceFlavor carries a taint of the portal's on that
+worker; quota is left alone, so that floors and their sums stay what they are. A job whose pods
+tolerate every taint is not kept off a flavor by that, only off a worker.
+
+The manager follows where nothing is left to dispatch to: a flavor that is cordoned on every worker
+is tainted there too, so that jobs try the next one instead of holding quota that leads nowhere;
+with every worker cordoned its queues are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
+
+from budgets.plan import StopPolicy, strongest_stop
+from clusters.models import MaintenanceWindow
+
+EVERYWHERE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cordons:
+    """What is cordoned now.
+
+    Attributes:
+        workers: Slug → stopPolicy of its queues.
+        flavors: Worker slug, or EVERYWHERE → flavor slugs.
+        until: Worker slug → when the last window over the whole worker ends.
+    """
+
+    workers: Mapping[str, StopPolicy] = field(default_factory=dict)
+    flavors: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    until: Mapping[str, datetime] = field(default_factory=dict)
+
+    def on(self, worker: str) -> StopPolicy:
+        """What a worker's queues do."""
+        return self.workers.get(worker, StopPolicy.NONE)
+
+    def on_manager(self, workers: Iterable[str]) -> StopPolicy:
+        """What the manager's queues do: held while no worker takes anything."""
+        known = list(workers)
+        is_closed = bool(known) and all(worker in self.workers for worker in known)
+        return StopPolicy.HOLD if is_closed else StopPolicy.NONE
+
+    def flavors_on(self, worker: str) -> frozenset[str]:
+        """Flavors that take nothing new on a worker."""
+        return self.flavors.get(EVERYWHERE, frozenset()) | self.flavors.get(worker, frozenset())
+
+    def flavors_on_manager(self, workers: Iterable[str]) -> frozenset[str]:
+        """Flavors that take nothing new on any worker that takes work at all."""
+        everywhere = self.flavors.get(EVERYWHERE, frozenset())
+        open_ones = [self.flavors_on(worker) for worker in workers if worker not in self.workers]
+        return reduce(frozenset.intersection, open_ones) if open_ones else everywhere
+
+    def words(self, worker: str) -> str:
+        """Why a worker takes nothing new; empty when it does."""
+        if worker not in self.workers:
+            return ""
+        return f"cordoned for maintenance until {self.until[worker]:%Y-%m-%d %H:%M} UTC"
+
+
+def cordons_now() -> Cordons:
+    """What windows in force cover. One query."""
+    workers: dict[str, StopPolicy] = {}
+    flavors: dict[str, frozenset[str]] = {}
+    until: dict[str, datetime] = {}
+    rows = MaintenanceWindow.objects.filter(state=MaintenanceWindow.State.ACTIVE).order_by("pk")
+    for worker, flavor, drains, ends_at in rows.values_list(
+        "cluster__slug", "flavor__slug", "drains", "ends_at"
+    ):
+        if flavor:
+            place = worker or EVERYWHERE
+            flavors[place] = flavors.get(place, frozenset()) | {flavor}
+        else:
+            asked = StopPolicy.HOLD_AND_DRAIN if drains else StopPolicy.HOLD
+            workers[worker] = strongest_stop(asked, workers.get(worker, StopPolicy.NONE))
+            until[worker] = max(ends_at, until.get(worker, ends_at))
+    return Cordons(workers, flavors, until)

@@ -1,0 +1,321 @@
+"""Windows of maintenance: planned and ended by admins, begun and ended by the clock, reported.
+
+Enforcement is the quota sync's and the dispatcher's, see ``clusters.selectors.cordons``. Draining
+a whole worker is Kueue's own HoldAndDrain there; Kueue has none for one flavor, so the jobs that
+hold it are stopped and queued again one by one (``workload_actions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from budgets import services as promises
+from budgets.errors import Fault, Rejected
+from budgets.models import Flavor, User
+from budgets.selectors import utc_now
+from budgets.services.guards import require_admin, require_reason, save_checked
+from clusters.models import Cluster, MaintenanceFloor, MaintenanceWindow, WorkloadAction
+from clusters.models import WorkloadState as Seen
+from clusters.selectors.bars import HOLDING
+from clusters.selectors.maintenance import (
+    WindowPreview,
+    covered_workers,
+    floors_at_stake,
+    preview_window,
+)
+
+State = MaintenanceWindow.State
+LONGEST = timedelta(days=366)
+
+
+def preview_maintenance(
+    actor: User | None,
+    *,
+    cluster: Cluster | None,
+    flavor: Flavor | None,
+    starts_at: datetime | None,
+    ends_at: datetime,
+) -> WindowPreview:
+    """What a window would mean to whom; nothing is saved.
+
+    Raises:
+        NotAllowed: Not an admin.
+        Rejected: Everything that :func:`plan_maintenance` would refuse, but the reason.
+    """
+    require_admin(actor)
+    now = utc_now()
+    faults = _faults(cluster, flavor, starts_at, ends_at, now=now)
+    if faults:
+        raise Rejected(faults)
+    return preview_window(
+        cluster=cluster, flavor=flavor, starts_at=starts_at or now, ends_at=ends_at
+    )
+
+
+@transaction.atomic
+def plan_maintenance(
+    actor: User | None,
+    *,
+    cluster: Cluster | None,
+    flavor: Flavor | None,
+    starts_at: datetime | None,
+    ends_at: datetime,
+    drains: bool,
+    reason: str,
+) -> MaintenanceWindow:
+    """Cordon a worker, or a flavor on one worker or on all, for a while.
+
+    Args:
+        actor: Admin, or the portal.
+        cluster: The worker; None for all, which needs a flavor.
+        flavor: None for the whole worker.
+        starts_at: UTC, whole seconds, not in the past; None for now.
+        ends_at: UTC, whole seconds, exclusive.
+        drains: What runs there is stopped and queued again; else only new work is kept off.
+        reason: Shown to the owners whose floors stand there.
+
+    Raises:
+        NotAllowed: Not an admin.
+        Rejected: Every fault of place and time, or no reason.
+    """
+    require_admin(actor)
+    now = utc_now()
+    faults = _faults(cluster, flavor, starts_at, ends_at, now=now)
+    if not reason.strip():
+        faults.append(Fault("reason", "reason_required", "Say why; owners read it."))
+    window = MaintenanceWindow(
+        cluster=cluster,
+        flavor=flavor,
+        starts_at=starts_at or now,
+        ends_at=ends_at,
+        drains=drains,
+        reason=reason.strip()[:300],
+        author=actor,
+    )
+    if faults:
+        raise Rejected(faults)
+    save_checked(window)
+    promises.audit(
+        actor,
+        action="maintenance.plan",
+        subject=f"maintenance:{window.pk}",
+        cluster=cluster.slug if cluster is not None else "",
+        reason=reason,
+        after={
+            "place": window.place,
+            "starts_at": window.starts_at.isoformat(),
+            "ends_at": window.ends_at.isoformat(),
+            "drains": drains,
+        },
+    )
+    if window.starts_at <= now:
+        _begin(window, now)
+    else:
+        _write_floors(window)
+    return window
+
+
+@transaction.atomic
+def end_maintenance(
+    actor: User | None, *, window: MaintenanceWindow, reason: str
+) -> MaintenanceWindow:
+    """End a window before its time, or call off one that has not begun.
+
+    Raises:
+        NotAllowed: Not an admin.
+        Rejected: It is over already, or no reason is given.
+    """
+    require_admin(actor)
+    require_reason(reason)
+    row = MaintenanceWindow.objects.select_for_update().get(pk=window.pk)
+    before = row.state
+    if before not in (State.SCHEDULED, State.ACTIVE):
+        raise Rejected([Fault("", "window_over", "This window is over already.")])
+    now = utc_now()
+    row.state = State.OVER if before == State.ACTIVE else State.CANCELLED
+    row.ended_at, row.ended_by, row.end_reason = now, actor, reason.strip()[:300]
+    row.generation += 1
+    row.save()
+    promises.audit(
+        actor,
+        action="maintenance.end",
+        subject=f"maintenance:{row.pk}",
+        cluster=row.cluster.slug if row.cluster is not None else "",
+        reason=reason,
+        before={"state": before},
+        after={"state": row.state},
+    )
+    return row
+
+
+def advance_maintenance(*, now: datetime | None = None) -> dict[str, int]:
+    """Begin and end windows whose time has come, and stop what a drained flavor still runs.
+
+    Returns:
+        How many began, ended, and how many jobs were told to stop.
+    """
+    instant = now or utc_now()
+    begun = ended = restarted = 0
+    due = MaintenanceWindow.objects.filter(state=State.SCHEDULED, starts_at__lte=instant)
+    for key in due.values_list("pk", flat=True):
+        begun += _advance_one(key, State.SCHEDULED, instant)
+    due = MaintenanceWindow.objects.filter(state=State.ACTIVE, ends_at__lte=instant)
+    for key in due.values_list("pk", flat=True):
+        ended += _advance_one(key, State.ACTIVE, instant)
+    draining = MaintenanceWindow.objects.filter(
+        state=State.ACTIVE, drains=True, flavor__isnull=False
+    ).select_related("cluster", "flavor")
+    for window in draining:
+        restarted += _drain_flavor(window, instant)
+    return {"begun": begun, "ended": ended, "restarted": restarted}
+
+
+@transaction.atomic
+def _advance_one(key: int, before: str, now: datetime) -> int:
+    """One window that is still in the state in which it was found."""
+    row = MaintenanceWindow.objects.select_for_update().filter(pk=key, state=before).first()
+    if row is None:
+        return 0
+    if before == State.SCHEDULED and row.ends_at > now:
+        _begin(row, now)
+    else:
+        # One that nobody saw begin, because the portal was down all the time, is over too.
+        row.state = State.OVER
+        row.generation += 1
+        row.save()
+        _tell(row, "maintenance.over")
+    return 1
+
+
+def _begin(window: MaintenanceWindow, now: datetime) -> None:
+    window.state = State.ACTIVE
+    window.generation += 1
+    window.save()
+    _write_floors(window)
+    _drain_flavor(window, now)
+    _tell(window, "maintenance.begin")
+
+
+def _tell(window: MaintenanceWindow, action: str) -> None:
+    promises.audit(
+        None,
+        action=action,
+        subject=f"maintenance:{window.pk}",
+        cluster=window.cluster.slug if window.cluster is not None else "",
+        reason=window.reason,
+        after={"place": window.place, "state": window.state},
+    )
+
+
+def _write_floors(window: MaintenanceWindow) -> None:
+    """Remember whose floors stand under the window, as they are now."""
+    window.floors.all().delete()
+    seconds = int((window.ends_at - window.starts_at).total_seconds())
+    MaintenanceFloor.objects.bulk_create(
+        MaintenanceFloor(
+            window=window,
+            workspace=row.workspace,
+            flavor=row.flavor,
+            gpus=row.gpus,
+            committed=row.committed,
+        )
+        for row in floors_at_stake(covered_workers(window.cluster), window.flavor, seconds=seconds)
+    )
+
+
+def _drain_flavor(window: MaintenanceWindow, now: datetime) -> int:
+    """Have every job that holds a drained flavor there stop and queue again, once per window."""
+    if not window.drains or window.flavor is None:
+        return 0
+    holding = Seen.objects.filter(
+        cluster__slug__in=covered_workers(window.cluster),
+        phase__in=HOLDING,
+        gpus__has_key=window.flavor.slug,
+    ).values_list("namespace", "name", "cluster", "uid", "is_remote_copy")
+    own = {(cluster, uid) for _, _, cluster, uid, is_copy in holding if not is_copy}
+    copied = {(namespace, name) for namespace, name, _, _, is_copy in holding if is_copy}
+    if copied:
+        submitted = Seen.objects.filter(
+            cluster__role=Cluster.Role.MANAGER,
+            is_remote_copy=False,
+            namespace__in={namespace for namespace, _ in copied},
+            name__in={name for _, name in copied},
+            phase__in=HOLDING,
+        )
+        own |= {
+            (row.cluster_id, row.uid) for row in submitted if (row.namespace, row.name) in copied
+        }
+    return _restart(window, own, now)
+
+
+def _restart(window: MaintenanceWindow, jobs: Iterable[tuple[int, str]], now: datetime) -> int:
+    wanted = set(jobs)
+    told = WorkloadAction.objects.filter(uid__in={uid for _, uid in wanted})
+    known = {
+        (row.cluster_id, row.uid)
+        for row in told
+        if row.window_id == window.pk or row.state == WorkloadAction.State.WAITING
+    }
+    rows = Seen.objects.filter(uid__in={uid for _, uid in wanted - known})
+    made = WorkloadAction.objects.bulk_create(
+        [
+            WorkloadAction(
+                cluster_id=row.cluster_id,
+                uid=row.uid,
+                namespace=row.namespace,
+                name=row.name,
+                verb=WorkloadAction.Verb.RESTART,
+                reason=f"Maintenance of {window.place}: {window.reason}"[:300],
+                window=window,
+                next_attempt_at=now,
+            )
+            for row in rows
+            if (row.cluster_id, row.uid) in wanted - known
+        ],
+        ignore_conflicts=True,
+    )
+    return len(made)
+
+
+def _faults(
+    cluster: Cluster | None,
+    flavor: Flavor | None,
+    starts_at: datetime | None,
+    ends_at: datetime,
+    *,
+    now: datetime,
+) -> list[Fault]:
+    """Everything that is wrong with place and time."""
+    faults = []
+    if cluster is None and flavor is None:
+        words = "Choose a worker, a flavor, or both; the whole fleet at once is not a window."
+        faults.append(Fault("cluster", "nothing_covered", words))
+    if cluster is not None and cluster.is_manager:
+        words = "Jobs run on workers; the manager only takes them in. Hold the budgets instead."
+        faults.append(Fault("cluster", "not_a_worker", words))
+    elif cluster is not None and cluster.state != Cluster.State.ACTIVE:
+        faults.append(Fault("cluster", "not_active", f"{cluster.slug} is being removed."))
+    if flavor is not None and flavor.archived_at is not None:
+        faults.append(Fault("flavor", "archived", f"{flavor.slug} is archived."))
+    faults += [
+        Fault(name, "not_whole_seconds", "Give a time with its zone, in whole seconds.")
+        for name, instant in (("starts_at", starts_at), ("ends_at", ends_at))
+        if instant is not None and (instant.tzinfo is None or instant.microsecond)
+    ]
+    if any(fault.code == "not_whole_seconds" for fault in faults):
+        return faults
+    begin = starts_at or now
+    if begin < now:
+        words = "The beginning is in the past; leave it empty for now."
+        faults.append(Fault("starts_at", "starts_at_past", words))
+    if ends_at <= begin:
+        faults.append(Fault("ends_at", "empty_window", "The end is not after the beginning."))
+    elif ends_at - begin > LONGEST:
+        words = (
+            f"A window is {LONGEST.days} days long at most; take the worker off the fleet instead."
+        )
+        faults.append(Fault("ends_at", "window_too_long", words))
+    return faults

@@ -1,0 +1,253 @@
+"""Cancelling jobs, putting them back, deleting them: asked for here, carried out by the portal.
+
+The wish is stored with its audit entry, so that it outlives a cluster that does not answer; see
+``clusters.reconcile.acting`` for what each verb does there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+from django.db.models import Sum
+
+from budgets import services as promises
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import User, WorkloadUsage, Workspace
+from budgets.selectors import utc_now
+from budgets.services.guards import require_reason, roles_for
+from clusters.models import WorkloadAction, WorkloadState
+from clusters.reconcile.acting import carry_out_due
+from clusters.reconcile.context import Clients
+from clusters.selectors.bars import DEACTIVATED
+from clusters.selectors.places import dispatched_kinds
+
+Phase, Verb, State = WorkloadState.Phase, WorkloadAction.Verb, WorkloadAction.State
+MOST = 200
+_LIVE = (Phase.PENDING, Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
+JobKey = tuple[str, str]
+"""Slug of the cluster that a job was submitted to, and the UID of its Workload there."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobAtStake:
+    """One job as a confirmation names it.
+
+    Attributes:
+        state: As last seen.
+        gpu_seconds: Metered so far, on every cluster that it ran on.
+        fault: Why the action is not possible; empty when it is.
+    """
+
+    state: WorkloadState
+    gpu_seconds: int
+    fault: str
+
+
+def jobs_at_stake(actor: User, *, jobs: Sequence[JobKey], verb: str) -> list[JobAtStake]:
+    """What an action would touch, in the given order. Seven queries at most.
+
+    Raises:
+        NotAllowed: One of them is in a workspace that this person may see and not change.
+        Rejected: No job, too many, an unknown verb, or one that is not there for this user.
+    """
+    states = _states(actor, jobs, verb)
+    waiting = _waiting(states)
+    used = _used(states)
+    return [
+        JobAtStake(
+            state,
+            used.get((state.namespace, state.name), 0),
+            _fault(state, verb, is_asked=(state.cluster_id, state.uid) in waiting),
+        )
+        for state in states
+    ]
+
+
+def act_on_workloads(
+    actor: User | None, *, jobs: Sequence[JobKey], verb: str, reason: str
+) -> list[WorkloadAction]:
+    """Ask for something to be done to jobs; all of them, or none.
+
+    Args:
+        actor: Owner of their workspaces, admin, or the portal.
+        jobs: At least one, 200 at most.
+        verb: DEACTIVATE, ACTIVATE or DELETE_JOB.
+        reason: Kept in the log, and on the stopped Workload.
+
+    Raises:
+        NotAllowed: A workspace among them is not this person's to change.
+        Rejected: No reason, or a job to which this cannot be done; every one of them is named.
+    """
+    states = _states(actor, jobs, verb)
+    require_reason(reason)
+    now = utc_now()
+    try:
+        with transaction.atomic():
+            return _ask(actor, states, verb, reason.strip()[:300], now)
+    except IntegrityError:
+        words = "Somebody asked for one of these jobs at the same moment; look again."
+        raise Rejected([Fault("jobs", "asked_already", words)]) from None
+
+
+def withdraw_action(actor: User | None, *, action: WorkloadAction) -> WorkloadAction:
+    """Take back what was not carried out yet.
+
+    Raises:
+        NotAllowed: The workspace is not this person's to change.
+        Rejected: It was carried out, or refused, meanwhile.
+    """
+    _require_edit(actor, {action.namespace})
+    with transaction.atomic():
+        done = WorkloadAction.objects.filter(
+            pk=action.pk, state=State.WAITING, is_stopped=False
+        ).update(state=State.WITHDRAWN, finished_at=utc_now())
+        if not done:
+            words = "It is carried out already; put the job back in its queue instead."
+            raise Rejected([Fault("", "not_waiting", words)])
+        _tell(actor, action, "workload.withdraw", action.reason)
+    action.refresh_from_db()
+    return action
+
+
+def run_workload_actions(*, now: datetime | None = None) -> dict[str, int]:
+    """Carry out what is due; see :func:`clusters.reconcile.acting.carry_out_due`."""
+    clients = Clients()
+    try:
+        return carry_out_due(clients.of, kinds=dispatched_kinds(), now=now or utc_now())
+    finally:
+        clients.close()
+
+
+def _ask(
+    actor: User | None, states: Sequence[WorkloadState], verb: str, reason: str, now: datetime
+) -> list[WorkloadAction]:
+    waiting = _waiting(states)
+    faults = []
+    for state in states:
+        fault = _fault(state, verb, is_asked=(state.cluster_id, state.uid) in waiting)
+        if fault:
+            faults.append(Fault("jobs", "not_possible", f"{_name(state)}: {fault}"))
+    if faults:
+        raise Rejected(faults)
+    made = []
+    for state in sorted(states, key=lambda state: state.pk):
+        action = WorkloadAction.objects.create(
+            cluster=state.cluster,
+            uid=state.uid,
+            namespace=state.namespace,
+            name=state.name,
+            verb=verb,
+            reason=reason,
+            asked_by=actor,
+            next_attempt_at=now,
+        )
+        _tell(actor, action, f"workload.{verb}", reason, job=state.job_name, phase=state.phase)
+        made.append(action)
+    return made
+
+
+def _tell(actor: User | None, action: WorkloadAction, name: str, reason: str, **after: str) -> None:
+    promises.audit(
+        actor,
+        action=name,
+        subject=f"workload:{action.namespace}/{action.name}",
+        workspace=Workspace.objects.filter(namespace=action.namespace)
+        .select_related("account")
+        .first(),
+        cluster=action.cluster.slug,
+        reason=reason,
+        after=after,
+    )
+
+
+def _states(actor: User | None, jobs: Sequence[JobKey], verb: str) -> list[WorkloadState]:
+    """The jobs themselves, if this person may do something to all of them."""
+    wanted = list(dict.fromkeys(jobs))
+    faults = []
+    if verb not in (Verb.DEACTIVATE, Verb.ACTIVATE, Verb.DELETE_JOB):
+        faults.append(Fault("verb", "unknown_verb", f"There is no action {verb[:40]!r}."))
+    if not wanted:
+        faults.append(Fault("jobs", "no_jobs", "Choose at least one job."))
+    if len(wanted) > MOST:
+        words = f"{len(wanted)} jobs are too many at once; choose {MOST} at most."
+        faults.append(Fault("jobs", "too_many", words))
+    if faults:
+        raise Rejected(faults)
+    rows = WorkloadState.objects.filter(uid__in=[uid for _, uid in wanted]).select_related(
+        "cluster"
+    )
+    known = {(row.cluster.slug, row.uid): row for row in rows}
+    roles = roles_for(actor)
+    spaces = Workspace.objects.filter(namespace__in={row.namespace for row in known.values()})
+    seen = {row.namespace for row in spaces if roles.sees_workspace(row.pk, row.account_id)}
+    for cluster, uid in wanted:
+        row = known.get((cluster, uid))
+        if row is None or row.namespace not in seen:
+            faults.append(Fault("jobs", "unknown_job", f"There is no job {cluster}/{uid}."))
+    if faults:
+        raise Rejected(faults)
+    states = [known[key] for key in wanted]
+    _require_edit(actor, {state.namespace for state in states})
+    return states
+
+
+def _require_edit(actor: User | None, namespaces: set[str]) -> None:
+    roles = roles_for(actor)
+    for workspace in Workspace.objects.filter(namespace__in=namespaces):
+        if not roles.may_edit(workspace):
+            raise NotAllowed(
+                f"Only the owners of {workspace.namespace} and admins can act on its jobs."
+            )
+
+
+def _waiting(states: Sequence[WorkloadState]) -> set[tuple[int, str]]:
+    rows = WorkloadAction.objects.filter(state=State.WAITING, uid__in=[s.uid for s in states])
+    return set(rows.values_list("cluster_id", "uid"))
+
+
+def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
+    """Why this cannot be done to this job now; empty when it can."""
+    is_deactivated = state.phase == Phase.PENDING and state.reason == DEACTIVATED
+    if state.is_remote_copy:
+        return "this is a worker's copy; act on the job that was submitted"
+    if is_asked:
+        return "something was asked for already and is not carried out yet"
+    if verb == Verb.DEACTIVATE and is_deactivated:
+        return "it is cancelled already"
+    if verb == Verb.DEACTIVATE and state.phase not in _LIVE:
+        return f"it neither waits nor runs: {Phase(state.phase).label.lower()}"
+    if verb == Verb.ACTIVATE and not is_deactivated:
+        return "it was not cancelled"
+    if verb == Verb.DELETE_JOB and state.phase == Phase.GONE:
+        return "it is deleted already"
+    if verb == Verb.DELETE_JOB and not state.job_name:
+        return "no job is known that owns it"
+    return ""
+
+
+def _name(state: WorkloadState) -> str:
+    return f"{state.namespace}/{state.job_name or state.name}"
+
+
+def _used(states: Sequence[WorkloadState]) -> dict[tuple[str, str], int]:
+    """(namespace, Workload name) → GPU-seconds metered, of the jobs and their copies."""
+    keys = {(state.namespace, state.name) for state in states}
+    runs = WorkloadState.objects.filter(
+        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
+    ).values_list("cluster__slug", "uid", "namespace", "name")
+    key_of = {(cluster, uid): (ns, name) for cluster, uid, ns, name in runs if (ns, name) in keys}
+    sums = (
+        WorkloadUsage.objects.filter(uid__in={uid for _, uid in key_of})
+        .order_by()
+        .values_list("cluster", "uid")
+        .annotate(used=Sum("committed_used"), over=Sum("burst"))
+    )
+    found: dict[tuple[str, str], int] = {}
+    for cluster, uid, used, over in sums:
+        key = key_of.get((cluster, uid))
+        if key is not None:
+            found[key] = found.get(key, 0) + used + over
+    return found

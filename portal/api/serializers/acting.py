@@ -1,0 +1,128 @@
+"""Actions on jobs, and windows of maintenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from clusters.models import MaintenanceWindow, WorkloadAction
+from portal.api.serializers.base import Strict
+
+_VERBS = [
+    (verb.value, verb.label) for verb in WorkloadAction.Verb if verb != WorkloadAction.Verb.RESTART
+]
+
+
+class JobKeyInput(Strict):
+    """One job: the cluster that it was submitted to, and the UID of its Workload there."""
+
+    cluster = serializers.CharField(max_length=40)
+    uid = serializers.CharField(max_length=64)
+
+
+class JobActionInput(Strict):
+    """What shall be done to one job, and why."""
+
+    verb = serializers.ChoiceField(_VERBS)
+    reason = serializers.CharField(max_length=300)
+
+
+class JobActionsInput(JobActionInput):
+    """The same for several jobs; for all of them or for none."""
+
+    jobs = serializers.ListField(child=JobKeyInput(), min_length=1, max_length=200)
+
+
+class JobActionSerializer(serializers.Serializer[Any]):
+    """What was asked for, and what became of it; ``waiting`` is tried until it works."""
+
+    id = serializers.IntegerField()
+    cluster = serializers.CharField(source="cluster.slug")
+    uid = serializers.CharField()
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    verb = serializers.ChoiceField(WorkloadAction.Verb.choices)
+    reason = serializers.CharField()
+    asked_by = serializers.CharField(source="asked_by.username", default=None, allow_null=True)
+    state = serializers.ChoiceField(WorkloadAction.State.choices)
+    attempts = serializers.IntegerField()
+    message = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class JobActionsSerializer(serializers.Serializer[Any]):
+    """Every one that was asked for."""
+
+    actions = JobActionSerializer(many=True)
+
+
+class MaintenancePlaceInput(Strict):
+    """Where and when; without a worker on all of them, without a flavor the whole worker."""
+
+    cluster = serializers.CharField(max_length=40, allow_null=True, default=None)
+    flavor = serializers.CharField(max_length=40, allow_null=True, default=None)
+    starts_at = serializers.DateTimeField(allow_null=True, default=None)
+    ends_at = serializers.DateTimeField()
+
+
+class MaintenanceInput(MaintenancePlaceInput):
+    """With what becomes of jobs that run there, and why."""
+
+    drains = serializers.BooleanField(default=False)
+    reason = serializers.CharField(max_length=300)
+
+
+class MaintenanceFloorSerializer(serializers.Serializer[Any]):
+    """A workspace's floor under a window; ``unmet`` GPU-seconds were asked for and not given."""
+
+    workspace = serializers.CharField(source="workspace.namespace")
+    flavor = serializers.CharField(source="flavor.slug")
+    gpus = serializers.IntegerField()
+    committed = serializers.IntegerField()
+    unmet_gpu_seconds = serializers.IntegerField(source="unmet")
+
+
+class MaintenanceSerializer(serializers.Serializer[Any]):
+    """A window with the floors that the caller may see."""
+
+    id = serializers.IntegerField()
+    cluster = serializers.CharField(source="cluster.slug", default=None, allow_null=True)
+    flavor = serializers.CharField(source="flavor.slug", default=None, allow_null=True)
+    drains = serializers.BooleanField()
+    starts_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    state = serializers.ChoiceField(MaintenanceWindow.State.choices)
+    reason = serializers.CharField()
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    end_reason = serializers.CharField(allow_blank=True)
+    floors = MaintenanceFloorSerializer(source="floors.all", many=True)
+
+
+class MaintenanceListSerializer(serializers.Serializer[Any]):
+    """Open windows, and those of the last 30 days, in order of time."""
+
+    results = MaintenanceSerializer(many=True)
+
+
+class FloorAtStakeSerializer(serializers.Serializer[Any]):
+    """What of a floor stands there, and what runs there now."""
+
+    workspace = serializers.CharField(source="workspace.namespace")
+    flavor = serializers.CharField(source="flavor.slug")
+    gpus = serializers.IntegerField()
+    committed = serializers.IntegerField()
+    gpu_seconds = serializers.IntegerField()
+    jobs = serializers.IntegerField()
+    job_gpus = serializers.IntegerField()
+
+
+class MaintenancePreviewSerializer(serializers.Serializer[Any]):
+    """What a window would mean; ``elsewhere`` is flavor → GPUs of others, promised to nobody."""
+
+    gpu_seconds = serializers.IntegerField()
+    rows = FloorAtStakeSerializer(many=True)
+    elsewhere = serializers.DictField(child=serializers.IntegerField())
+    overlapping = serializers.ListField(child=serializers.IntegerField())

@@ -1,0 +1,172 @@
+"""Windows of maintenance: the list, planning one with its consequences first, and each of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from budgets import selectors
+from budgets.models import Flavor
+from clusters import selectors as seen
+from portal import actions
+from portal.web.forms import PortalForm, ReasonForm, TimeField
+from portal.web.htmx import render
+from portal.web.pages import page
+
+EFFECTS = [
+    ("cordon", "Nothing new starts there; what runs there runs on"),
+    ("drain", "Nothing new starts there, and what runs there is stopped and queued again"),
+]
+
+
+class WindowForm(PortalForm):
+    """Where, from when to when, and what becomes of jobs."""
+
+    cluster = forms.ChoiceField(label="Worker", required=False)
+    flavor = forms.ModelChoiceField(
+        queryset=Flavor.objects.none(), required=False, empty_label="the whole worker"
+    )
+    starts_at = TimeField(label="From", help_text="Leave empty to begin now.")
+    ends_at = TimeField(label="To", required=True)
+    effect = forms.ChoiceField(
+        label="Jobs", choices=EFFECTS, initial="cordon", widget=forms.RadioSelect
+    )
+    reason = forms.CharField(
+        max_length=300,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Owners whose floor stands there read it.",
+    )
+    fault_fields = {"drains": "effect"}
+
+    def __init__(self, *args: Any, user: Any, workers: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("cluster").choices = [
+            ("", "every worker"),
+            *((name, name) for name in workers),
+        ]
+        self.part("flavor").queryset = selectors.visible_flavors(user)
+
+
+@page()
+def windows(request: HttpRequest) -> HttpResponseBase:
+    """Windows that are open or were lately; owners see those that touch a floor of theirs."""
+    user: Any = request.user
+    context = {
+        "windows": summaries(seen.visible_windows(user)),
+        "is_admin": selectors.roles_of(user).is_admin,
+    }
+    return render(request, "maintenance/windows.html", context)
+
+
+@page("GET", "POST")
+def plan(request: HttpRequest) -> HttpResponseBase:
+    """Plan a window: first what it means to whom, then it is saved."""
+    user = _admin(request)
+    workers = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
+    typed = request.POST if request.method == "POST" else None
+    chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
+    form = WindowForm(typed, user=user, workers=workers, initial=chosen)
+    preview = None
+    if request.method == "POST" and form.is_valid():
+        wanted = _wanted(user, form.cleaned_data)
+        preview = form.carry_out(lambda: actions.preview_maintenance(user, **wanted))
+        if preview is not None and request.POST.get("step") == "save":
+            effects = {
+                "drains": form.cleaned_data["effect"] == "drain",
+                "reason": form.cleaned_data["reason"],
+            }
+            done = form.carry_out(lambda: actions.plan_maintenance(user, **wanted, **effects))
+            if done is not None:
+                words = "is cordoned now" if done.state == "active" else "is planned"
+                messages.success(request, f"Maintenance of {done.place} {words}.")
+                return redirect("maintenance_window", key=done.pk)
+    status = 422 if form.errors else 200
+    context = {"form": form, "preview": preview}
+    return render(request, "maintenance/plan.html", context, status=status)
+
+
+@page("GET", "POST")
+def window(request: HttpRequest, key: int) -> HttpResponseBase:
+    """One window: whose floors stand there, what was not given, and its end."""
+    user: Any = request.user
+    found = seen.window_for(user, key)
+    may_end = selectors.roles_of(user).is_admin and found.state in ("scheduled", "active")
+    form = ReasonForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        done = form.carry_out(
+            lambda: actions.end_maintenance(
+                _admin(request), window=found, reason=form.cleaned_data["reason"]
+            )
+        )
+        if done is not None:
+            messages.success(request, "The window is closed; work goes there again.")
+            return redirect("maintenance_window", key=key)
+    context = {
+        "summary": summaries([found])[0],
+        "window": found,
+        "rows": [_row(found, floor) for floor in found.floors.all()],
+        "may_end": may_end,
+        "form": form,
+    }
+    status = 422 if form.errors else 200
+    return render(request, "maintenance/window.html", context, status=status)
+
+
+def summaries(found: list[Any]) -> list[dict[str, Any]]:
+    """Windows with the sums of the floors that their reader sees."""
+    rows = []
+    for item in found:
+        floors = list(item.floors.all())
+        rows.append(
+            {
+                "window": item,
+                "gpus": sum(floor.gpus for floor in floors),
+                "workspaces": len({floor.workspace_id for floor in floors}),
+                "promised": sum(_promised(item, floor) for floor in floors),
+                "unmet": sum(floor.unmet for floor in floors),
+            }
+        )
+    return rows
+
+
+def _row(found: Any, floor: Any) -> dict[str, Any]:
+    return {"floor": floor, "promised": _promised(found, floor)}
+
+
+def _promised(found: Any, floor: Any) -> int:
+    """GPU-seconds of the floor that stands there, for as long as the window lasts or lasted."""
+    return int(floor.gpus * max(0.0, (found.until - found.starts_at).total_seconds()))
+
+
+def _wanted(user: Any, typed: dict[str, Any]) -> dict[str, Any]:
+    slug = typed["cluster"]
+    return {
+        "cluster": seen.cluster_for(user, slug) if slug else None,
+        "flavor": typed["flavor"],
+        "starts_at": _moment(typed["starts_at"]),
+        "ends_at": typed["ends_at"].astimezone(UTC).replace(microsecond=0),
+    }
+
+
+def _moment(typed: datetime | None) -> datetime | None:
+    """What was typed to the minute; a minute that runs already means now."""
+    if typed is None:
+        return None
+    now = timezone.now()
+    if typed <= now and (now - typed).total_seconds() < 60:
+        return None
+    return typed.astimezone(UTC).replace(microsecond=0)
+
+
+def _admin(request: HttpRequest) -> Any:
+    user: Any = request.user
+    if not selectors.roles_of(user).is_admin:
+        raise PermissionDenied("Only a platform admin plans and ends maintenance.")
+    return user

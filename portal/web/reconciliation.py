@@ -1,0 +1,147 @@
+"""Do the books agree with the clusters: identities by hour, and what disagrees, to be settled."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+
+from budgets import selectors
+from budgets.errors import Rejected
+from budgets.models import Discrepancy
+from budgets.selectors import billing as read
+from portal import billing as actions
+from portal.web.forms import PortalForm, ReasonForm
+from portal.web.htmx import render
+from portal.web.pages import page
+
+SHOWN = 200
+TAGS = {
+    Discrepancy.State.OPEN: "trouble",
+    Discrepancy.State.PROPOSED: "pending",
+    Discrepancy.State.ACCEPTED: "good",
+    Discrepancy.State.CLEARED: "good",
+}
+PARTS = (
+    ("committed_used", "Committed, used"),
+    ("burst", "Burst"),
+    ("race", "Race losers"),
+    ("undecided", "Undecided"),
+    ("outside", "Outside budgets"),
+    ("starting", "Pods not ready"),
+    ("free", "Free"),
+    ("down", "Down"),
+    ("over_admitted", "Over-admitted"),
+)
+ALWAYS = ("committed_used", "burst", "free", "down")
+
+
+class DayForm(PortalForm):
+    """Which cluster and day."""
+
+    cluster = forms.ChoiceField(label="Cluster", required=False)
+    day = forms.DateField(
+        label="Day (UTC)", required=False, widget=forms.DateInput(attrs={"type": "date"})
+    )
+
+
+@page()
+def reconciliation(request: HttpRequest) -> HttpResponseBase:
+    """One day of one cluster by hour and flavor, and every discrepancy."""
+    user: Any = request.user
+    day = _day(request.GET.get("day", ""))
+    found = read.reconciliation(user, cluster=request.GET.get("cluster", ""), day=day)
+    form = DayForm(initial={"cluster": found.cluster, "day": found.day})
+    form.part("cluster").choices = [(name, name) for name in found.clusters]
+    # Columns of what never happened on the day would only be zeros.
+    parts = [
+        (name, words)
+        for name, words in PARTS
+        if name in ALWAYS or any(getattr(fact, name) for fact in found.facts)
+    ]
+    rows = read.visible_discrepancies(user)[:SHOWN]
+    context = {
+        "found": found,
+        "form": form,
+        "parts": [words for _, words in parts],
+        "rows": [
+            (fact, [_signed(fact, name) for name, _ in parts], fact.is_explained)
+            for fact in found.facts
+        ],
+        "discrepancies": [(row, TAGS[Discrepancy.State(row.state)]) for row in rows],
+        "before": _link(found.cluster, found.day - timedelta(days=1)),
+        "after": _link(found.cluster, found.day + timedelta(days=1)),
+        "shown": SHOWN,
+    }
+    return render(request, "billing/reconciliation.html", context)
+
+
+@page("GET", "POST")
+def discrepancy(request: HttpRequest, key: int) -> HttpResponseBase:
+    """One discrepancy; one of finance says why it may stand, somebody else accepts that."""
+    user: Any = request.user
+    row = read.visible_discrepancies(user).get(pk=key)
+    roles = selectors.roles_of(user)
+    may_write = roles.is_admin or roles.is_finance
+    form = ReasonForm(request.POST or None)
+    if request.method == "POST":
+        if not may_write:
+            raise PermissionDenied("Only finance or a platform admin can do this.")
+        if _deed(request, row, form):
+            return redirect("discrepancy", key=row.pk)
+    context = {
+        "row": row,
+        "tag": TAGS[Discrepancy.State(row.state)],
+        "form": form,
+        "may_write": may_write,
+        "is_own": row.proposed_by_id == user.pk,
+        "day_link": _link(row.cluster, row.start.date()),
+    }
+    return render(request, "billing/discrepancy.html", context, status=422 if form.errors else 200)
+
+
+def _deed(request: HttpRequest, row: Discrepancy, form: ReasonForm) -> bool:
+    """Do what a button says; False when its form has a fault."""
+    user: Any = request.user
+    deed = request.POST.get("deed", "")
+    if deed in ("accept", "decline"):
+        try:
+            actions.decide_acceptance(user, discrepancy=row, is_approved=deed == "accept")
+        except Rejected as rejected:
+            for fault in rejected.faults:
+                messages.error(request, fault.message, extra_tags="trouble")
+        else:
+            messages.success(request, "It is accepted." if deed == "accept" else "It is open.")
+        return True
+    if deed != "propose":
+        raise Http404
+    if not form.is_valid():
+        return False
+    reason = form.cleaned_data["reason"]
+    done = form.carry_out(lambda: actions.propose_acceptance(user, discrepancy=row, reason=reason))
+    if done is not None:
+        messages.success(request, "It waits for somebody else's approval.")
+    return done is not None
+
+
+def _signed(fact: Any, name: str) -> int:
+    """What is over-admitted is held twice over, so it is taken off."""
+    amount: int = getattr(fact, name)
+    return -amount if name == "over_admitted" else amount
+
+
+def _link(cluster: str, day: date) -> str:
+    return f"?{urlencode({'cluster': cluster, 'day': day.isoformat()})}"
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise Http404 from error

@@ -1,0 +1,277 @@
+"""Spend rules of one workspace: how full each cap is, what it does, and changing it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from budgets import selectors
+from budgets.models import SpendEffect, SpendRule, Workspace
+from budgets.selectors import spending as seen
+from budgets.services.spending import RuleDraft
+from budgets.spending import new_jobs_words, running_jobs_words
+from portal import spending
+from portal.web.forms import PortalForm, ReasonForm, TimeField
+from portal.web.pages import page
+from portal.web.setup_pages import Row, Section, sections_page
+from portal.web.tags import age, when
+
+COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "State", "Set by")
+AMOUNT: dict[str, Any] = {"min_value": Decimal("0.01"), "max_digits": 18, "decimal_places": 2}
+GRACE = "Minutes from the cap to stopping running jobs; only of a rule that stops them."
+
+
+class RuleForm(ReasonForm):
+    """A new rule."""
+
+    amount = forms.DecimalField(label="Cap", **AMOUNT)
+    unit = forms.ChoiceField(label="In", choices=SpendRule.Unit.choices)
+    window = forms.ChoiceField(label="In each", choices=SpendRule.Window.choices, initial="month")
+    counts = forms.ChoiceField(label="Counting", choices=SpendRule.Counts.choices)
+    action = forms.ChoiceField(label="When it is reached", choices=SpendRule.Action.choices)
+    grace_minutes = forms.IntegerField(label="Grace", min_value=0, initial=0, help_text=GRACE)
+    warn_at_percent = forms.IntegerField(
+        label="Warn at so many percent", min_value=1, max_value=100, initial=80
+    )
+    grant_start = TimeField(label="Grant begins", help_text="Only of a whole grant.")
+    grant_end = TimeField(label="Grant ends", help_text="Empty: it has no end.")
+    field_order = [
+        "amount", "unit", "window", "counts", "action", "grace_minutes", "warn_at_percent",
+        "grant_start", "grant_end", "reason",
+    ]  # fmt: skip
+
+
+class ChosenRule(PortalForm):
+    """Which rule; those that the reader may change."""
+
+    rule = forms.ChoiceField(label="Rule")
+
+    def __init__(self, *args: Any, rules: list[SpendRule], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rules = {str(row.pk): row for row in rules}
+        self.part("rule").choices = [(key, str(row)) for key, row in self._rules.items()]
+
+    def clean_rule(self) -> SpendRule:
+        return self._rules[self.cleaned_data["rule"]]
+
+
+class ChangeForm(ChosenRule, ReasonForm):
+    """Another amount or action; what is left empty stays."""
+
+    amount = forms.DecimalField(label="New cap", required=False, **AMOUNT)
+    action = forms.ChoiceField(
+        label="When it is reached",
+        required=False,
+        choices=[("", "as before"), *SpendRule.Action.choices],
+    )
+    grace_minutes = forms.IntegerField(label="Grace", min_value=0, required=False, help_text=GRACE)
+    warn_at_percent = forms.IntegerField(
+        label="Warn at so many percent", min_value=1, max_value=100, required=False
+    )
+    field_order = ["rule", "amount", "action", "grace_minutes", "warn_at_percent", "reason"]
+
+
+class GlassForm(ChosenRule, ReasonForm):
+    """Until when a rule does nothing."""
+
+    until = TimeField(
+        label="Until", help_text="Within seven days. Empty: a suspended rule acts again now."
+    )
+    field_order = ["rule", "until", "reason"]
+
+
+class RemoveForm(ChosenRule, ReasonForm):
+    """Which rule ends."""
+
+    field_order = ["rule", "reason"]
+
+
+@page("GET", "POST")
+def spend_rules(request: HttpRequest, namespace: str) -> HttpResponseBase:
+    """Every cap with its bar; forms for those who may change one."""
+    user: Any = request.user
+    found = selectors.workspace_for(user, namespace)
+    roles = selectors.roles_of(user)
+    rules = list(seen.rules_of(found))
+    changeable = [rule for rule in rules if seen.may_change(roles, rule)]
+    sections = [_caps(rules)]
+    if seen.may_add(roles, found) and found.archived_at is None:
+        sections.append(_add(user, found))
+    if changeable:
+        sections += [
+            _change(user, changeable),
+            _glass(user, changeable),
+            _remove(user, changeable),
+        ]
+    return sections_page(
+        request,
+        title="Spend rules",
+        headline=_headline(seen.effect_of(found)),
+        sections=sections,
+        crumbs=(
+            ("Workspaces", reverse("home")),
+            (found.name, reverse("workspace", args=[namespace])),
+        ),
+    )
+
+
+def _headline(effect: SpendEffect | None) -> str:
+    if effect is None:
+        return "No rule holds anything back now."
+    words = [
+        {
+            "None": "",
+            "Hold": "New jobs are held; running jobs run on.",
+            "HoldAndDrain": "New jobs are held, running jobs are stopped.",
+        }[effect.stop_policy],
+        "Nothing is borrowed beyond the committed GPUs." if effect.floor_only else "",
+    ]
+    return f"{' '.join(filter(None, words))} ({effect.reason})"
+
+
+def _caps(rules: list[SpendRule]) -> Section:
+    return Section(
+        key="caps",
+        title="Caps",
+        text="Counted to this second, with what runs now, in the account's billing zone.",
+        columns=COLUMNS,
+        rows=[_row(state) for state in seen.cap_states(rules)],
+        empty="No cap yet: the budget's ceilings alone limit what is used.",
+    )
+
+
+def _row(state: seen.CapState) -> Row:
+    rule, cap = state.rule, state.rule.as_cap
+    return Row(
+        (
+            str(rule),
+            _bar(state),
+            _reached(state),
+            new_jobs_words(cap),
+            running_jobs_words(cap),
+            _state(state),
+            rule.created_by.get_username() if rule.created_by else "portal",
+        )
+    )
+
+
+def _bar(state: seen.CapState) -> SafeString:
+    figure = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
+    more = f"; no price for {', '.join(state.unpriced)}" if state.unpriced else ""
+    return format_html(
+        '<progress max="100" value="{}" aria-label="{} %"></progress>'
+        '<span class="meter-text">{}{}</span>',
+        min(100, state.percent), state.percent, figure, more,
+    )  # fmt: skip
+
+
+def _reached(state: seen.CapState) -> SafeString | str:
+    if state.verdict.reached_at is not None:
+        return age(state.verdict.reached_at)
+    if state.exhausted_at is not None:
+        return format_html("{} as things run now", when(state.exhausted_at))
+    return format_html("not before {}", when(state.window.end))
+
+
+def _state(state: seen.CapState) -> SafeString | str:
+    if state.glass is not None:
+        return format_html(
+            "Suspended by {} until {}: {}",
+            state.glass.person.get_username(), when(state.glass.until), state.glass.reason,
+        )  # fmt: skip
+    if state.verdict.reached_at is None:
+        return "Room left"
+    drains = state.verdict.drains_at
+    return format_html("Reached; running jobs stop {}", age(drains)) if drains else "Reached"
+
+
+def _add(user: Any, found: Workspace) -> Section:
+    def add(typed: dict[str, Any]) -> None:
+        reason = typed.pop("reason")
+        draft = RuleDraft(**{**typed, "grace_minutes": typed["grace_minutes"] or 0})
+        spending.create_spend_rule(user, workspace=found, draft=draft, reason=reason)
+
+    return Section(
+        key="add",
+        title="Add a cap",
+        text="Warn and drop to the floor are soft; the two that hold put the portal's own "
+        "admission check on the queue.",
+        form=RuleForm,
+        do=add,
+        button="Add cap",
+        said="The cap is in force.",
+    )
+
+
+def _change(user: Any, rules: list[SpendRule]) -> Section:
+    def change(typed: dict[str, Any]) -> None:
+        names = ("amount", "action", "grace_minutes", "warn_at_percent")
+        changes = {name: typed[name] for name in names if typed[name] not in (None, "")}
+        spending.change_spend_rule(user, rule=typed["rule"], reason=typed["reason"], **changes)
+
+    return Section(
+        key="change",
+        title="Change a cap",
+        text="A raise lets go at once what the cap held back.",
+        form=ChangeForm,
+        arguments={"rules": rules},
+        do=change,
+        button="Change cap",
+        said="The cap is changed.",
+    )
+
+
+def _glass(user: Any, rules: list[SpendRule]) -> Section:
+    def act(typed: dict[str, Any]) -> None:
+        until: datetime | None = typed["until"]
+        if until is None:
+            spending.mend_glass(user, rule=typed["rule"], reason=typed["reason"])
+            return
+        spending.break_glass(
+            user,
+            rule=typed["rule"],
+            until=until.replace(microsecond=0),
+            reason=typed["reason"],
+        )
+
+    return Section(
+        key="glass",
+        title="Break the glass",
+        text="Your name and reason stand beside the cap. It goes on counting, and acts again "
+        "afterwards with its whole grace.",
+        form=GlassForm,
+        arguments={"rules": rules},
+        do=act,
+        button="Suspend cap",
+        said="Done.",
+        is_danger=True,
+    )
+
+
+def _remove(user: Any, rules: list[SpendRule]) -> Section:
+    return Section(
+        key="remove",
+        title="Remove a cap",
+        form=RemoveForm,
+        arguments={"rules": rules},
+        do=lambda typed: spending.remove_spend_rule(
+            user, rule=typed["rule"], reason=typed["reason"]
+        ),
+        button="Remove cap",
+        said="The cap is removed; what it held back is let go.",
+        is_danger=True,
+    )
+
+
+def _shown(amount: Fraction) -> Decimal:
+    """Two places, for people; rules compare the exact figure."""
+    exact = Decimal(amount.numerator) / Decimal(amount.denominator)
+    return exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN)
