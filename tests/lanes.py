@@ -31,7 +31,7 @@ BIN = Path(PYTHON).parent
 IN_CI = os.environ.get("CI", "").lower() == "true"
 # Two processes, a module whole in one of them: a module may share what is costly to make.
 BESIDE = ("-n", "2", "--dist", "loadscope")
-REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "slow")
+REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def embedded() -> bool:
 def postgres() -> bool:
     with postgres_server() as url:
         env = {"DATABASE_URL": url}
-        names = ("budgets", "billing", "clusters", "explained", "web", "api", "postgres")
+        names = ("acting", "budgets", "billing", "clusters", "explained", "web", "api", "postgres")
         folders = [f"tests/{name}" for name in names]
         present = [name for name in folders if (ROOT / name).is_dir()]
         return pytest("not controlplane and not browser and not slow", *present, *BESIDE, env=env)
@@ -116,6 +116,12 @@ def controlplane() -> bool:
     return pytest("controlplane and not slow")
 
 
+def office() -> bool:
+    if not shutil.which("soffice"):
+        raise Missing("no soffice: install Debian's libreoffice-calc-nogui")
+    return pytest("office and not slow")
+
+
 def browser() -> bool:
     if not (shutil.which("chromium") or os.environ.get("CHROMIUM")):
         raise Missing("no chromium: install Debian's chromium, or set CHROMIUM to its path")
@@ -128,13 +134,17 @@ LANES: dict[str, Callable[[], bool]] = {
     "embedded": embedded,
     "postgres": postgres,
     "redis": redis,
+    "office": office,
     "browser": browser,
     "controlplane": controlplane,
 }
 
 
 # Each begins with its longest lane.
-STREAMS = (("static", "unit", "embedded", "postgres"), ("controlplane", "browser", "redis"))
+STREAMS = (
+    ("static", "unit", "embedded", "postgres"),
+    ("controlplane", "browser", "redis", "office"),
+)
 
 
 def run_lane(name: str) -> Outcome:

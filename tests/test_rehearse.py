@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
+from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.reconcile.real_clusters import grant_rights
 
@@ -48,19 +50,28 @@ def rehearse(*arguments: str, seconds: float = 240) -> tuple[int, dict[str, Any]
     return done.returncode, json.loads(done.stdout)
 
 
-def granted(fleet: Fleet, folder: Path, *, mode: str) -> list[str]:
+def granted(
+    manager: ControlPlane,
+    workers: Sequence[ControlPlane],
+    folder: Path,
+    *,
+    mode: str,
+    worker_mode: str = "",
+) -> list[str]:
     """Kubeconfigs of the portal's service account under exactly the generated rights."""
-    workers = tuple(f"worker-{n}" for n in range(1, len(fleet.workers) + 1))
-    arguments = []
-    for plane, name in zip(fleet.clusters, ("manager", *workers), strict=True):
-        role = "manager" if name == "manager" else "worker"
-        grant_rights(plane, role=role, mode=mode, workers=workers if role == "manager" else ())
+    names = tuple(f"worker-{n}" for n in range(1, len(workers) + 1))
+    arguments = ["--mode", mode, "--worker-mode", worker_mode or mode]
+    for plane, name in zip((manager, *workers), ("manager", *names), strict=True):
+        if plane is manager:
+            grant_rights(plane, role="manager", mode=mode, workers=names)
+        else:
+            grant_rights(plane, role="worker", mode=worker_mode or mode)
         path = folder / f"{name}.kubeconfig"
         path.write_text(plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE))
-        arguments += ["--manager" if role == "manager" else "--worker", str(path)]
+        arguments += ["--manager" if plane is manager else "--worker", str(path)]
     user = folder / "user.kubeconfig"
-    user.write_text(fleet.manager.admin_kubeconfig.read_text())
-    return [*arguments, "--user", str(user), "--mode", mode]
+    user.write_text(manager.admin_kubeconfig.read_text())
+    return [*arguments, "--user", str(user)]
 
 
 @pytest.mark.embedded
@@ -84,7 +95,7 @@ def test_rehearsal_names_the_step_that_failed() -> None:
 @pytest.mark.django_db
 def test_rehearsal_is_green_beside_a_real_kueue(kueue_fleet: Fleet, tmp_path: Path) -> None:
     """Three real control planes, Kueue decides and dispatches, under the generated rights."""
-    arguments = granted(kueue_fleet, tmp_path, mode="kueue")
+    arguments = granted(kueue_fleet.manager, kueue_fleet.workers, tmp_path, mode="kueue")
     status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
     assert report["ok"], report
     assert status == 0
@@ -99,7 +110,25 @@ def test_rehearsal_is_green_where_the_portal_decides(bare_fleet: Fleet, tmp_path
         worker.create_nodes(1, prefix="rehearsal")
         worker.start_scheduler()
         worker.start_kwok()
-    arguments = granted(bare_fleet, tmp_path, mode="portal")
+    arguments = granted(bare_fleet.manager, bare_fleet.workers, tmp_path, mode="portal")
     status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
     assert report["ok"], report
     assert status == 0
+    assert [row["step"] for row in report["steps"]] == STEPS
+
+
+@pytest.mark.controlplane
+@pytest.mark.django_db
+def test_rehearsal_is_green_on_a_portal_manager_over_workers_under_kueue(
+    kueue_fleet: Fleet, bare_cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """The supported mix: the portal admits and dispatches, a real Kueue admits on each worker."""
+    arguments = granted(
+        bare_cluster, kueue_fleet.workers, tmp_path, mode="portal", worker_mode="kueue"
+    )
+    status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
+    assert report["ok"], report
+    assert status == 0
+    assert [row["step"] for row in report["steps"]] == STEPS
+    modes = [fact.split()[1] for fact in report["steps"][0]["facts"]]
+    assert modes == ["portal", "kueue", "kueue"]

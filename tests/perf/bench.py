@@ -1,8 +1,8 @@
 """``make bench``: measures on real API servers and a real PostgreSQL, and writes the figures down.
 
-``python -m tests.perf.bench [NAME …]``, with ``--config large`` or ``--scale 0.05`` for another
-size of ``admission``. Figures, limits, machine and versions go to
-``tests/perf/figures.json``; exit status 1 when a limit is broken.
+``python -m tests.perf.bench [NAME …]``, with ``--config large`` for another size of ``admission``
+and ``--scale 0.05`` for fewer jobs in ``admission`` and ``dispatch``. Figures, limits, machine and
+versions go to ``tests/perf/figures.json``; exit status 1 when a limit is broken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cryptography.fernet import Fernet
 from tests.servers import postgres_server
 
 FIGURES = Path(__file__).with_name("figures.json")
-NAMES = ("engine", "pages", "sync", "billing", "exports", "admission")
+NAMES = ("engine", "pages", "sync", "metering", "billing", "exports", "admission", "dispatch")
 PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
 
 
@@ -86,8 +86,10 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
     from tests.perf import (
         bench_admission,
         bench_billing,
+        bench_dispatch,
         bench_engine,
         bench_exports,
+        bench_metering,
         bench_pages,
         bench_sync,
     )
@@ -95,8 +97,10 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
     return {
         "admission": partial(bench_admission.measure, config=options.config, scale=options.scale),
         "billing": bench_billing.measure,
+        "dispatch": partial(bench_dispatch.measure, scale=options.scale),
         "engine": bench_engine.measure,
         "exports": bench_exports.measure,
+        "metering": bench_metering.measure,
         "pages": bench_pages.measure,
         "sync": bench_sync.measure,
     }

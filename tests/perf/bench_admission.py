@@ -135,13 +135,13 @@ def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
         )
         programs.append(decider)
         time.sleep(HEAD_START_S)
-        idle, begun = _cpu(cluster.programs()), time.time()
+        idle, begun = cpu_of(cluster.programs()), time.time()
         runner = _start_runner(cluster, run, output)
         programs.append(runner)
         _wait(runner, decider, output / "wlStates.csv", run.longest_s)
         used = {
             **_memory_and_cpu(decider),
-            "cpu_s_of_others": _since(idle, _cpu({**cluster.programs(), "runner": runner})),
+            "cpu_s_of_others": _since(idle, cpu_of({**cluster.programs(), "runner": runner})),
             "requests": _requests(cluster),
         }
         wall_s = (output / "summary.yaml").stat().st_mtime - begun
@@ -223,11 +223,11 @@ def _memory_and_cpu(decider: Program) -> dict[str, Any]:
     """CPU seconds since it was started, starting included, and peak memory."""
     status = Path(f"/proc/{decider.process_id}/status").read_text()
     peak_kib = next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)
-    (cpu_s,) = _cpu({decider.name: decider}).values()
+    (cpu_s,) = cpu_of({decider.name: decider}).values()
     return {"cpu_s": round(cpu_s, 1), "peak_rss_mib": round(peak_kib / 1024)}
 
 
-def _cpu(programs: Mapping[str, Program]) -> dict[str, float]:
+def cpu_of(programs: Mapping[str, Program]) -> dict[str, float]:
     """CPU seconds of each program since it was started."""
     found = {}
     for name, program in programs.items():

@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.stories.story import Deviation
 
+ANY = "(any)"
+"""An outcome of a deviation that names none in particular."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -54,8 +57,8 @@ def unexplained(
 def _is_named(difference: Difference, deviation: Deviation) -> bool:
     return (
         fnmatchcase(difference.path, deviation.at)
-        and difference.recorded == deviation.kueue
-        and difference.seen == deviation.portal
+        and deviation.kueue in (ANY, difference.recorded)
+        and deviation.portal in (ANY, difference.seen)
     )
 
 

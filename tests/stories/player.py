@@ -145,7 +145,7 @@ class Player:
                 for key in ("requeueAfterSeconds", "podSetUpdates"):
                     if key in given:
                         entry[key] = given[key]
-                if _written(client, workload, {"admissionChecks": checks}):
+                if written(client, workload, {"admissionChecks": checks}):
                     return
             assert time.monotonic() < ends, f"{given['job']} does not list {given['check']}"
             time.sleep(_POLL_S)
@@ -237,7 +237,7 @@ def _namespace(resource: r.Resource, given: Mapping[str, Any]) -> str | None:
     return str(given.get("namespace", NAMESPACE)) if resource.namespaced else None
 
 
-def _written(client: KubeClient, document: Document, status: Document) -> bool:
+def written(client: KubeClient, document: Document, status: Document) -> bool:
     metadata = document["metadata"]
     body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
     try:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from clusters.devcluster.controllers import next_status
+from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection, WriteOptions
 
 Document = dict[str, Any]
 STATUS = WriteOptions(subresource="status")
 _WITHIN_S = 20.0
+_STEP_S = 0.02
 # How long pods that ended are named before they are counted.
 _COUNTS_AFTER_S = 0.5
 
@@ -76,36 +80,38 @@ class RealPods:
             time.sleep(0.05)
 
 
+@dataclass(frozen=True, slots=True)
 class CountedPods:
-    """Counts in the Job's status, where there are no pods."""
+    """Counts in the Job's status, where there are no pods; ``sleep`` lets time pass there."""
+
+    sleep: Callable[[float], None] = time.sleep
 
     def ready(self, client: KubeClient, namespace: str, job: str, count: int) -> None:
-        _count(client, _started(client, namespace, job), ready=count)
+        _count(client, self._started(client, namespace, job), ready=count)
 
     def not_ready(self, client: KubeClient, namespace: str, job: str, count: int) -> None:
-        _count(client, _started(client, namespace, job), ready=-count)
+        _count(client, self._started(client, namespace, job), ready=-count)
 
     def ended(
         self, client: KubeClient, namespace: str, job: str, count: int, *, well: bool
     ) -> None:
         """As the Job controller does it: pods that ended are named first and counted later."""
         word = "succeeded" if well else "failed"
-        live = _started(client, namespace, job)
+        live = self._started(client, namespace, job)
         names = [f"{job}-{number}" for number in range(count)]
         ready = max(0, int(live["status"].get("ready") or 0) - count)
         _patch_status(client, live, {"uncountedTerminatedPods": {word: names}, "ready": ready})
-        time.sleep(_COUNTS_AFTER_S)
-        _count(client, _started(client, namespace, job), active=-count, **{word: count})
+        self.sleep(_COUNTS_AFTER_S)
+        _count(client, self._started(client, namespace, job), active=-count, **{word: count})
 
-
-def _started(client: KubeClient, namespace: str, job: str) -> Document:
-    ends = time.monotonic() + _WITHIN_S
-    while True:
-        live = client.get(r.JOB, job, namespace=namespace)
-        if (live.get("status") or {}).get("startTime"):
-            return live
-        assert time.monotonic() < ends, f"{job} was not started"
-        time.sleep(0.02)
+    def _started(self, client: KubeClient, namespace: str, job: str) -> Document:
+        for _ in range(int(_WITHIN_S / _STEP_S)):
+            with suppress(NotFound):
+                live = client.get(r.JOB, job, namespace=namespace)
+                if (live.get("status") or {}).get("startTime"):
+                    return live
+            self.sleep(_STEP_S)
+        raise AssertionError(f"{job} was not started")
 
 
 def _count(client: KubeClient, job: Document, **changes: int) -> None:
@@ -135,18 +141,20 @@ def _conclusion(job: Document) -> Document:
     """The end of a Job whose last pod ended; empty while some are left."""
     status = job.get("status") or {}
     wanted = int(job["spec"].get("completions") or job["spec"].get("parallelism") or 1)
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    more: Document = {}
     if int(status.get("succeeded") or 0) >= wanted:
-        end = "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
+        reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
+        kinds, more = ("SuccessCriteriaMet", "Complete"), {"completionTime": at}
     elif int(status.get("failed") or 0) > int(job["spec"].get("backoffLimit", 6)):
-        end = "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        kinds = "FailureTarget", "Failed"
     else:
         return {}
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kind, reason, message = end
-    entry = {"type": kind, "status": "True", "reason": reason, "message": message}
-    entry |= {"lastProbeTime": at, "lastTransitionTime": at}
-    conditions = [*(status.get("conditions") or []), entry]
-    return {"active": 0, "ready": 0, "conditions": conditions}
+    told = {"status": "True", "reason": reason, "message": message}
+    told |= {"lastProbeTime": at, "lastTransitionTime": at}
+    conditions = [*(status.get("conditions") or []), *({"type": kind} | told for kind in kinds)]
+    return {"active": 0, "ready": 0, "conditions": conditions} | more
 
 
 def _is_ready(pod: Document) -> bool:

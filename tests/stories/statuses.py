@@ -52,7 +52,7 @@ def job_name(workload: Document) -> str:
     """Name of the Job that a Workload belongs to; its own for one that has none."""
     for owner in workload["metadata"].get("ownerReferences") or ():
         return str(owner["name"])
-    return _text(str(workload["metadata"]["name"]))
+    return text_of(str(workload["metadata"]["name"]))
 
 
 def state_of(workload: Document | None) -> str:
@@ -116,19 +116,19 @@ def _workload(workload: Document) -> Snapshot:
 def _status(document: Document) -> Snapshot:
     return {
         key: value
-        for key, value in _plain(document.get("status") or {}).items()
+        for key, value in plain(document.get("status") or {}).items()
         if value not in (None, {}, [])
     }
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def plain(value: Any, key: str = "") -> Any:
     """Without times and UIDs; lists of named things in a fixed order."""
     if isinstance(value, Mapping):
         return {
             name: _field(name, entry) for name, entry in sorted(value.items()) if _is_told(name)
         }
     if isinstance(value, list):
-        entries = [_plain(entry) for entry in value]
+        entries = [plain(entry) for entry in value]
         if key == "conditions":
             return {entry.pop("type"): entry for entry in entries}
         if key in ("admissionChecks", "reclaimablePods"):
@@ -136,20 +136,20 @@ def _plain(value: Any, key: str = "") -> Any:
         if key == "evictions":
             return sorted(entries, key=lambda entry: (entry["reason"], entry["underlyingCause"]))
         return entries
-    return _text(value) if isinstance(value, str) else value
+    return text_of(value) if isinstance(value, str) else value
 
 
 def _field(name: str, value: Any) -> Any:
     if name in ("requeueAt", "accumulatedPastExecutionTimeSeconds"):
         return "<time>"
-    return _plain(value, name)
+    return plain(value, name)
 
 
 def _is_told(name: str) -> bool:
     return name not in ("lastTransitionTime", "lastUpdate", "lastProbeTime")
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     text = _WORKLOAD.sub(r"job-\1-<hash>", _UID.sub("<uid>", text))
     return _SECONDS.sub("was <n>s", text)
 
@@ -166,8 +166,8 @@ def _events(events: Iterable[Document], present: Iterable[Document]) -> list[str
         author = event.get("reportingComponent") or event.get("source", {}).get("component")
         if about is None or author == _JOB_CONTROLLER or _is_past(event, about):
             continue
-        text = _CONSIDERED.sub("", _text(event.get("message") or ""))
-        who = f"{event['involvedObject']['kind']} {_text(_name(about))}"
+        text = _CONSIDERED.sub("", text_of(event.get("message") or ""))
+        who = f"{event['involvedObject']['kind']} {text_of(_name(about))}"
         found.add(f"{who} {event.get('type')} {event.get('reason')}: {text}")
     return sorted(found)
 

@@ -1,0 +1,146 @@
+"""Three clusters to run faults on, embedded or real, with quota, and the jobs that they take."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusters import selectors
+from clusters.devcluster.controllers import EXIT_CODE as ENDS_WITH
+from clusters.kube import resources as r
+from clusters.kube.apply import apply_documents
+from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
+from tests.controlplane.control_plane import ControlPlane
+from tests.controlplane.fleet import Fleet, start_fleet
+from tests.controlplane.kwok_nodes import EXIT_CODE, GPU, RUN_FOR, NodeShape
+from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
+from tests.faults.timeline import MANAGER
+from tests.reconcile.admission_harness import (
+    Document,
+    Embedded,
+    job,
+    multikueue_objects,
+    quota_objects,
+)
+
+QUOTA: Mapping[str, int] = {
+    MANAGER: GPUS_PER_WORKER * len(WORKERS),
+    **dict.fromkeys(WORKERS, GPUS_PER_WORKER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where a run takes place.
+
+    Attributes:
+        name: ``embedded`` or ``real``.
+        clients: An administrator's, by cluster.
+        admins: Kubeconfigs of somebody who may see everything, by cluster.
+        portal: Of the portal's identity, by cluster.
+        multikueue: Of the identity that dispatch has on workers.
+    """
+
+    name: str
+    clients: Mapping[str, HttpKubeClient]
+    admins: Mapping[str, str]
+    portal: Mapping[str, str]
+    multikueue: Mapping[str, str]
+
+    def prepare(self) -> None:
+        """Queues, flavors and the check; the same on both grounds."""
+        self._create(MANAGER, *multikueue_objects(*WORKERS))
+        for cluster, gpus in QUOTA.items():
+            self._create(cluster, *quota_objects(gpus, check=cluster == MANAGER, labels={}))
+
+    def _create(self, cluster: str, *documents: Document) -> None:
+        for document in documents:
+            self.clients[cluster].create(r.resource_of(document), document)
+
+
+@contextmanager
+def embedded_ground() -> Iterator[Ground]:
+    """Three embedded API servers."""
+    with Embedded(*CLUSTERS, webhooks=True) as fleet:
+        texts = {name: place.kubeconfig for name, place in fleet.places.items()}
+        clients: dict[str, Any] = {name: place.client for name, place in fleet.places.items()}
+        ground = Ground("embedded", clients, texts, texts, texts)
+        ground.prepare()
+        yield ground
+
+
+@contextmanager
+def real_ground() -> Iterator[Ground]:
+    """Three real control planes without a Kueue; pods run under kwok; the generated rights."""
+    with tempfile.TemporaryDirectory(prefix="fault-run-") as folder:
+        fleet = start_fleet(len(WORKERS), kueue=False, kwok=True, folder=Path(folder))
+        with fleet, ExitStack() as stack:
+            yield _over(fleet, stack)
+
+
+def _over(fleet: Fleet, stack: ExitStack) -> Ground:
+    planes = dict(zip(CLUSTERS, fleet.clusters, strict=True))
+    for name in WORKERS:
+        planes[name].create_nodes(2, shape=NodeShape(gpus=GPUS_PER_WORKER), prefix=name)
+    admins = {name: plane.admin_kubeconfig.read_text() for name, plane in planes.items()}
+    clients = {
+        name: stack.enter_context(HttpKubeClient.from_kubeconfig(text))
+        for name, text in admins.items()
+    }
+    for name in CLUSTERS:
+        role = "manager" if name == MANAGER else "worker"
+        grant(clients[name], role=role, workers=WORKERS)
+    ground = Ground(
+        "real",
+        clients,
+        admins,
+        {name: identity(plane, PORTAL_ACCOUNT) for name, plane in planes.items()},
+        {name: identity(planes[name], MULTIKUEUE_ACCOUNT) for name in WORKERS},
+    )
+    ground.prepare()
+    return ground
+
+
+def grant(client: HttpKubeClient, *, role: str, workers: Sequence[str]) -> None:
+    """Make the portal's identities with exactly the generated rights; no policies."""
+    kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role"}
+    wanted = selectors.rights_documents(role=role, mode="portal", workers=workers)
+    documents = [item for item in wanted if item["kind"] in kinds | {"RoleBinding"}]
+    report = apply_documents(client, documents, options=WriteOptions(force=True))
+    assert report.is_complete, report.failed
+
+
+def identity(plane: ControlPlane, account: str) -> str:
+    """A kubeconfig of one of them, for four hours."""
+    return plane.kubeconfig_for(account, namespace=KUEUE_NAMESPACE, lifetime_s=4 * 3600)
+
+
+def job_of(arrival: Arrival) -> Document:
+    """The Job of an arrival, as its owner submits it to the manager."""
+    document = job(arrival.name, gpus=arrival.gpus, run_s=arrival.run_s, managed=True)
+    return _steered(document, arrival)
+
+
+def squatter_of(arrival: Arrival) -> Document:
+    """Somebody else's Job of the same name, for a worker; it waits there, outside every queue."""
+    document = job(arrival.name, gpus=1, run_s=1)
+    del document["metadata"]["labels"]
+    return _steered(document, arrival)
+
+
+def _steered(document: Document, arrival: Arrival) -> Document:
+    code = "1" if arrival.fails else "0"
+    document["metadata"]["annotations"][ENDS_WITH] = code
+    template = document["spec"]["template"]
+    # kwok takes whole milliseconds in Go's form.
+    steering = {RUN_FOR: f"{round(arrival.run_s * 1000)}ms", EXIT_CODE: code}
+    template["metadata"] = {"annotations": steering}
+    [container] = template["spec"]["containers"]
+    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
+    document["spec"]["backoffLimit"] = 0
+    return document

@@ -1,0 +1,1 @@
+"""Stories of dispatch: one form, played on a manager with two workers in four columns."""

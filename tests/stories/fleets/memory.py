@@ -1,0 +1,308 @@
+"""The column in memory: the portal's own bodies on embedded clusters, by a clock that is set.
+
+One thread takes turns: collect garbage, play the Job controller, tell the watches, one round of
+every admission shift, one turn of dispatch. Nothing waits: time passes between the turns only. What
+runs in threads otherwise (watches, lanes of writes, pulses) is replaced by parts that act at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
+from clusters.devcluster.controllers import JobRunner, is_finished
+from clusters.devcluster.garbage import GarbageCollector
+from clusters.kube import resources as r
+from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.reconcile.admission import AdmissionBody
+from clusters.reconcile.admission import body as admission_module
+from clusters.reconcile.admission.outbox import Outbox
+from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
+from clusters.reconcile.dispatch import DispatchBody, links, offers
+from clusters.reconcile.dispatch import body as dispatch_module
+from clusters.reconcile.dispatch.lanes import Lanes
+from clusters.reconcile.dispatch.timing import Blocks, Holds
+from tests.reconcile.admission_harness import INSTALLATION, facts
+from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
+from tests.stories.fleets.memory_parts import (
+    Clock,
+    MemoryTransport,
+    StepWatches,
+    step_pulse,
+)
+from tests.stories.fleets.objects import fleet_objects, shared_objects
+from tests.stories.fleets.observer import KINDS, Entry, History
+from tests.stories.fleets.settings import configuration_of
+from tests.stories.fleets.stage import Why
+from tests.stories.pods import CountedPods, counted_status
+
+_STEP_S, _LONGEST_STEP_S = 0.05, 0.5
+_WITHIN_S = 240.0
+_GARBAGE_EVERY_S = 0.2
+
+
+class Admission(AdmissionBody):
+    """An admission shift that is turned by hand."""
+
+    def begin(self) -> None:
+        kinds = admission_module.ENGINE_KINDS, admission_module.OTHER_KINDS
+        for resource in (*kinds[0], *kinds[1]):
+            optional = resource in admission_module.OPTIONAL_KINDS
+            self._watches.add(resource, is_optional=optional)
+        for resource in self._kinds:
+            self._watches.add(resource, is_optional=True)
+        self._take_all(first=True)
+        self._mark(self._image.keys_to_plan())
+
+    def turn(self) -> None:
+        self._round()
+
+    def _idle_s(self) -> float:
+        return 0.0
+
+
+class Dispatch(DispatchBody):
+    """A dispatch shift that is turned by hand."""
+
+    def begin(self) -> None:
+        assert self._begin()
+
+    def turn(self) -> None:
+        self._turn()
+
+    def die(self) -> None:
+        """End without a word: nothing is written any more."""
+        self._watches.close()
+        for link in self._links.values():
+            link.close()
+
+
+class _Lanes(Lanes):
+    """Work is done where it is started."""
+
+    def start(
+        self, place: tuple[str, str], work: Callable[..., None], *, is_creation: bool = False
+    ) -> None:
+        self._busy.add(place)
+        self._run(place, work, is_creation)
+
+
+class _Outbox(Outbox):
+    """Writes are sent where they are asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pool = cast("Any", SimpleNamespace(submit=_at_once))
+
+
+def _at_once(work: Callable[..., None], *arguments: Any) -> None:
+    work(*arguments)
+
+
+class _Context(ShiftContext):
+    """A shift's context whose clock is the stage's."""
+
+    clock: Clock
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+
+class _Clients(Clients):
+    def __init__(self, clients: Mapping[str, KubeClient]) -> None:
+        super().__init__()
+        self._given = clients
+
+    def of(self, slug: str, *, identity: Identity = Identity.PORTAL) -> KubeClient:
+        return self._given[slug]
+
+
+class MemoryStage:
+    """Three clusters in this process; see the module's text."""
+
+    is_kueue = False
+    origin = INSTALLATION
+
+    def __init__(self, story: FleetStory) -> None:
+        self._clock = Clock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+        self._configuration = configuration_of(story.setting)
+        self._clusters = {
+            name: DevCluster(ClusterOptions(name=name, now=self._clock.now)) for name in CLUSTERS
+        }
+        self.clients: dict[str, KubeClient] = {
+            name: _client(cluster) for name, cluster in self._clusters.items()
+        }
+        self._cuttable = {name: MemoryTransport(self._clusters[name]) for name in WORKERS}
+        self.pods = CountedPods(sleep=self.wait)
+        self._watches: list[StepWatches] = []
+        self._history = History()
+        self._subscriptions = [
+            (name, resource, cluster.store.subscribe(KINDS[resource], since=None)[1])
+            for name, cluster in self._clusters.items()
+            for resource in KINDS
+        ]
+        self._garbage = [GarbageCollector(each) for each in self._clusters.values()]
+        self._swept_at = 0.0
+        self._stride = _STEP_S
+        self._runners = {
+            name: JobRunner(each, status_of=lambda job, _: counted_status(job, self._clock.now()))
+            for name, each in self._clusters.items()
+        }
+        for name, client in self.clients.items():
+            for document in (*shared_objects(), *(fleet_objects() if name == MANAGER else ())):
+                client.create(r.resource_of(document), document)
+        self._admission: list[Admission] = []
+        self._dispatch: Dispatch | None = None
+
+    # Parts
+
+    def start(self) -> None:
+        """Begin all shifts."""
+        for name in CLUSTERS:
+            body = Admission(self._context(name, self.clients[name]))
+            body.begin()
+            self._admission.append(body)
+        self._begin_dispatch()
+
+    def patches(self) -> Iterator[Any]:
+        """What replaces threads and clocks in the modules of the shifts."""
+        watches = functools.partial(StepWatches, registry=self._watches)
+        time = SimpleNamespace(monotonic=self._clock.monotonic)
+        holds = functools.partial(Holds, self._clock.monotonic)
+        blocks = functools.partial(Blocks, self._clock.monotonic)
+        swapped: list[tuple[Any, dict[str, Any]]] = [
+            (admission_module, {"Watches": watches, "Outbox": _Outbox, "time": time}),
+            (dispatch_module, {"Watches": watches, "Lanes": _Lanes, "time": time, "TICK_S": 0.0}),
+            (dispatch_module, {"Holds": holds, "Blocks": blocks}),
+            (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),
+            (offers, {"Watches": watches, "time": time}),
+        ]
+        for module, names in swapped:
+            for name, value in names.items():
+                yield patch.object(module, name, value)
+
+    def _context(self, name: str, client: KubeClient) -> ShiftContext:
+        linked = {worker: _client_over(each) for worker, each in self._cuttable.items()}
+        found = _Context(
+            Registered(facts(name, is_manager=name == MANAGER, **self._changes()), b""),
+            client=client,
+            clients=_Clients(linked),
+            pulse=cast("Any", None),
+            stop=cast("Any", SimpleNamespace(is_set=lambda: False)),
+            fence=lambda: None,
+            holder=f"{name}-in-memory",
+        )
+        found.clock = self._clock
+        return found
+
+    def _changes(self) -> dict[str, Any]:
+        return {"kueue_configuration": self._configuration}
+
+    def _begin_dispatch(self) -> None:
+        self._dispatch = Dispatch(self._context(MANAGER, self.clients[MANAGER]))
+        self._dispatch.begin()
+
+    # Faults
+
+    def cut(self, worker: str) -> None:
+        self._cuttable[worker].is_cut = True
+
+    def restore(self, worker: str) -> None:
+        self._cuttable[worker].is_cut = False
+
+    def restart(self, cluster: str) -> None:
+        assert self._dispatch is not None
+        self._dispatch.die()
+        self._begin_dispatch()
+
+    # Time
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def wait(self, seconds: float) -> None:
+        ends = self._clock.monotonic() + seconds
+        while (left := ends - self._clock.monotonic()) > 1e-9:
+            self._step(min(left, self._stride))
+
+    def until(self, check: Callable[[], Any], *, why: Why) -> Any:
+        ends = self._clock.monotonic() + _WITHIN_S
+        seen: Any = None
+        while True:
+            versions = self._versions()
+            if versions != seen or self._stride >= _LONGEST_STEP_S:
+                seen, found = versions, check()
+                if found:
+                    return found
+            if self._clock.monotonic() > ends:
+                raise AssertionError(why() if callable(why) else why)
+            self._step(self._stride)
+
+    def history_of(self, namespace: str) -> list[Entry]:
+        self._drain()
+        return self._history.of(namespace)
+
+    # Turns
+
+    def _step(self, seconds: float) -> None:
+        before = self._versions()
+        self._clock.advance(seconds)
+        self._play_controllers()
+        for watches in list(self._watches):
+            watches.pump()
+        for each in self._admission:
+            each.turn()
+        assert self._dispatch is not None
+        self._dispatch.turn()
+        self._drain()
+        is_quiet = self._versions() == before
+        self._stride = min(_LONGEST_STEP_S, self._stride * 1.5) if is_quiet else _STEP_S
+
+    def _versions(self) -> list[int]:
+        return [cluster.store.version for cluster in self._clusters.values()]
+
+    def _play_controllers(self) -> None:
+        moment = self._clock.monotonic()
+        if moment - self._swept_at >= _GARBAGE_EVERY_S:
+            self._swept_at = moment
+            for each in self._garbage:
+                each.sweep()
+        for name, cluster in self._clusters.items():
+            for job in cluster.store.all(KINDS[r.JOB])[1]:
+                if not is_finished(job):
+                    self._runners[name]._advance(job)
+
+    def _drain(self) -> None:
+        for cluster, resource, subscription in self._subscriptions:
+            while not subscription.queue.empty():
+                change = subscription.queue.get_nowait()
+                assert change is not None
+                self._history.note(cluster, resource, change.type, change.document)
+
+
+def _client(cluster: DevCluster) -> KubeClient:
+    return _client_over(MemoryTransport(cluster))
+
+
+def _client_over(transport: MemoryTransport) -> KubeClient:
+    return HttpKubeClient(cast("Any", transport))
+
+
+@contextmanager
+def memory_stage(story: FleetStory) -> Iterator[MemoryStage]:
+    """Fresh clusters in memory with shifts on all of them."""
+    stage = MemoryStage(story)
+    with ExitStack() as stack:
+        for each in stage.patches():
+            stack.enter_context(each)
+        stage.start()
+        yield stage
