@@ -94,9 +94,10 @@ def test_shadow_says_what_the_cluster_says_and_finds_no_difference(world, cluste
     assert holder["protection"] == "PRIORITY"
     assert holder["since"]
 
-    place.create(job("high", gpus=8, run_s=0.2, priority_class="urgent"))
-    eventually(lambda: is_true(place.workload_of("high"), "Finished"), seconds=20)
-    stored(lambda: tally()[0] >= 4, seconds=30, why=lambda: str(tally()))
+    # Long enough to be seen admitted and finished apart.
+    place.create(job("high", gpus=8, run_s=2, priority_class="urgent"))
+    eventually(lambda: is_true(place.workload_of("high"), "Finished"), seconds=40)
+    stored(lambda: tally()[0] >= 4, seconds=90, why=lambda: str(tally()))
     assert list(ShadowDifference.objects.all()) == []
     assert tally()[1] == 0
 

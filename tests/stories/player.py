@@ -20,7 +20,7 @@ from tests.stories.statuses import Snapshot, job_name, snapshot, state_of
 from tests.stories.story import Deviation, Step, Story, read_yaml
 
 Document = dict[str, Any]
-LOOK_WITHIN_S = 20.0
+LOOK_WITHIN_S = 60.0
 # Kueue writes the statuses of queues at most once a second.
 STILL_FOR_S = 2.5
 _POLL_S = 0.1
@@ -117,9 +117,23 @@ class Player:
         if resource == r.WORKLOAD:
             name = self._workload(client, name)["metadata"]["name"]
         options = WriteOptions(subresource=given.get("subresource", ""))
-        client.patch(
+        made = client.patch(
             resource, name, given["body"], namespace=_namespace(resource, given), options=options
         )
+        if resource == r.CLUSTER_QUEUE and not options.subresource:
+            self._until_seen(client, made)
+
+    def _until_seen(self, client: KubeClient, queue: Document) -> None:
+        """Until the scheduler knows a changed queue: watches of other kinds may be ahead of it."""
+        name, generation = queue["metadata"]["name"], queue["metadata"]["generation"]
+        ends = time.monotonic() + LOOK_WITHIN_S
+        while True:
+            status = client.get(r.CLUSTER_QUEUE, name).get("status") or {}
+            seen = [row.get("observedGeneration", 0) for row in status.get("conditions") or []]
+            if max(seen, default=0) >= generation:
+                return
+            assert time.monotonic() < ends, f"nobody has seen the change of ClusterQueue {name}"
+            time.sleep(0.05)
 
     def _pods(self, client: KubeClient, given: Mapping[str, Any]) -> None:
         place = given.get("namespace", NAMESPACE), given["job"]
