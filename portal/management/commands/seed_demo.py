@@ -22,6 +22,7 @@ from budgets.services.outlooks import refresh_outlooks
 from clusters import services as cluster_services
 from clusters.models import Cluster
 from portal.demo_history import Tenant, write_history
+from portal.demo_plans import write_plans
 
 FLAVORS: tuple[dict[str, Any], ...] = (
     {"slug": "h100", "name": "H100 on demand", "labels": {"gpu": "h100", "market": "on-demand"}},
@@ -60,6 +61,8 @@ PRICES = (
     ("a100", "1.10", "1.75", "0.5"),
     ("l4", "0.45", "0.70", "0.5"),
 )
+# Beyond so many GPU-hours of an account in a month, another price.
+STEPS = {"h100": (billing.TierDraft("committed", 2_000, "1.95"),)}
 
 
 class Command(BaseCommand):
@@ -86,6 +89,8 @@ class Command(BaseCommand):
             pools={("acme", "h100"): 8, ("acme", "h100-spot"): 16, ("globex", "h100-spot"): 16},
             days=options["days"],
         )
+        if options["days"] > 0:
+            write_plans(people)
         refresh_outlooks()
         self.stdout.write(f"seeded {Workspace.objects.count()} workspaces")
 
@@ -213,7 +218,7 @@ class Command(BaseCommand):
             finance,
             name="List prices",
             currency="EUR",
-            prices=[billing.PriceDraft(*row) for row in PRICES],
+            prices=[billing.PriceDraft(*row, tiers=STEPS.get(row[0], ())) for row in PRICES],
             reason="Agreed with the accounts",
         )
         billing.activate_rate_card(

@@ -1,0 +1,79 @@
+"""What people of the demo have planned: caps on spending, a window of maintenance, a daily file.
+
+Goes through the services that the pages use. Caps are set from what the history cost, so that
+one is nearly reached whatever the day of the month is.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from budgets.models import ExportPlan, Flavor, SpendRule, User, Workspace
+from budgets.selectors.spending import cap_states
+from budgets.services import utc_now
+from budgets.services.export_plans import save_export_plan
+from budgets.services.spending import RuleDraft, create_spend_rule
+from clusters.models import Cluster
+from clusters.services import plan_maintenance
+
+STEP = 50
+
+
+def write_plans(people: dict[str, User]) -> None:
+    """Plans of the owner, of finance and of the admin.
+
+    Args:
+        people: ``owner``, ``finance`` and ``admin``.
+    """
+    research = Workspace.objects.get(namespace="acme-research")
+    create_spend_rule(
+        people["owner"],
+        workspace=research,
+        draft=RuleDraft(
+            unit=SpendRule.Unit.MONEY,
+            amount=_cap(research, SpendRule.Unit.MONEY, filled=Fraction(85, 100)),
+            action=SpendRule.Action.DROP_TO_FLOOR,
+        ),
+        reason="The grant pays the floor and this much beyond it",
+    )
+    vision = Workspace.objects.get(namespace="globex-vision")
+    create_spend_rule(
+        people["finance"],
+        workspace=vision,
+        draft=RuleDraft(
+            unit=SpendRule.Unit.GPU_HOURS,
+            amount=_cap(vision, SpendRule.Unit.GPU_HOURS, filled=Fraction(110, 100)),
+        ),
+        reason="Tell us when Globex goes beyond what was agreed",
+    )
+    _maintenance(people["admin"])
+    save_export_plan(
+        people["finance"],
+        name="FOCUS file of the day",
+        every=ExportPlan.Every.DAY,
+        dataset="focus-1.4",
+        format="csv",
+    )
+
+
+def _cap(workspace: Workspace, unit: str, *, filled: Fraction) -> Decimal:
+    """A cap on this month's use beyond the floor that is filled so far, in round steps."""
+    asked = SpendRule(budget=workspace.budget, unit=unit, amount=Decimal(1))
+    spent = cap_states([asked])[0].spent
+    return Decimal(max(STEP, round(spent / filled / STEP) * STEP))
+
+
+def _maintenance(admin: User) -> None:
+    """A night at the end of the week, told to the owners whose floors stand there."""
+    begin = (utc_now() + timedelta(days=3)).replace(hour=20, minute=0, second=0, microsecond=0)
+    plan_maintenance(
+        admin,
+        cluster=Cluster.objects.get(slug="worker-2"),
+        flavor=Flavor.objects.get(slug="h100"),
+        starts_at=begin,
+        ends_at=begin + timedelta(hours=8),
+        drains=False,
+        reason="New firmware for the switches of Dublin's H100 racks",
+    )
