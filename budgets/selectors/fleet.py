@@ -214,8 +214,10 @@ def _pool_parts() -> dict[tuple[str, str], int]:
 
 
 def _open_use() -> dict[tuple[str, str], int]:
+    """GPUs that are held on workers; a manager's own reservation holds none."""
     rows = (
         Interval.objects.filter(end__isnull=True)
+        .exclude(kind=Interval.Kind.MANAGER_WAIT)
         .order_by()
         .values_list("cluster", "flavor")
         .annotate(total=Sum("gpus"))

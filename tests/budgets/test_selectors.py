@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets import selectors, services
 from budgets.errors import NotAllowed
-from budgets.models import Account, Allocation, BudgetRevision, Role, Workspace
+from budgets.models import Account, Allocation, BudgetRevision, Interval, Role, Workspace
 from budgets.plan import ClusterPlace, Line, Promises, Quota, RevisionDraft, plan_quota
 from tests.builders import SmallFleet, line
 from tests.factories import IntervalFactory, WorkspaceFactory
@@ -227,6 +227,14 @@ def test_fleet_grid_adds_up_and_shows_excess(fleet: SmallFleet):
     assert (total.capacity, total.committed, total.promised, total.excess) == (40, 16, 16, 0)
     assert total.unmet == 8
     assert grid.clusters == ("gpu-east", "gpu-west")
+
+
+def test_fleet_grid_leaves_out_what_a_manager_only_reserved(fleet: SmallFleet):
+    waiting = {"workspace": fleet.vision, "flavor": "h100", "cluster": "hub", "gpus": 8}
+    IntervalFactory(**waiting, kind=Interval.Kind.MANAGER_WAIT)
+    grid = selectors.fleet_grid(fleet.auditor)
+    assert grid.totals["h100"].in_use == 0
+    assert "hub" not in grid.clusters
 
 
 def test_unplaced_floor_names_what_stands_nowhere(fleet: SmallFleet):
