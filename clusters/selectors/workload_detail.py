@@ -181,8 +181,21 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
         if worker:
             dispatched.setdefault(worker, event["observed_at"])
         entries.update(_entries_of(event, row))
-    entries.update(TimelineEntry(at, f"Dispatched to {name}") for name, at in dispatched.items())
-    return tuple(sorted(entries))
+    names = {slug: row.cluster.name for (slug, _), row in places.items()}
+    entries.update(
+        TimelineEntry(at, f"Dispatched to {names.get(slug, slug)}")
+        for slug, at in dispatched.items()
+    )
+    return tuple(sorted(entries, key=lambda entry: _order(entry, owner.cluster.name)))
+
+
+def _order(entry: TimelineEntry, owner: str) -> tuple[datetime, int, TimelineEntry]:
+    """By the second, which is all that conditions tell; within it in the order of a job's life."""
+    words = entry.words
+    steps = (f"Quota reserved on {owner}", "Quota reserved", "Dispatched", "Started", "Stopped")
+    found = [step for step, begin in enumerate(steps, 1) if words.startswith(begin)]
+    last = 0 if words.startswith("Submitted") else len(steps) + 1
+    return entry.at.replace(microsecond=0), found[0] if found else last, entry
 
 
 def _entries_of(event: Mapping[str, Any], row: WorkloadState) -> Iterable[TimelineEntry]:

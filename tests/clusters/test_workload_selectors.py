@@ -288,7 +288,7 @@ def test_workload_detail_tells_the_story_over_all_clusters(
         (0, "Submitted to Hub", ""),
         (10, "Quota reserved on Hub", ""),
         (11, "Quota reserved on Gpu-East", ""),
-        (12, "Dispatched to gpu-east", ""),
+        (12, "Dispatched to Gpu-East", ""),
         (13, "Started on Gpu-East", ""),
         (20, "Stopped on Gpu-East", "Preempted: for a sibling"),
     ]
@@ -297,6 +297,25 @@ def test_workload_detail_tells_the_story_over_all_clusters(
     from_copy = selectors.workload_detail(fleet.owner, "gpu-east", copy.uid)
     assert [row.uid for row in from_copy.copies] == [own.uid]
     assert from_copy.timeline == detail.timeline
+
+
+def test_workload_detail_tells_one_second_in_the_order_of_a_job(
+    fleet: SmallFleet, clusters: dict[str, Cluster]
+) -> None:
+    own, copy = dispatched(clusters, "acme-vision", "train")
+    own.created_at = START
+    own.save()
+    _event(copy, 0, [_true("QuotaReserved", 0), _true("Admitted", 0)])
+    _event(own, 0, [_true("QuotaReserved", 0), _true("Finished", 0)], clusterName="gpu-east")
+    detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
+    assert [row.words for row in detail.timeline] == [
+        "Submitted to Hub",
+        "Quota reserved on Hub",
+        "Quota reserved on Gpu-East",
+        "Dispatched to Gpu-East",
+        "Started on Gpu-East",
+        "Finished",
+    ]
 
 
 def test_workload_hours_add_up_what_was_metered(
