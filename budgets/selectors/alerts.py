@@ -58,7 +58,9 @@ class Reading:
 
 def visible_rules(user: User) -> QuerySet[AlertRule]:
     """Rules about what the user may see, removed ones left out."""
-    found = AlertRule.objects.filter(removed_at=None).select_related("workspace", "account")
+    found = AlertRule.objects.filter(removed_at=None).select_related(
+        "workspace", "account", "spend_rule"
+    )
     return found.filter(_scope(user, "")) if not roles_of(user).sees_everything else found
 
 

@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404
 from budgets import selectors
 from budgets.models import Account, AlertRule, Delivery, Webhook, Workspace
 from budgets.selectors import alerts as seen
+from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
 from portal import alerting
 from portal.web.forms import PortalForm
@@ -72,9 +73,9 @@ class SnoozeForm(PortalForm):
     rule = forms.ChoiceField(label="Rule")
     hours = forms.ChoiceField(label="Quiet for", choices=SNOOZES)
 
-    def __init__(self, *args: Any, rules: list[AlertRule], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, rules: list[AlertRule], currency: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.part("rule").choices = [(str(row.pk), _words(row)) for row in rules]
+        self.part("rule").choices = [(str(row.pk), _words(row, currency)) for row in rules]
 
 
 class WebhookForm(PortalForm):
@@ -101,12 +102,13 @@ def alerts(request: HttpRequest) -> HttpResponseBase:
     user: Any = request.user
     roles = selectors.roles_of(user)
     rules = list(seen.visible_rules(user))
-    sections = [_raised(user), _rules(user, rules)]
+    currency = portal_currency() if rules else ""
+    sections = [_raised(user), _rules(user, rules, currency)]
     if rules:
-        sections.append(_snooze(user, rules))
+        sections.append(_snooze(user, rules, currency))
     if roles.sees_everything:
         sections += [_webhooks(request, user), _deliveries(user)]
-    headline = "One alert once: by mail to the owners, and to webhooks, signed."
+    headline = "Each alert is told once: by mail to the owners, and to signed webhooks."
     return sections_page(request, title="Alerts", headline=headline, sections=sections)
 
 
@@ -124,7 +126,7 @@ def _raised(user: Any) -> Section:
     )
 
 
-def _rules(user: Any, rules: list[AlertRule]) -> Section:
+def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
     roles = selectors.roles_of(user)
 
     def remove(key: str) -> None:
@@ -146,14 +148,14 @@ def _rules(user: Any, rules: list[AlertRule]) -> Section:
     return Section(
         key="rules",
         title="Rules",
-        text="Each is met at most once in its window.",
+        text="Each tells at most once in its day, week or month.",
         columns=("Watched", "Value", "Told at", "Once in each", "Quiet until"),
         rows=[
             Row(
                 (
                     rule.subject,
                     rule.get_measure_display(),
-                    f"{rule.at_percent} % of {rule.limit:,}",
+                    _limit(rule, currency),
                     rule.window,
                     when(rule.snoozed_until) if _is_quiet(rule) else "",
                 ),
@@ -172,7 +174,7 @@ def _rules(user: Any, rules: list[AlertRule]) -> Section:
     )
 
 
-def _snooze(user: Any, rules: list[AlertRule]) -> Section:
+def _snooze(user: Any, rules: list[AlertRule], currency: str) -> Section:
     def snooze(typed: dict[str, Any]) -> None:
         rule = get_object_or_404(seen.visible_rules(user), pk=typed["rule"])
         hours = int(typed["hours"])
@@ -183,9 +185,10 @@ def _snooze(user: Any, rules: list[AlertRule]) -> Section:
         key="snooze",
         title="Quiet for a while",
         form=SnoozeForm,
-        arguments={"rules": rules},
+        is_folded=True,
+        arguments={"rules": rules, "currency": currency},
         do=snooze,
-        button="Set",
+        button="Quiet a rule",
         said="Done.",
     )
 
@@ -256,5 +259,19 @@ def _is_quiet(rule: AlertRule) -> bool:
     return rule.snoozed_until is not None and rule.snoozed_until > utc_now()
 
 
-def _words(rule: AlertRule) -> str:
-    return f"{rule.subject}: {rule.get_measure_display()}, {rule.at_percent} % of {rule.limit:,}"
+def _words(rule: AlertRule, currency: str) -> str:
+    return f"{rule.subject}: {rule.get_measure_display()}, {_limit(rule, currency)}"
+
+
+def _limit(rule: AlertRule, currency: str) -> str:
+    """``80 % of 40,000.00 EUR``: money, GPU-hours, percent or hours, as the measure says."""
+    measures = AlertRule.Measure
+    if rule.spend_rule is not None:
+        unit = rule.spend_rule.unit_words
+    elif rule.measure in (measures.SPEND, measures.SPEND_FORECAST):
+        unit = currency
+    elif rule.measure in (measures.HOURS, measures.HOURS_FORECAST):
+        unit = "GPU-hours"
+    else:
+        unit = "hours" if rule.measure == measures.PENDING_AGE else "%"
+    return f"{rule.at_percent} % of {rule.limit:,} {unit}".rstrip()

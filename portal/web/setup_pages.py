@@ -45,6 +45,7 @@ class Section:
         do: What the form does with what was typed; raises Rejected.
         said: Sentence after it is done; ``{name}`` of typed values.
         to: Where to go then; empty stays.
+        is_folded: The form opens on demand, as one under a table or a dangerous one does.
         remove: What a row's button does with the row's key.
     """
 
@@ -58,6 +59,7 @@ class Section:
     said: str = "Saved."
     to: str = ""
     is_danger: bool = False
+    is_folded: bool = False
     columns: Sequence[str] = ()
     rows: Sequence[Row] = ()
     empty: str = ""
@@ -70,6 +72,16 @@ class Section:
     def has_buttons(self) -> bool:
         """Whether rows can be removed; a template would call ``remove`` itself to find out."""
         return self.remove is not None
+
+    @property
+    def folds(self) -> bool:
+        """Whether the form is behind its button's words."""
+        return bool(self.columns) or self.is_danger or self.is_folded
+
+    @property
+    def lines(self) -> list[tuple[Row, list[tuple[str, Any]]]]:
+        """Rows with the heading of each cell, which a phone shows in front of it."""
+        return [(row, list(zip(self.columns, row.cells, strict=True))) for row in self.rows]
 
 
 def require_admin(request: HttpRequest) -> Any:
@@ -106,7 +118,14 @@ def sections_page(
     for section in sections:
         if section.form is not None and section.bound is None:
             section.bound = section.form(auto_id=f"id_{section.key}_%s", **section.arguments)
-    context = {"title": title, "headline": headline, "sections": sections, "crumbs": crumbs}
+    first = next((row for row in sections if row.bound is not None and not row.folds), None)
+    context = {
+        "title": title,
+        "headline": headline,
+        "sections": sections,
+        "main_section": first,
+        "crumbs": crumbs,
+    }
     return render(request, "setup/sections.html", context, status=status)
 
 

@@ -24,9 +24,20 @@ from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import age, when
 
+# The model's own words speak of floor and ceiling; the pages call them committed and burst.
+COUNTS = [
+    (SpendRule.Counts.ABOVE_FLOOR, "burst only"),
+    (SpendRule.Counts.EVERYTHING, "committed and burst"),
+]
+ACTIONS = [
+    (SpendRule.Action.WARN, "Tell us, change nothing"),
+    (SpendRule.Action.DROP_TO_FLOOR, "Stop bursting"),
+    (SpendRule.Action.HOLD, "Hold new jobs"),
+    (SpendRule.Action.HOLD_AND_DRAIN, "Hold new jobs, stop running ones"),
+]
 COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "State", "Set by")
 AMOUNT: dict[str, Any] = {"min_value": Decimal("0.01"), "max_digits": 18, "decimal_places": 2}
-GRACE = "Minutes from the cap to stopping running jobs; only of a rule that stops them."
+GRACE = "Only of a cap that stops running jobs: how long they run on."
 
 
 class RuleForm(ReasonForm):
@@ -35,13 +46,15 @@ class RuleForm(ReasonForm):
     amount = forms.DecimalField(label="Cap", **AMOUNT)
     unit = forms.ChoiceField(label="In", choices=SpendRule.Unit.choices)
     window = forms.ChoiceField(label="In each", choices=SpendRule.Window.choices, initial="month")
-    counts = forms.ChoiceField(label="Counting", choices=SpendRule.Counts.choices)
-    action = forms.ChoiceField(label="When it is reached", choices=SpendRule.Action.choices)
-    grace_minutes = forms.IntegerField(label="Grace", min_value=0, initial=0, help_text=GRACE)
-    warn_at_percent = forms.IntegerField(
-        label="Warn at so many percent", min_value=1, max_value=100, initial=80
+    counts = forms.ChoiceField(label="Counting", choices=COUNTS)
+    action = forms.ChoiceField(label="When it is reached", choices=ACTIONS)
+    grace_minutes = forms.IntegerField(
+        label="Grace, minutes", min_value=0, initial=0, help_text=GRACE
     )
-    grant_start = TimeField(label="Grant begins", help_text="Only of a whole grant.")
+    warn_at_percent = forms.IntegerField(
+        label="Tell us at, percent", min_value=1, max_value=100, initial=80
+    )
+    grant_start = TimeField(label="Grant begins", help_text="Only of a cap for a whole grant.")
     grant_end = TimeField(label="Grant ends", help_text="Empty: it has no end.")
     field_order = [
         "amount", "unit", "window", "counts", "action", "grace_minutes", "warn_at_percent",
@@ -70,11 +83,13 @@ class ChangeForm(ChosenRule, ReasonForm):
     action = forms.ChoiceField(
         label="When it is reached",
         required=False,
-        choices=[("", "as before"), *SpendRule.Action.choices],
+        choices=[("", "as before"), *ACTIONS],
     )
-    grace_minutes = forms.IntegerField(label="Grace", min_value=0, required=False, help_text=GRACE)
+    grace_minutes = forms.IntegerField(
+        label="Grace, minutes", min_value=0, required=False, help_text=GRACE
+    )
     warn_at_percent = forms.IntegerField(
-        label="Warn at so many percent", min_value=1, max_value=100, required=False
+        label="Tell us at, percent", min_value=1, max_value=100, required=False
     )
     field_order = ["rule", "amount", "action", "grace_minutes", "warn_at_percent", "reason"]
 
@@ -141,7 +156,8 @@ def _caps(rules: list[SpendRule]) -> Section:
     return Section(
         key="caps",
         title="Caps",
-        text="Counted to this second, with what runs now, in the account's billing zone.",
+        text="Counted up to this second, jobs that run now included. Days and months are those of "
+        "the account's billing zone.",
         columns=COLUMNS,
         rows=[_row(state) for state in seen.cap_states(rules)],
         empty="No cap yet: the budget's ceilings alone limit what is used.",
@@ -164,7 +180,8 @@ def _row(state: seen.CapState) -> Row:
 
 
 def _bar(state: seen.CapState) -> SafeString:
-    figure = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
+    amount = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
+    figure = f"{state.percent} %: {amount}"
     more = f"; no price for {', '.join(state.unpriced)}" if state.unpriced else ""
     return format_html(
         '<progress max="100" value="{}" aria-label="{} %"></progress>'
@@ -188,9 +205,12 @@ def _state(state: seen.CapState) -> SafeString | str:
             state.glass.person.get_username(), when(state.glass.until), state.glass.reason,
         )  # fmt: skip
     if state.verdict.reached_at is None:
-        return "Room left"
+        if state.percent >= state.rule.warn_at_percent:
+            return format_html('<span class="tag warn">{}</span>', "Nearly reached")
+        return format_html('<span class="tag good">{}</span>', "Room left")
+    reached = format_html('<span class="tag trouble">{}</span>', "Reached")
     drains = state.verdict.drains_at
-    return format_html("Reached; running jobs stop {}", age(drains)) if drains else "Reached"
+    return format_html("{} running jobs stop {}", reached, age(drains)) if drains else reached
 
 
 def _add(user: Any, found: Workspace) -> Section:
@@ -202,8 +222,8 @@ def _add(user: Any, found: Workspace) -> Section:
     return Section(
         key="add",
         title="Add a cap",
-        text="Warn and drop to the floor are soft; the two that hold put the portal's own "
-        "admission check on the queue.",
+        text="The first two never keep a job from its committed GPUs. The two that hold let "
+        "new jobs wait until the cap has room again.",
         form=RuleForm,
         do=add,
         button="Add cap",
@@ -221,6 +241,7 @@ def _change(user: Any, rules: list[SpendRule]) -> Section:
         key="change",
         title="Change a cap",
         text="A raise lets go at once what the cap held back.",
+        is_folded=True,
         form=ChangeForm,
         arguments={"rules": rules},
         do=change,

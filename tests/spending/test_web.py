@@ -52,6 +52,8 @@ def test_an_owner_adds_changes_and_removes_a_cap(fleet, owner):
     assert "The cap is in force." in text
     assert "40 GPU-hours beyond the floor a day" in text
     assert "Running jobs are stopped 30 minutes later" in text
+    assert text.count('class="primary"') == 1
+    assert "admission check" not in text
     rule = SpendRule.objects.get()
     posted(owner, "change", rule=rule.pk, amount="60", reason="topped up")
     rule.refresh_from_db()
@@ -70,6 +72,7 @@ def test_the_page_shows_how_full_a_cap_is_and_when_it_will_be_reached(fleet, own
     assert "16.00 of 40" in text
     assert "2026-03-01 05:00" in text
     assert "as things run now" in text
+    assert "Room left" in text
     with at(5):
         settle_spending()
         text = owner.get(PAGE).content.decode()

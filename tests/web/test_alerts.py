@@ -25,7 +25,8 @@ def test_an_owner_adds_snoozes_and_removes_a_rule(visitors: Visitors):
     assert visitors["owner"].post("/alerts/", RULE).status_code == 302
     rule = AlertRule.objects.get()
     page = visitors.text("owner", "/alerts/")
-    assert "80 % of 100.00" in page
+    assert "80 % of 100.00 GPU-hours" in page
+    assert 'data-label="Told at"' in page
     assert f'name="remove" value="{rule.pk}"' in page
 
     visitors["owner"].post("/alerts/", {"section": "snooze", "rule": rule.pk, "hours": "24"})
