@@ -33,20 +33,20 @@ def write_plans(people: dict[str, User]) -> None:
         workspace=research,
         draft=RuleDraft(
             unit=SpendRule.Unit.MONEY,
-            amount=_cap(research, SpendRule.Unit.MONEY, filled=Fraction(85, 100)),
+            amount=_cap(research, SpendRule.Unit.MONEY, filled=Fraction(82, 100)),
             action=SpendRule.Action.DROP_TO_FLOOR,
         ),
         reason="The grant pays the floor and this much beyond it",
     )
-    vision = Workspace.objects.get(namespace="globex-vision")
+    training = Workspace.objects.get(namespace="acme-training")
     create_spend_rule(
         people["finance"],
-        workspace=vision,
+        workspace=training,
         draft=RuleDraft(
             unit=SpendRule.Unit.GPU_HOURS,
-            amount=_cap(vision, SpendRule.Unit.GPU_HOURS, filled=Fraction(110, 100)),
+            amount=_cap(training, SpendRule.Unit.GPU_HOURS, filled=Fraction(110, 100)),
         ),
-        reason="Tell us when Globex goes beyond what was agreed",
+        reason="Tell us when training bursts more than was agreed",
     )
     _maintenance(people["admin"])
     save_export_plan(
