@@ -18,6 +18,7 @@ from budgets import selectors
 from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Statement
 from budgets.selectors import billing as read
+from budgets.selectors.clock import utc_now
 from portal import billing as actions
 from portal.web.billing_lines import STATES, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
@@ -76,6 +77,7 @@ def period(request: HttpRequest, name: str) -> HttpResponseBase:
     context = {
         "month": month,
         "checks": read.check_list(month) if is_checked and not month.closed_at else (),
+        "is_over": month.end <= utc_now(),
         "checks_url": f"?{urlencode({'zone': zone, 'checks': 1})}",
         "papers": [{"paper": row, "tag": STATES[row.state]} for row in papers],
         "totals": read.month_totals(user, [month]).get(month.pk, ()),

@@ -184,7 +184,7 @@ def _texts(price: Any) -> list[str] | None:
 
 def _with_steps(base: Decimal, tiers: Iterable[Tier]) -> str:
     """A price, and what it is beyond each bound."""
-    steps = (f"{price_text(tier.price)} beyond {tier.above:,} h" for tier in tiers)
+    steps = (f"{price_text(tier.price)} beyond {tier.above:,} GPU-hours" for tier in tiers)
     return "; ".join((price_text(base), *steps))
 
 

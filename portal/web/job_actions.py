@@ -22,20 +22,20 @@ Verb = WorkloadAction.Verb
 WORDS = {
     Verb.DEACTIVATE: (
         "Cancel",
-        "It gives its GPUs back and leaves the queue; what it did not save is lost. The job object "
-        "stays, so it can be put back in its queue later, where it begins from the start.",
+        "A cancelled job gives its GPUs back and leaves the queue; what it did not save is lost. "
+        "It can be put back in its queue later, where it begins from the start.",
         "Cancel",
         "is cancelled within seconds",
     ),
     Verb.ACTIVATE: (
         "Put back in the queue",
-        "It waits for its GPUs again, as if it was submitted now.",
+        "A job that is put back waits for its GPUs again, as if it was submitted now.",
         "Put back",
         "waits in its queue again within seconds",
     ),
     Verb.DELETE_JOB: (
-        "Delete the job",
-        "The job is stopped and its object deleted from the cluster, with its pods and their logs. "
+        "Delete",
+        "A deleted job is stopped and taken from the cluster, with its pods and their logs. "
         "That cannot be undone; its time line and its GPU-hours stay here.",
         "Delete for good",
         "is deleted within seconds",

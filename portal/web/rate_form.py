@@ -49,7 +49,7 @@ class CardForm(PortalForm):
         help_text="Of the burst price; the platform carries it.",
     )
     preemption_minutes = forms.IntegerField(
-        label="when preempted within minutes", required=False, min_value=0, max_value=1440
+        label="Credited when preempted within, minutes", required=False, min_value=0, max_value=1440
     )
     reason = forms.CharField(label="Reason", max_length=500, required=False)
     steps = forms.CharField(

@@ -17,6 +17,7 @@ from budgets.models import (
     BillingPeriod,
     BillingTerms,
     ExchangeRate,
+    MeterState,
     RateCard,
     SpotPrice,
     Statement,
@@ -50,6 +51,16 @@ def text(client: Client, address: str, status: int = 200) -> str:
     answer = client.get(address)
     assert answer.status_code == status, address
     return answer.content.decode()
+
+
+def test_a_month_that_goes_on_offers_statements_and_no_close(books: Books):
+    MeterState.objects.update(complete_until=APRIL - timedelta(days=3), message="")
+    with time_machine.travel(APRIL - timedelta(days=2), tick=True):
+        page = text(client_of(books.fleet.finance), f"{MONTH}?checks=1")
+    assert 'value="close"' not in page
+    assert '<button class="primary" name="deed" value="draw_up">' in page
+    assert "it is late" not in page
+    assert "the month goes on" in page
 
 
 def test_finance_closes_a_month_by_its_page(books: Books, finance: Client):

@@ -66,7 +66,7 @@ def test_the_page_says_what_the_steps_came_to(stepped: Books):
     billing.draw_up_statements(stepped.fleet.finance, month="2026-03")
     line = next(row for row in lines("burst") if row.workspace == stepped.fleet.vision)
     assert "2.25 on average" in text(finance, f"/billing/statements/{line.statement_id}/")
-    assert "2.00 beyond 32 h; 1.00 beyond 48 h" in text(finance, "/billing/rates/")
+    assert "2.00 beyond 32 GPU-hours; 1.00 beyond 48 GPU-hours" in text(finance, "/billing/rates/")
 
 
 def test_a_correction_costs_what_its_month_came_to_on_the_average(stepped: Books):
@@ -102,8 +102,8 @@ def test_steps_are_proposed_by_the_page_and_read_back(books: Books):
     assert answer.status_code == 302
     assert RateTier.objects.count() == 2
     page = text(finance, answer.url)
-    assert "2.50 beyond 1,000 h" in page
-    assert "1.50 beyond 2,000 h" in page
+    assert "2.50 beyond 1,000 GPU-hours" in page
+    assert "1.50 beyond 2,000 GPU-hours" in page
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,11 @@ def check_list(
     checks: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("over", "The month is over", lambda: _over(period, now or utc_now())),
         ("earlier", "The months before it are closed", lambda: _earlier(period)),
-        ("complete", "Every cluster's facts are complete", lambda: _complete(period)),
+        (
+            "complete",
+            "Every cluster's facts are complete",
+            lambda: _complete(period, now or utc_now()),
+        ),
         ("identities", "The books of usage add up", lambda: identity_gaps(period)),
         ("reconciled", "Nothing disagrees with the ledger", lambda: unsettled_in(period)),
         ("undecided", "No use is undecided", lambda: _undecided(period)),
@@ -178,14 +182,15 @@ def _facts_of(period: BillingPeriod) -> QuerySet[UsageRecord]:
     )
 
 
-def _complete(period: BillingPeriod) -> Iterator[str]:
+def _complete(period: BillingPeriod, now: datetime) -> Iterator[str]:
     states = list(MeterState.objects.order_by("cluster"))
     if not states:
         yield "No cluster has ever been metered."
     for row in states:
         if row.complete_until is None or row.complete_until < period.end:
             until = f"{row.complete_until:%Y-%m-%d %H:%M} UTC" if row.complete_until else "never"
-            yield f"{row.cluster} is complete until {until}: {row.message or 'it is late'}."
+            why = row.message or ("it is late" if period.end <= now else "the month goes on")
+            yield f"{row.cluster} is complete until {until}: {why}."
         elif row.metered_until is None or row.metered_until < period.end:
             yield f"{row.cluster} is not metered to the end of the month yet."
         elif row.dirty_from is not None and row.dirty_from < period.end:
