@@ -1,12 +1,22 @@
 """A million raw events metered on PostgreSQL: interpreted, cut into intervals, swept, written.
 
+The load is a fleet's month. A workspace, of which there is one per thousand events, promises 8
+GPUs and runs about six jobs a day. Six of ten jobs take 2 to 30 minutes, three up to 4 hours, one
+in eleven up to a day and one in a hundred 1 to 5 days: 2.9 hours on average, so that a job comes
+to four hour facts of its own beside those of its workspace. A job waits for seconds to an hour,
+has 5 events (created, quota reserved, admitted, finished, deleted), every second one another for
+PodsReady, and one in ten was evicted once and admitted again: four more. What would lie in the
+future is left out, so that some still run at the end.
+
 The events of two workers lie in the table as their watches would have left them, in the order of
-time; each job has five. As in a running portal each worker has a process of its own that builds
-states and intervals, and one meter sweeps the whole. ``PERF_EVENTS`` changes the size.
+time. As in a running portal each worker has a process of its own that builds states and
+intervals, and one meter sweeps the whole. ``PERF_EVENTS`` changes the size and keeps the
+proportions; ``PERF_PROFILE`` names a file for profiles (CPU time) of the steps.
 """
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
 import resource
@@ -14,8 +24,11 @@ import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
 from typing import Any
 
 import django
@@ -24,41 +37,83 @@ from django.db import connection
 from tests.perf.bench import Figure
 
 EVENTS = int(os.environ.get("PERF_EVENTS", "1000000"))
-WORKSPACES, ACCOUNTS = 1_000, 50
-PER_JOB = 5
-DAYS = 7
+WORKSPACES = max(20, EVENTS // 1000)
+ACCOUNTS = WORKSPACES // 20
+PER_JOB = 5.9
+DAYS = 30
 LIMIT_S = 60
 STEP = "tests.perf.bench_metering"
 GPU = "nvidia.com/gpu"
 COLUMNS = (
     "cluster, kind, uid, resource_version, type, namespace, name, observed_at, digest, payload"
 )
+# (share of the jobs in percent, shortest, longest in seconds)
+LENGTHS = ((60, 120, 1_800), (30, 1_800, 14_400), (9, 14_400, 86_400), (1, 86_400, 432_000))
+GPUS = (1, 1, 1, 1, 2, 2, 4, 8)
 
 
-def first_hour() -> datetime:
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return today - timedelta(days=DAYS + 1)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: when it was made, and in what steps it went on from there (seconds after)."""
+
+    number: int
+    worker: str
+    namespace: str
+    flavor: str
+    begun: datetime
+    rng: Random
+
+    def steps(self) -> Iterator[tuple[datetime, str, list[Any], bool]]:
+        """(when, event type, conditions, whether it holds quota), one for each event."""
+        rng, at = self.rng, self.begun
+        held: dict[str, Any] = {}
+        yield at, "SEEN", [], False
+        admissions = 2 if rng.random() < 0.1 else 1
+        length = self.length()
+        for nth in range(1, admissions + 1):
+            at += timedelta(seconds=int(2 + 3600 * rng.random() ** 6))
+            held = {name: row for name, row in held.items() if name == "Evicted"}
+            if "Evicted" in held:
+                held["Evicted"] = told("Evicted", at, status="False")
+            for kind in ("QuotaReserved", "Admitted", "PodsReady"):
+                if kind != "PodsReady" or self.number % 2:
+                    held[kind] = told(kind, at)
+                    yield at, "SEEN", [*held.values()], True
+                    at += timedelta(seconds=rng.choice((1, 1, 2, 20)))
+            at += timedelta(seconds=length // (2 if nth < admissions else 1))
+            if nth < admissions:
+                held["Evicted"] = told("Evicted", at, reason="Preempted")
+                yield at, "SEEN", [*held.values()], True
+                at += timedelta(seconds=rng.randint(1, 30))
+                for kind in ("QuotaReserved", "Admitted"):
+                    held[kind] = told(kind, at, status="False", reason="Pending")
+                yield at, "SEEN", [*held.values()], False
+        held["Finished"] = told("Finished", at, reason="Succeeded")
+        yield at, "SEEN", [*held.values()], True
+        yield at + timedelta(seconds=60), "DELETED", [*held.values()], True
+
+    def length(self) -> int:
+        rng = self.rng
+        (_, shortest, longest), *_ = rng.choices(LENGTHS, [row[0] for row in LENGTHS])
+        return rng.randint(shortest, longest)
 
 
 def stamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def job_documents(number: int, namespace: str, flavor: str, begun: datetime) -> Iterator[Any]:
-    """(seconds after the beginning, event type, document) of one job's five states."""
-    gpus = str(1 + number % 8)
-    ends = 1800 + number % 3600
-    times = [begun + timedelta(seconds=after) for after in (0, 5, 6, ends, ends + 60)]
+def job_documents(job: Job) -> Iterator[Any]:
+    """(time, event type, document) of one job's states."""
+    gpus = str(job.rng.choice(GPUS))
     container = {"name": "main", "resources": {"requests": {GPU: gpus}}}
+    owner = {"kind": "Job", "name": f"job-{job.number}", "controller": True}
     document: dict[str, Any] = {
         "metadata": {
-            "uid": f"uid-{number}",
-            "namespace": namespace,
-            "name": f"job-{number}",
-            "creationTimestamp": stamp(begun),
-            "ownerReferences": [
-                {"kind": "Job", "name": f"job-{number}", "uid": f"own-{number}", "controller": True}
-            ],
+            "uid": f"uid-{job.number}",
+            "namespace": job.namespace,
+            "name": f"job-{job.number}",
+            "creationTimestamp": stamp(job.begun),
+            "ownerReferences": [owner | {"uid": f"own-{job.number}"}],
         },
         "spec": {
             "queueName": "default",
@@ -68,74 +123,81 @@ def job_documents(number: int, namespace: str, flavor: str, begun: datetime) -> 
         },
         "status": {},
     }
-    conditions: list[Any] = []
-    admission = {
-        "clusterQueue": namespace,
-        "podSetAssignments": [
-            {
-                "name": "main",
-                "flavors": {GPU: flavor},
-                "resourceUsage": {GPU: gpus},
-                "count": 1,
-            }
-        ],
+    assignment = {
+        "name": "main",
+        "flavors": {GPU: job.flavor},
+        "resourceUsage": {GPU: gpus},
+        "count": 1,
     }
-    for step, at in enumerate(times):
-        if 1 <= step <= 3:
-            kind = ("QuotaReserved", "Admitted", "Finished")[step - 1]
-            conditions = [*conditions, told(kind, at)]
-        document["metadata"]["resourceVersion"] = str(number * 10 + step + 1)
-        status: dict[str, Any] = {"conditions": conditions}
-        if step >= 1:
-            status["admission"] = admission
-        document["status"] = status
-        yield at, "DELETED" if step == 4 else "SEEN", document
+    admission = {"clusterQueue": job.namespace, "podSetAssignments": [assignment]}
+    for step, (at, kind, conditions, holds) in enumerate(job.steps(), start=1):
+        document["metadata"]["resourceVersion"] = str(job.number * 100 + step)
+        document["status"] = {
+            "conditions": conditions,
+            **({"admission": admission} if holds else {}),
+        }
+        yield at, kind, document
 
 
-def told(kind: str, at: datetime) -> dict[str, str]:
+def told(kind: str, at: datetime, *, status: str = "True", reason: str = "") -> dict[str, str]:
     return {
         "type": kind,
-        "status": "True",
-        "reason": kind,
+        "status": status,
+        "reason": reason or kind,
         "message": f"{kind} in the bench",
         "lastTransitionTime": stamp(at),
     }
 
 
-def make_events(spaces: list[tuple[str, str]]) -> int:
-    """Fill the table of raw events in the order of time; returns how many."""
+def make_events(spaces: list[tuple[str, str]], *, until: datetime) -> tuple[int, int]:
+    """Fill the table of raw events in the order of time.
+
+    Returns:
+        How many events, and how many admissions are seen to begin in them.
+    """
     from budgets import intervals as ledger
     from clusters.reconcile.usage.record import payload_of
-    from tests.perf.fleet_rows import WORKERS
+    from tests.perf.fleet_rows import WORKERS, begin
 
-    jobs = EVENTS // PER_JOB
-    apart = DAYS * 86400 / jobs
+    jobs = int(EVENTS / PER_JOB)
+    apart = (until - begin()).total_seconds() / jobs
     rows: list[tuple[Any, ...]] = []
+    events, admissions = 0, 0
     with (
         connection.cursor() as cursor,
         cursor.copy(f"COPY clusters_workloadevent ({COLUMNS}) FROM STDIN") as copy,
     ):
         for number in range(jobs):
-            begun = first_hour() + timedelta(seconds=int(number * apart))
-            namespace, flavor = spaces[number * 7 % len(spaces)]
-            for at, kind, document in job_documents(number, namespace, flavor, begun):
+            begun = begin() + timedelta(seconds=int(number * apart))
+            space = number * 7 % len(spaces)
+            # A workspace has its budget on one worker.
+            job = Job(number, WORKERS[space % 2], *spaces[space], begun, Random(number))
+            admitted: set[str] = set()
+            for at, kind, document in job_documents(job):
+                if at >= until:
+                    break
+                events += 1
                 payload = payload_of(document, gpu_resources=(GPU,))
+                for row in payload["status"]["conditions"]:
+                    if row["type"] == "Admitted" and row["status"] == "True":
+                        admitted.add(row["lastTransitionTime"])
                 metadata = document["metadata"]
                 rows.append(
                     (
                         at,
-                        WORKERS[number % 2],
+                        job.worker,
                         "Workload",
                         metadata["uid"],
                         metadata["resourceVersion"],
                         kind,
-                        namespace,
+                        job.namespace,
                         metadata["name"],
                         at,
                         ledger.digest_of(payload),
                         json.dumps(payload),
                     )
                 )
+            admissions += len(admitted)
             if len(rows) > 50_000:
                 # Nothing that is still to come is older than the beginning of the newest job.
                 rows.sort(key=lambda row: row[0])
@@ -147,7 +209,7 @@ def make_events(spaces: list[tuple[str, str]]) -> int:
             copy.write_row(row[1:])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
-    return jobs * PER_JOB
+    return events, admissions
 
 
 def build_cluster(slug: str) -> None:
@@ -182,17 +244,16 @@ def measure() -> list[Figure]:
             slug=slug, name=slug, role=role, mode=Cluster.Mode.KUEUE, kubeconfig_sealed=b"x"
         )
     spaces = list(Workspace.objects.values_list("namespace", "home_flavor__slug").order_by("pk"))
-    events = make_events(spaces)
+    until = fleet_rows.begin() + timedelta(days=DAYS)
+    events, admissions = make_events(spaces, until=until)
     for slug in fleet_rows.WORKERS:
-        services.record_progress(
-            cluster=slug, complete_until=first_hour() + timedelta(days=DAYS + 1)
-        )
+        services.record_progress(cluster=slug, complete_until=until)
     begun = time.perf_counter()
     steps = [subprocess.Popen([sys.executable, "-m", STEP, slug]) for slug in fleet_rows.WORKERS]
     assert [step.wait() for step in steps] == [0, 0]
     built = time.perf_counter() - begun
     cpu = time.process_time()
-    services.meter_usage()
+    profiled(services.meter_usage, "meter")
     whole = time.perf_counter() - begun
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     notes = {
@@ -203,8 +264,8 @@ def measure() -> list[Figure]:
         "cpu_s_build": round(spent.ru_utime + spent.ru_stime, 1),
         "cpu_s_meter": round(time.process_time() - cpu, 1),
     }
-    # Of each job the seconds with quota and without its clock, and those that are billed.
-    assert notes["intervals"] == 2 * events // PER_JOB
+    # Every admission was billed once; each also has seconds with quota and without its clock.
+    assert Interval.objects.filter(kind=Interval.Kind.BILLABLE).count() == admissions
     return [
         Figure("events", [whole], limit=LIMIT_S, notes=notes),
         Figure("build", [built]),
@@ -212,13 +273,17 @@ def measure() -> list[Figure]:
     ]
 
 
+def profiled(step: Callable[[], object], name: str) -> None:
+    """Run a step; with a profile by CPU time where one is asked for."""
+    path = os.environ.get("PERF_PROFILE")
+    if path is None:
+        step()
+        return
+    profile = cProfile.Profile(time.process_time)
+    profile.runcall(step)
+    profile.dump_stats(f"{path}.{name}")
+
+
 if __name__ == "__main__":
     django.setup()
-    if os.environ.get("PERF_PROFILE"):
-        import cProfile
-
-        profile = cProfile.Profile(time.process_time)
-        profile.runcall(build_cluster, sys.argv[1])
-        profile.dump_stats(f"{os.environ['PERF_PROFILE']}.{sys.argv[1]}")
-    else:
-        build_cluster(sys.argv[1])
+    profiled(partial(build_cluster, sys.argv[1]), sys.argv[1])
