@@ -9,6 +9,7 @@ from budgets.intervals.build import NATURAL_KEY, Changes, changes, intervals
 from budgets.intervals.documents import (
     GPU_RESOURCES,
     BadDocument,
+    Read,
     digest_of,
     needed_fields,
     read_facts,
@@ -47,6 +48,7 @@ __all__ = [
     "PodSet",
     "Problem",
     "ProblemCode",
+    "Read",
     "Role",
     "State",
     "WorkloadEvent",

@@ -98,8 +98,8 @@ def _cuts(
                 if start is not None:
                     family.append((start, copy, epoch))
     for copy in copies:
-        start = _first_clock(copy, clock)
-        if not copy.facts.replaces or start is None:
+        start = _first_clock(copy, clock) if copy.facts.replaces else None
+        if start is None:
             continue
         for before in by_name.get((copy.cluster, copy.facts.replaces), ()):
             for epoch in before.epochs:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -89,18 +90,74 @@ def digest_of(payload: Document) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A payload and what it says, to read the next state of the same Workload by."""
+
+    payload: Document
+    facts: WorkloadFacts
+
+
 def read_facts(
-    payload: Document, *, gpu_resources: Collection[str] = GPU_RESOURCES
+    payload: Document,
+    *,
+    gpu_resources: Collection[str] = GPU_RESOURCES,
+    before: Read | None = None,
 ) -> WorkloadFacts:
     """Read a payload that :func:`needed_fields` made.
+
+    Args:
+        payload: One state of a Workload.
+        gpu_resources: Resource names that are whole devices.
+        before: Another state, read with the same resources. What is equal in both is not read
+            again; the result is the same without it.
 
     Raises:
         BadDocument: A needed field is missing or is no time or whole number.
     """
-    metadata, spec = payload["metadata"], payload["spec"]
     status = payload["status"]
-    owner = _controller(metadata.get("ownerReferences") or [])
     admission = status.get("admission") or {}
+    same = before is not None and (
+        before.payload["metadata"] == payload["metadata"]
+        and before.payload["spec"] == payload["spec"]
+    )
+    fixed = before.facts if same and before is not None else _fixed_facts(payload)
+    if before is not None and admission == (before.payload["status"].get("admission") or {}):
+        assignments = before.facts.assignments
+    else:
+        assignments = _assignments(admission, gpu_resources)
+    reclaimable, stats = status.get("reclaimablePods"), status.get("schedulingStats")
+    return WorkloadFacts(
+        namespace=fixed.namespace,
+        name=fixed.name,
+        created_at=fixed.created_at,
+        deleting_since=fixed.deleting_since,
+        queue=fixed.queue,
+        priority=fixed.priority,
+        job_kind=fixed.job_kind,
+        job_name=fixed.job_name,
+        job_uid=fixed.job_uid,
+        is_active=fixed.is_active,
+        pod_sets=fixed.pod_sets,
+        conditions=tuple(sorted(map(_condition, status["conditions"]), key=_CONDITION_ORDER)),
+        cluster_queue=admission.get("clusterQueue", ""),
+        assignments=assignments,
+        reclaimable=tuple(sorted((row["name"], int(row["count"])) for row in reclaimable))
+        if reclaimable
+        else (),
+        origin=fixed.origin,
+        manager_uid=fixed.manager_uid,
+        cluster_name=status.get("clusterName") or "",
+        replaces=fixed.replaces,
+        variant_of=fixed.variant_of,
+        evictions=_evictions(stats) if stats else 0,
+    )
+
+
+def _fixed_facts(payload: Document) -> WorkloadFacts:
+    """What metadata and spec say; most states of a Workload share it."""
+    metadata, spec = payload["metadata"], payload["spec"]
+    owner = _controller(metadata.get("ownerReferences") or [])
     is_variant = owner.get("kind") == "Workload"
     return WorkloadFacts(
         namespace=metadata.get("namespace", ""),
@@ -116,18 +173,10 @@ def read_facts(
         pod_sets=tuple(
             PodSet(row["name"], int(row["count"]), int(row["gpus"])) for row in spec["podSets"]
         ),
-        conditions=tuple(sorted(map(_condition, status["conditions"]), key=_CONDITION_ORDER)),
-        cluster_queue=admission.get("clusterQueue", ""),
-        assignments=_assignments(admission, gpu_resources),
-        reclaimable=tuple(
-            sorted((row["name"], int(row["count"])) for row in status.get("reclaimablePods") or [])
-        ),
         origin=metadata["labels"].get(ORIGIN_LABEL, ""),
         manager_uid=metadata["annotations"].get(ORIGIN_UID_ANNOTATION, ""),
-        cluster_name=status.get("clusterName") or "",
         replaces=metadata["annotations"].get(REPLACES_ANNOTATION, ""),
         variant_of=owner.get("uid", "") if is_variant else "",
-        evictions=_evictions(status.get("schedulingStats") or {}),
     )
 
 
@@ -207,13 +256,16 @@ def _whole(quantity: Any, *, field: str) -> int:
 
 
 def _condition(row: Document) -> Condition:
-    kind = str(row.get("type", ""))
-    return Condition(
-        kind,
-        row.get("status") == "True",
-        _time(row.get("lastTransitionTime"), field=f"condition {kind}"),
-        str(row.get("reason", "")),
-    )
+    kind, since = str(row.get("type", "")), row.get("lastTransitionTime")
+    if not isinstance(since, str):
+        raise BadDocument(f"condition {kind}: there is no time")
+    return _known_condition(kind, row.get("status") == "True", since, str(row.get("reason", "")))
+
+
+@lru_cache(maxsize=65_536)
+def _known_condition(kind: str, status: bool, since: str, reason: str) -> Condition:
+    """Each state of a workload repeats the conditions of the states before."""
+    return Condition(kind, status, _time(since, field=f"condition {kind}"), reason)
 
 
 def _evictions(stats: Document) -> int:
@@ -235,7 +287,7 @@ def _time(text: Any, *, field: str) -> datetime:
 
 @lru_cache(maxsize=65_536)
 def _moment(text: str) -> datetime:
-    """Read a time; each state of a workload repeats those of the states before."""
+    """Read a time; many states and workloads share them."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

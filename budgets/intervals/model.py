@@ -125,12 +125,17 @@ class WorkloadFacts:
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, or None where it was never set."""
-        return next((row for row in self.conditions if row.type == kind), None)
+        for row in self.conditions:
+            if row.type == kind:
+                return row
+        return None
 
     def true_since(self, kind: str) -> datetime | None:
         """Return since when a condition is True, or None."""
-        found = self.condition(kind)
-        return found.since if found is not None and found.status else None
+        for row in self.conditions:
+            if row.type == kind:
+                return row.since if row.status else None
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Source: spec money, sections 1.2 and 1.4 (2).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from budgets.intervals.epochs import Copy, Epoch
@@ -113,9 +113,7 @@ def _rows(
             end = min(ends, default=None)
             if (end is None or begin < end) and piece.gpus:
                 is_whole = end == piece.end
-                shown = replace(
-                    piece, start=begin, end=end, is_estimated=piece.is_estimated and is_whole
-                )
+                shown = _Piece(begin, end, piece.gpus, piece.is_estimated and is_whole)
                 yield shown, span.role, span.note
 
 
@@ -130,7 +128,7 @@ def _with_clock(
     for segment in segments:
         begin = max(segment.start, start)
         if segment.end is None or begin < segment.end:
-            yield replace(segment, start=begin)
+            yield Segment(begin, segment.end, segment.role, segment.note)
 
 
 def _with_cut(segments: Iterator[Segment], cut: Cut | None) -> Iterator[Segment]:
@@ -139,7 +137,7 @@ def _with_cut(segments: Iterator[Segment], cut: Cut | None) -> Iterator[Segment]
             yield segment
             continue
         if segment.start < cut.at:
-            yield replace(segment, end=cut.at)
+            yield Segment(segment.start, cut.at, segment.role, segment.note)
         if cut.role is not None:
             role = cut.role if segment.role is not Role.RESERVED else Role.RESERVED
             yield Segment(max(segment.start, cut.at), segment.end, role, cut.note)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from budgets.intervals import Interval, Role, State
 from budgets.metering.model import Held, HourFact, Pools, Usage
-from budgets.units import GpuSeconds, Period, WorkspaceName
+from budgets.units import HOUR_S, GpuSeconds, Period, WorkspaceName, from_seconds, to_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,18 @@ def seconds_by_hour(
     Returns:
         (start of the whole UTC hour, key) → GPU-seconds within the window.
     """
-    sums: dict[tuple[datetime, str], int] = defaultdict(int)
+    first, last = to_seconds(window.start), to_seconds(window.end)
+    sums: dict[tuple[int, str], int] = defaultdict(int)
     for span in spans:
-        end = window.end if span.end is None else span.end
-        if span.start >= end:
-            continue
-        part = Period(span.start, end).overlap(window)
-        if part is None:
-            continue
-        for hour, piece in part.utc_hours():
-            sums[hour, span.key] += span.gpus * piece.seconds
-    return {key: GpuSeconds(seconds) for key, seconds in sums.items()}
+        start = max(to_seconds(span.start), first)
+        end = last if span.end is None else min(to_seconds(span.end), last)
+        while start < end:
+            hour = start - start % HOUR_S
+            until = min(hour + HOUR_S, end)
+            sums[hour, span.key] += span.gpus * (until - start)
+            start = until
+    hours = {hour: from_seconds(hour) for hour in {hour for hour, _ in sums}}
+    return {(hours[hour], key): GpuSeconds(seconds) for (hour, key), seconds in sums.items()}
 
 
 def identity_faults(usage: Usage, *, pools: Pools | None = None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from budgets.intervals import (
     BadDocument,
     Condition,
     PodSet,
+    Read,
     digest_of,
     needed_fields,
     read_facts,
@@ -114,6 +115,39 @@ def test_facts_of_a_workload():
     assert (facts.job_kind, facts.job_name, facts.job_uid) == ("Job", "train", "j1")
     assert (facts.priority, facts.reclaimable, facts.evictions) == (5, (("main", 1),), 2)
     assert facts.variant_of == ""
+
+
+def changed(*path: str | int, to: object) -> dict:
+    document = copy.deepcopy(WORKLOAD)
+    place = document
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = to
+    return document
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(WORKLOAD, id="the same again"),
+        pytest.param(changed("metadata", "deletionTimestamp", to="2026-05-04T11:00:00Z"), id="del"),
+        pytest.param(changed("spec", "priority", to=9), id="priority"),
+        pytest.param(changed("spec", "active", to=False), id="deactivated"),
+        pytest.param(changed("status", "admission", to=None), id="released"),
+        pytest.param(changed("status", "reclaimablePods", to=[]), id="nothing to reclaim"),
+        pytest.param(changed("status", "clusterName", to="east"), id="another worker"),
+        pytest.param(changed("status", "schedulingStats", to=None), id="no statistics"),
+        pytest.param(changed("status", "conditions", 0, "status", to="False"), id="condition"),
+        pytest.param(
+            changed("status", "admission", "podSetAssignments", 0, "resourceUsage", GPU, to="4"),
+            id="fewer devices",
+        ),
+    ],
+)
+def test_state_read_by_the_one_before_says_the_same(after: dict):
+    first, second = needed_fields(WORKLOAD), needed_fields(after)
+    for one, other in ((first, second), (second, first)):
+        assert read_facts(other, before=Read(one, read_facts(one))) == read_facts(other)
 
 
 def test_stored_fields_hold_no_pod_and_no_foreign_label():
