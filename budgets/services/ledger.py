@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from budgets import intervals as ledger
 from budgets.models import Interval, MeterState, PendingSpan, Workspace
 from budgets.selectors.clock import utc_now
 from budgets.services.dirty import mark_dirty
-from budgets.services.rows import COPIED, copy_rows
+from budgets.services.rows import among, write_rows
 from budgets.units import ClusterName, FlavorName, WorkloadUid
 
 NATURAL_KEY = ("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
 CHANGING = (
-    "workspace",
+    "workspace_id",
     "namespace",
     "workload",
     "cluster_queue",
@@ -34,7 +34,9 @@ CHANGING = (
     "ended_by",
     "updated_at",
 )
-BATCH = 500
+PENDING_KEY = ("cluster", "uid", "start")
+PENDING_CHANGING = ("end", "gpus", "workspace_id", "namespace", "workload", "requeued")
+BATCH = 5_000
 NOTE_LENGTH = 300
 REASON_LENGTH = 63
 
@@ -70,27 +72,14 @@ def store_intervals(
     """
     wanted = set(workloads)
     # Cut before comparing, or a long note would be new every time.
-    rows = [
-        replace(row, note=row.note[:NOTE_LENGTH], ended_by=row.ended_by[:REASON_LENGTH])
-        for row in rebuilt
-        if (row.cluster, row.uid) in wanted
-    ]
+    rows = [_cut(row) for row in rebuilt if (row.cluster, row.uid) in wanted]
     stored = {_key(row): row for row in _stored(wanted)}
     found = ledger.changes([_as_plan(row) for row in stored.values()], rows)
     workspaces = dict(Workspace.objects.values_list("namespace", "pk"))
     written = [*found.new, *found.changed, *found.superseded]
-    upserted = written
-    if len(found.new) >= COPIED and connection.vendor == "postgresql":
-        # What is not stored yet cannot come meanwhile: its builder holds the workload's lock.
-        _copy(found.new, workspaces)
-        upserted = [*found.changed, *found.superseded]
-    Interval.objects.bulk_create(
-        [_as_row(row, workspaces) for row in upserted],
-        batch_size=BATCH,
-        update_conflicts=True,
-        unique_fields=NATURAL_KEY,
-        update_fields=CHANGING,
-    )
+    # What is not stored yet cannot come meanwhile: its builder holds the workload's lock.
+    _write(found.new, workspaces, is_new=True)
+    _write([*found.changed, *found.superseded], workspaces)
     edges: dict[str, datetime] = {}
     for row in written:
         edge = _earliest_change(stored.get(_key(row)), row)
@@ -137,7 +126,9 @@ def _stored(workloads: Collection[tuple[str, str]]) -> list[Interval]:
     for at in range(0, len(uids), BATCH):
         found += [
             row
-            for row in Interval.objects.filter(cluster__in=clusters, uid__in=uids[at : at + BATCH])
+            for row in Interval.objects.filter(
+                among("uid", uids[at : at + BATCH]), cluster__in=clusters
+            )
             if (row.cluster, row.uid) in workloads
         ]
     return found
@@ -173,42 +164,53 @@ def _as_plan(row: Interval) -> ledger.Interval:
     )
 
 
-def _as_row(row: ledger.Interval, workspaces: dict[str, int]) -> Interval:
-    workspace = workspaces.get(row.cluster_queue or row.namespace)
-    is_outside = row.role is ledger.Role.BILLABLE and workspace is None
-    return Interval(
-        cluster=row.cluster,
-        uid=row.uid,
-        epoch=row.epoch,
-        pod_set=row.pod_set,
-        flavor=row.flavor,
-        seq=row.seq,
-        workspace_id=workspace,
-        namespace=row.namespace,
-        workload=row.workload,
-        cluster_queue=row.cluster_queue,
-        job_kind=row.job_kind,
-        job_name=row.job_name,
-        gpus=row.gpus,
-        admitted_at=row.admitted_at,
-        start=row.start,
-        end=row.end,
-        state=row.state.value,
-        kind=Interval.Kind.OUTSIDE if is_outside else row.role.value,
-        note=row.note,
-        ended_by=row.ended_by,
+def _cut(row: ledger.Interval) -> ledger.Interval:
+    if len(row.note) <= NOTE_LENGTH and len(row.ended_by) <= REASON_LENGTH:
+        return row
+    return replace(row, note=row.note[:NOTE_LENGTH], ended_by=row.ended_by[:REASON_LENGTH])
+
+
+def _write(
+    rows: Iterable[ledger.Interval], workspaces: dict[str, int], *, is_new: bool = False
+) -> None:
+    now = utc_now()
+    write_rows(
+        Interval,
+        (*NATURAL_KEY, *CHANGING),
+        [_values(row, workspaces, now) for row in rows],
+        unique=NATURAL_KEY,
+        update=CHANGING,
+        is_new=is_new,
     )
 
 
-def _copy(rows: Iterable[ledger.Interval], workspaces: dict[str, int]) -> None:
-    now = utc_now()
-    names = [*NATURAL_KEY, *("workspace_id" if name == "workspace" else name for name in CHANGING)]
-    values = []
-    for row in rows:
-        made = _as_row(row, workspaces)
-        made.updated_at = now
-        values.append(tuple(getattr(made, name) for name in names))
-    copy_rows(Interval, names, values)
+def _values(row: ledger.Interval, workspaces: dict[str, int], now: datetime) -> tuple[object, ...]:
+    """Values of the natural key and of what may change, in the order of these names."""
+    workspace = workspaces.get(row.cluster_queue or row.namespace)
+    is_outside = row.role is ledger.Role.BILLABLE and workspace is None
+    return (
+        row.cluster,
+        row.uid,
+        row.epoch,
+        row.pod_set,
+        row.flavor,
+        row.seq,
+        workspace,
+        row.namespace,
+        row.workload,
+        row.cluster_queue,
+        row.job_kind,
+        row.job_name,
+        row.gpus,
+        row.admitted_at,
+        row.start,
+        row.end,
+        row.state.value,
+        (Interval.Kind.OUTSIDE if is_outside else row.role).value,
+        row.note,
+        row.ended_by,
+        now,
+    )
 
 
 def _earliest_change(before: Interval | None, after: ledger.Interval) -> datetime:
@@ -241,7 +243,7 @@ def _store_pending(
     clusters = {cluster for cluster, _ in workloads}
     stored: dict[tuple[str, str, datetime], PendingSpan] = {}
     for at in range(0, len(uids), BATCH):
-        part = PendingSpan.objects.filter(cluster__in=clusters, uid__in=uids[at : at + BATCH])
+        part = PendingSpan.objects.filter(among("uid", uids[at : at + BATCH]), cluster__in=clusters)
         for row in part:
             if (row.cluster, row.uid) in workloads:
                 stored[row.cluster, row.uid, row.start] = row
@@ -252,26 +254,27 @@ def _store_pending(
         for key, span in wanted.items()
         if key not in stored or (stored[key].end, stored[key].gpus) != (span.end, span.gpus)
     ]
-    PendingSpan.objects.filter(pk__in=[row.pk for row in gone]).delete()
-    PendingSpan.objects.bulk_create(
+    if gone:
+        PendingSpan.objects.filter(pk__in=[row.pk for row in gone]).delete()
+    write_rows(
+        PendingSpan,
+        (*PENDING_KEY, *PENDING_CHANGING),
         [
-            PendingSpan(
-                cluster=span.cluster,
-                uid=span.uid,
-                start=span.start,
-                end=span.end,
-                gpus=span.gpus,
-                workspace_id=workspaces.get(span.namespace),
-                namespace=span.namespace,
-                workload=span.workload,
-                requeued=span.requeued,
+            (
+                span.cluster,
+                span.uid,
+                span.start,
+                span.end,
+                span.gpus,
+                workspaces.get(span.namespace),
+                span.namespace,
+                span.workload,
+                span.requeued,
             )
             for span in changed
         ],
-        batch_size=BATCH,
-        update_conflicts=True,
-        unique_fields=["cluster", "uid", "start"],
-        update_fields=["end", "gpus", "workspace", "namespace", "workload", "requeued"],
+        unique=PENDING_KEY,
+        update=PENDING_CHANGING,
     )
     edges: dict[str, datetime] = {}
     touched = [(row.cluster, row.start) for row in gone]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from django.db import transaction
@@ -34,6 +35,8 @@ STEP = timedelta(hours=24)
 HOUR_AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
 ACCOUNT_AMOUNTS = ("burst", "from_pool", "lent", "from_platform", "uncovered")
 WORKLOAD_AMOUNTS = ("committed_used", "burst")
+_HELD = attrgetter(*HOUR_AMOUNTS[:-1])
+_COVERED = attrgetter(*ACCOUNT_AMOUNTS)
 
 
 class MeterError(PortalError):
@@ -143,6 +146,7 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
     if faults:
         raise MeterError(f"{window.start:%Y-%m-%dT%H}: " + "; ".join(faults))
     accounts = {row.account.slug: row.account_id for row in workspaces.values()}
+    keys = {namespace: row.pk for namespace, row in workspaces.items()}
     facts = FactWriter(window)
     counts = [
         facts.rewrite(
@@ -156,8 +160,8 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
             key=("account_id", "flavor_id", "hour", "start"),
             amounts=ACCOUNT_AMOUNTS,
             wanted={
-                (accounts[fact.account], flavors[fact.flavor], fact.hour, fact.start): tuple(
-                    getattr(fact, name) for name in ACCOUNT_AMOUNTS
+                (accounts[fact.account], flavors[fact.flavor], fact.hour, fact.start): (
+                    _COVERED(fact)
                 )
                 for fact in usage.accounts
             },
@@ -174,7 +178,7 @@ def _rewrite_window(window: Period) -> tuple[int, int]:
                     fact.flavor,
                     fact.hour,
                     fact.start,
-                    workspaces[fact.workspace].pk,
+                    keys[fact.workspace],
                 ): (fact.committed_used, fact.burst)
                 for fact in usage.workloads
             },
@@ -194,11 +198,11 @@ def _hour_rows(
     waits has none yet.
     """
     waiting = _pending_by_hour(window, workspaces)
+    keys = {namespace: row.pk for namespace, row in workspaces.items()}
     found: dict[tuple[Any, ...], tuple[int, ...]] = {}
     for fact in usage.hours:
-        key = (workspaces[fact.workspace].pk, flavors[fact.flavor], fact.hour, fact.start)
-        held = tuple(getattr(fact, name) for name in HOUR_AMOUNTS[:-1])
-        found[key] = (*held, waiting.pop(key, 0))
+        key = (keys[fact.workspace], flavors[fact.flavor], fact.hour, fact.start)
+        found[key] = (*_HELD(fact), waiting.pop(key, 0))
     for key, seconds in waiting.items():
         found[key] = (0,) * (len(HOUR_AMOUNTS) - 1) + (seconds,)
     return found

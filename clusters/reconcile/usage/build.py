@@ -6,17 +6,20 @@ Everything is rebuilt from the events as a whole, so it does not matter who buil
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db import transaction
-from django.db.models import Max, Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 
 from budgets import intervals as ledger
 from budgets.selectors import clock_settings
+from budgets.selectors.clock import utc_now
 from budgets.services import store_intervals
+from budgets.services.rows import among, write_rows
 from budgets.units import ClusterName, WorkloadUid
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.usage.record import AFTER_GAP, COMPLETED_AT
@@ -38,6 +41,10 @@ EVENT_FIELDS = (
     "last_seen_at",
     "payload",
 )
+UIDS_AT_ONCE = 5_000
+"""Keys in one question; SQLite bounds its parameters."""
+TYPES = {kind.value: kind for kind in WorkloadEvent.Type}
+LEDGER_TYPES = {kind.value: kind for kind in ledger.EventType}
 SLICE_REPLACED = "WorkloadSliceReplaced"
 
 Place = tuple[str, str]
@@ -110,27 +117,35 @@ def build(source: Source, uids: Collection[str]) -> tuple[ledger.Problem, ...]:
         3. only then are the events read, and states and intervals are written from them.
     """
     wanted = sorted(set(uids))
-    _make_states(source, wanted)
+    reader = EventReader(source.gpu_resources)
+    _make_states(source, wanted, reader)
     with transaction.atomic():
         places = _locked_family(source.cluster_id, wanted)
-        events = _events(places, source.gpu_resources)
+        events = _events(places, reader)
         _write_states(source, wanted, events)
         return _write_intervals(places, events)
 
 
-def _make_states(source: Source, uids: Collection[str]) -> None:
-    known = WorkloadState.objects.filter(cluster_id=source.cluster_id, uid__in=uids)
+def _make_states(source: Source, uids: Collection[str], reader: EventReader) -> None:
+    known = WorkloadState.objects.filter(among("uid", uids), cluster_id=source.cluster_id)
     missing = set(uids) - set(known.values_list("uid", flat=True))
-    if not missing:
-        return
-    # The newest event of each is enough for a row to be found by; it is written anew below.
-    newest = _stored_events(source.slug, missing).values("uid").annotate(newest=Max("pk"))
-    rows_of_newest = WorkloadEvent.objects.filter(pk__in=newest.values_list("newest", flat=True))
-    events = [*_read(rows_of_newest, source.gpu_resources)]
-    if unread := missing - {event.uid for event in events}:
-        events += _events({(source.slug, uid) for uid in unread}, source.gpu_resources)
-    rows = [state_of(found, cluster_id=source.cluster_id) for found in _by_place(events).values()]
-    WorkloadState.objects.bulk_create(rows, ignore_conflicts=True, batch_size=BATCH)
+    # Mostly they are right at once, and need not be written again below.
+    events = reader.all_of({(source.slug, uid) for uid in missing})
+    found = {uid: state_of(history) for (_, uid), history in _by_place(events).items()}
+    _store_states(source, found, update=())
+
+
+def _store_states(
+    source: Source, states: Mapping[str, tuple[Any, ...]], *, update: Sequence[str]
+) -> None:
+    now = utc_now()
+    write_rows(
+        WorkloadState,
+        ("cluster_id", "uid", *WRITTEN, "updated_at"),
+        [(source.cluster_id, uid, *values, now) for uid, values in sorted(states.items())],
+        unique=("cluster_id", "uid"),
+        update=update,
+    )
 
 
 def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
@@ -139,7 +154,7 @@ def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
     A manager's Workload and its copies share namespace and name; slices of an elastic job and
     variants of one job share the job.
     """
-    own = WorkloadState.objects.filter(cluster_id=cluster_id, uid__in=uids)
+    own = WorkloadState.objects.filter(among("uid", uids), cluster_id=cluster_id)
     rows = list(own.values_list("namespace", "name", "job_kind", "job_name"))
     keys = {(namespace, name) for namespace, name, _, _ in rows}
     if not keys:
@@ -147,7 +162,7 @@ def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
     jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
     found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
     # Found first and locked then, or two builders would wait for each other's rows.
-    locked = WorkloadState.objects.select_for_update(of=("self",)).filter(pk__in=found)
+    locked = WorkloadState.objects.select_for_update(of=("self",)).filter(among("pk", found))
     return {
         (cluster, uid)
         for cluster, uid, namespace, name, kind, job in locked.order_by("pk").values_list(
@@ -159,8 +174,17 @@ def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
 
 def _keys_of(column: str, pairs: Collection[tuple[str, str]]) -> set[int]:
     """Keys of the rows of some (namespace, name), pair by pair: each is one look at an index."""
-    found: set[int] = set()
     wanted = sorted(pairs)
+    if connection.vendor == "postgresql" and wanted:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT s.id FROM clusters_workloadstate AS s "  # noqa: S608  column: of two
+                "JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) "
+                f"ON s.namespace = w.namespace AND s.{column} = w.name",
+                [[namespace for namespace, _ in wanted], [name for _, name in wanted]],
+            )
+            return {key for (key,) in cursor.fetchall()}
+    found: set[int] = set()
     for at in range(0, len(wanted), BATCH):
         condition = Q()
         for namespace, name in wanted[at : at + BATCH]:
@@ -177,71 +201,95 @@ def _jobs_of_several(jobs: Collection[tuple[str, str, str]]) -> set[tuple[str, s
     return set(jobs) & {*replaced, *(job for job in jobs if job[1] == "Workload")}
 
 
-def _events(places: Collection[Place], gpu_resources: frozenset[str]) -> list[Recorded]:
-    """All events of some Workloads, read; what cannot be read is reported and left out."""
-    by_cluster: dict[str, list[str]] = {}
-    for cluster, uid in sorted(places):
-        by_cluster.setdefault(cluster, []).append(uid)
-    found: list[Recorded] = []
-    for cluster, uids in by_cluster.items():
-        for at in range(0, len(uids), BATCH):
-            rows = _stored_events(cluster, uids[at : at + BATCH])
-            found += _read(rows.order_by("pk"), gpu_resources)
-    found.sort(key=lambda event: event.pk)
-    return found
+def _events(places: Collection[Place], reader: EventReader) -> list[Recorded]:
+    return reader.all_of(places)
 
 
-def _stored_events(cluster: str, uids: Collection[str]) -> QuerySet[WorkloadEvent]:
-    # Both columns, or the index is of no use.
-    return WorkloadEvent.objects.filter(cluster=cluster, kind="Workload", uid__in=uids).order_by()
+class EventReader:
+    """Reads recorded events, each once: an event never changes, so what was read stays true.
 
+    Args:
+        gpu_resources: Device resources that flavors count.
+    """
 
-def _read(rows: QuerySet[WorkloadEvent], gpu_resources: frozenset[str]) -> Iterator[Recorded]:
-    """Stored events, read; what cannot be read is reported and left out."""
-    for row in rows.values_list(*EVENT_FIELDS):
+    def __init__(self, gpu_resources: frozenset[str]) -> None:
+        self._gpu_resources = gpu_resources
+        self._read: dict[int, Recorded | None] = {}
+        self._before: dict[Place, ledger.Read] = {}
+
+    def all_of(self, places: Collection[Place]) -> list[Recorded]:
+        """All events of some Workloads, oldest first, as they stand in the table now.
+
+        What cannot be read is reported and left out.
+        """
+        by_cluster: dict[str, list[str]] = {}
+        for cluster, uid in sorted(places):
+            by_cluster.setdefault(cluster, []).append(uid)
+        keys: list[int] = []
+        for cluster, uids in by_cluster.items():
+            for at in range(0, len(uids), UIDS_AT_ONCE):
+                keys += self._keys_of(cluster, uids[at : at + UIDS_AT_ONCE])
+        found = (self._read[key] for key in sorted(keys))
+        return [event for event in found if event is not None]
+
+    def _keys_of(self, cluster: str, uids: Collection[str]) -> list[int]:
+        # Both columns, or the index is of no use.
+        rows = WorkloadEvent.objects.filter(among("uid", uids), cluster=cluster, kind="Workload")
+        if not self._read:
+            return [self._take(row) for row in rows.order_by("pk").values_list(*EVENT_FIELDS)]
+        keys = list(rows.order_by().values_list("pk", flat=True))
+        new = [key for key in keys if key not in self._read]
+        for at in range(0, len(new), UIDS_AT_ONCE):
+            part = WorkloadEvent.objects.filter(among("pk", new[at : at + UIDS_AT_ONCE]))
+            for row in part.order_by("pk").values_list(*EVENT_FIELDS):
+                self._take(row)
+        return keys
+
+    def _take(self, row: tuple[Any, ...]) -> int:
         pk, cluster, uid, namespace, name, version, kind, observed, last, payload = row
+        place = cluster, uid
         try:
-            facts = ledger.read_facts(payload, gpu_resources=gpu_resources)
+            facts = ledger.read_facts(
+                payload, gpu_resources=self._gpu_resources, before=self._before.get(place)
+            )
         except ledger.BadDocument as error:
             log.error(
                 "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
                 cluster, namespace, name, uid, pk, error,
             )  # fmt: skip
-            continue
-        yield Recorded(
-            pk=pk,
-            cluster=cluster,
-            uid=uid,
+            self._read[pk] = None
+            return int(pk)
+        self._before[place] = ledger.Read(payload, facts)
+        seen = ledger.WorkloadEvent(
+            cluster=ClusterName(cluster),
+            uid=WorkloadUid(uid),
             resource_version=version,
-            type=WorkloadEvent.Type(kind),
             observed_at=observed,
-            last_seen_at=last,
-            payload=payload,
+            type=LEDGER_TYPES[kind],
             facts=facts,
+            last_seen_at=last,
+            completed_at=_time(payload.get(COMPLETED_AT)),
+            after_gap=bool(payload.get(AFTER_GAP)),
         )
+        self._read[pk] = Recorded(pk=pk, type=TYPES[kind], payload=payload, seen=seen)
+        return int(pk)
 
 
 def _write_states(source: Source, uids: Collection[str], events: Iterable[Recorded]) -> None:
-    rows = WorkloadState.objects.filter(cluster_id=source.cluster_id, uid__in=uids)
+    rows = WorkloadState.objects.filter(among("uid", uids), cluster_id=source.cluster_id)
     stored = {uid: values for uid, *values in rows.values_list("uid", *WRITTEN)}
     histories = _by_place(events)
-    changed = []
+    changed = {}
     for uid in uids:
         history = histories.get((source.slug, uid))
         if history is None or uid not in stored:
             continue
-        newest = state_of(history, cluster_id=source.cluster_id)
-        if [getattr(newest, name) for name in WRITTEN] != stored[uid]:
-            changed.append(newest)
+        newest = state_of(history)
+        if list(newest) != stored[uid]:
+            changed[uid] = newest
     # The rows are there and locked; an upsert is one plain statement where an update is a CASE
     # per field and row.
-    WorkloadState.objects.bulk_create(
-        changed,
-        batch_size=BATCH,
-        update_conflicts=True,
-        unique_fields=["cluster", "uid"],
-        update_fields=[*WRITTEN, "updated_at"],
-    )
+    _store_states(source, changed, update=(*WRITTEN, "updated_at"))
 
 
 def _write_intervals(
@@ -250,25 +298,10 @@ def _write_intervals(
     if not places:
         return ()
     history = ledger.intervals(
-        [_as_ledger(event) for event in events], manager=_manager(), clock=clock_settings()
+        [event.seen for event in events], manager=_manager(), clock=clock_settings()
     )
     store_intervals(history.intervals, workloads=places, pending=history.pending)
     return history.problems
-
-
-def _as_ledger(event: Recorded) -> ledger.WorkloadEvent:
-    completed = event.payload.get(COMPLETED_AT)
-    return ledger.WorkloadEvent(
-        cluster=ClusterName(event.cluster),
-        uid=WorkloadUid(event.uid),
-        resource_version=event.resource_version,
-        observed_at=event.observed_at,
-        type=ledger.EventType(event.type.value),
-        facts=event.facts,
-        last_seen_at=event.last_seen_at,
-        completed_at=_time(completed),
-        after_gap=bool(event.payload.get(AFTER_GAP)),
-    )
 
 
 def _time(text: str | None) -> datetime | None:
@@ -285,5 +318,5 @@ def _manager() -> ClusterName | None:
 def _by_place(events: Iterable[Recorded]) -> dict[Place, list[Recorded]]:
     found: dict[Place, list[Recorded]] = {}
     for event in events:
-        found.setdefault((event.cluster, event.uid), []).append(event)
+        found.setdefault((event.seen.cluster, event.seen.uid), []).append(event)
     return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
+from budgets.intervals import WorkloadEvent as LedgerEvent
 from budgets.intervals import WorkloadFacts
 from clusters.models import WorkloadEvent, WorkloadState
 
@@ -16,6 +17,7 @@ DEACTIVATED = "Deactivated"
 FAILED = "Failed"
 COUNTED = (Phase.RUNNING, Phase.EVICTED)
 HOLDING = (Phase.RESERVED, *COUNTED)
+_ORDER = attrgetter("order")
 _RANK = {Type.SEEN: 0, Type.MISSING: 1, Type.DELETED: 2}
 # Everything that an event can change.
 WRITTEN = (
@@ -43,64 +45,64 @@ WRITTEN = (
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A stored event, read."""
+    """A stored event, read.
+
+    Attributes:
+        seen: The event as the ledger knows it.
+    """
 
     pk: int
-    cluster: str
-    uid: str
-    resource_version: str
     type: Type
-    observed_at: datetime
-    last_seen_at: datetime | None
     payload: Mapping[str, Any]
-    facts: WorkloadFacts
+    seen: LedgerEvent
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        return self.seen.facts
 
     @property
     def order(self) -> tuple[int, int, int]:
         """Later states compare greater; a deletion comes after the state that it ended."""
-        version = int(self.resource_version) if self.resource_version.isdecimal() else 0
-        return version, _RANK[self.type], self.pk
+        version = self.seen.resource_version
+        return int(version) if version.isdecimal() else 0, _RANK[self.type], self.pk
 
 
-def state_of(events: Sequence[Recorded], *, cluster_id: int) -> WorkloadState:
+def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
     """The state that the events of one Workload on one cluster come to.
 
     Args:
         events: All of them, at least one, in any order.
-        cluster_id: Primary key of the cluster.
 
     Returns:
-        An unsaved row.
+        Values of :data:`WRITTEN`, in that order.
     """
-    newest = max(events, key=lambda event: event.order)
+    newest = max(events, key=_ORDER) if len(events) > 1 else events[0]
     facts = newest.facts
     conditions = _conditions(newest)
     gpus = held_gpus(facts)
     phase = phase_of(newest)
     reason, message = _why(phase, facts, conditions)
     is_gone = newest.type != Type.SEEN
-    return WorkloadState(
-        cluster_id=cluster_id,
-        uid=newest.uid,
-        namespace=facts.namespace,
-        name=facts.name,
-        is_remote_copy=bool(facts.origin),
-        job_kind=facts.job_kind[:63],
-        job_name=facts.job_name,
-        queue=facts.queue,
-        priority=facts.priority,
-        phase=phase,
-        reason=reason[:120],
-        message=message,
-        gpus=gpus,
-        gpu_total=sum(gpus.values()),
-        worker=facts.cluster_name[:40],
-        created_at=facts.created_at,
-        reserved_at=_since(facts, "QuotaReserved"),
-        admitted_at=_since(facts, "Admitted"),
-        finished_at=_since(facts, "Finished") or (newest.observed_at if is_gone else None),
-        evictions=_evictions(events, newest),
-        resource_version=newest.resource_version,
+    return (
+        facts.namespace,
+        facts.name,
+        bool(facts.origin),
+        facts.job_kind[:63],
+        facts.job_name,
+        facts.queue,
+        facts.priority,
+        phase.value,
+        reason[:120],
+        message,
+        gpus,
+        sum(gpus.values()),
+        facts.cluster_name[:40],
+        facts.created_at,
+        facts.true_since("QuotaReserved"),
+        facts.true_since("Admitted"),
+        facts.true_since("Finished") or (newest.seen.observed_at if is_gone else None),
+        _evictions(events, newest),
+        newest.seen.resource_version,
     )
 
 
@@ -174,17 +176,12 @@ def _conditions(event: Recorded) -> dict[str, Mapping[str, Any]]:
 
 
 def _is(facts: WorkloadFacts, kind: str) -> bool:
-    return any(entry.type == kind and entry.status for entry in facts.conditions)
-
-
-def _since(facts: WorkloadFacts, kind: str) -> datetime | None:
-    found = (entry.since for entry in facts.conditions if entry.type == kind and entry.status)
-    return next(found, None)
+    return facts.true_since(kind) is not None
 
 
 def _evictions(events: Collection[Recorded], newest: Recorded) -> int:
     """Counted by the cluster, or as many as were seen, whichever is more."""
     stats = (newest.payload.get("status") or {}).get("schedulingStats") or {}
     counted = sum(int(entry.get("count") or 0) for entry in stats.get("evictions") or [])
-    seen = {_since(event.facts, "Evicted") for event in events} - {None}
+    seen = {event.seen.facts.true_since("Evicted") for event in events} - {None}
     return max(counted, len(seen))

@@ -1,0 +1,77 @@
+"""Rows written many at once: streamed on PostgreSQL, as statements elsewhere, the same in both."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from budgets.models import Interval, PendingSpan
+from budgets.services import rows as writing
+from budgets.services.ledger import PENDING_CHANGING, PENDING_KEY
+from budgets.services.rows import write_rows
+from clusters.models import WorkloadState
+from tests.builders import START, SmallFleet
+from tests.reconcile.fleet_rows import register
+
+AWKWARD = ("plain", "tab\there", "line\nbreak\r", "back\\slash \\N \\.", "ümläut ☃", "\\", "", " ")
+
+
+def spans(fleet: SmallFleet, *, gpus: int) -> list[tuple[object, ...]]:
+    return [
+        ("east", f"u{nth}", START, None if nth % 2 else START + timedelta(hours=1), gpus + nth,
+         None if nth % 3 else fleet.vision.pk, "ns", name, bool(nth % 2))
+        for nth, name in enumerate(AWKWARD)
+    ]  # fmt: skip
+
+
+def stored() -> list[tuple[object, ...]]:
+    return list(PendingSpan.objects.order_by("uid").values_list(*PENDING_KEY, *PENDING_CHANGING))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("streamed_from", [1, 500], ids=["a stream", "statements"])
+def test_rows_are_stored_as_they_are(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch, streamed_from: int
+) -> None:
+    monkeypatch.setattr(writing, "COPIED", streamed_from)
+    names = (*PENDING_KEY, *PENDING_CHANGING)
+    new = spans(fleet, gpus=1)
+    write_rows(PendingSpan, names, new[:4], unique=PENDING_KEY, update=(), is_new=True)
+    assert stored() == new[:4]
+    more = spans(fleet, gpus=10)
+    write_rows(PendingSpan, names, more, unique=PENDING_KEY)
+    assert stored() == new[:4] + more[4:], "what is there is left as it is"
+    write_rows(PendingSpan, names, new, unique=PENDING_KEY, update=PENDING_CHANGING)
+    assert stored() == new, "what is there is made right"
+    write_rows(PendingSpan, names, [], unique=PENDING_KEY, update=PENDING_CHANGING)
+    assert stored() == new
+    assert not Interval.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("streamed_from", [1, 500], ids=["a stream", "statements"])
+def test_documents_are_stored_as_they_are(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch, streamed_from: int
+) -> None:
+    monkeypatch.setattr(writing, "COPIED", streamed_from)
+    cluster = register("gpu-east", "apiVersion: v1")
+    gpus = {"h100": 8, 'a "quoted" \\ \n one': 1}
+    made = WorkloadState(
+        cluster=cluster,
+        uid="u",
+        namespace="ns",
+        name="w",
+        phase="pending",
+        message="a\tb\\c",
+        gpus=gpus,
+        created_at=START,
+        updated_at=START,
+        resource_version="1",
+    )
+    names = [field.attname for field in WorkloadState._meta.concrete_fields if field.name != "id"]
+    row = tuple(getattr(made, name) for name in names)
+    write_rows(WorkloadState, names, [row], unique=("cluster_id", "uid"))
+    found = WorkloadState.objects.get()
+    assert (found.gpus, found.message, found.created_at) == (gpus, "a\tb\\c", START)
+    assert (found.is_remote_copy, found.reserved_at, found.priority) == (False, None, 0)
