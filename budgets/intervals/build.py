@@ -24,6 +24,7 @@ from budgets.intervals.model import (
 )
 from budgets.intervals.pieces import Cut, first_start, intervals_of
 from budgets.intervals.roles import Managers, Segment
+from budgets.intervals.slices import hold_until_taken_over
 from budgets.intervals.waiting import pending_of
 from budgets.units import ClusterName, WorkloadUid
 
@@ -56,6 +57,8 @@ def intervals(
     copies = [build_copy(*key, rows) for key, rows in sorted(by_object.items())]
     copies = [copy for copy in copies if copy.events]
     managers = Managers([copy for copy in copies if copy.cluster == manager])
+    on_workers = [copy for copy in copies if copy.cluster != manager]
+    hold_until_taken_over(on_workers, _by_name(on_workers), clock=clock)
     cuts = _cuts(copies, manager=manager, clock=clock)
     found: list[Interval] = []
     for copy in copies:
@@ -86,11 +89,10 @@ def _cuts(
 ) -> dict[tuple[ClusterName, WorkloadUid, int], Cut]:
     """Where an elastic slice or a variant takes over from the one before, so none counts twice."""
     found: dict[tuple[ClusterName, WorkloadUid, int], Cut] = {}
-    by_name: dict[tuple[ClusterName, str], list[Copy]] = {}
+    by_name = _by_name(copies)
     variants: dict[tuple[ClusterName, str], list[tuple[datetime, Copy, Epoch]]] = {}
     for copy in copies:
         facts = copy.facts
-        by_name.setdefault((copy.cluster, f"{facts.namespace}/{facts.name}"), []).append(copy)
         if facts.variant_of and copy.cluster != manager:
             family = variants.setdefault((copy.cluster, facts.variant_of), [])
             for epoch in copy.epochs:
@@ -111,6 +113,14 @@ def _cuts(
         for (_, copy, epoch), (after, _, _) in pairwise(family):
             cut = Cut(after, Role.RACE, "another variant of the job was admitted")
             found[copy.cluster, copy.uid, epoch.number] = cut
+    return found
+
+
+def _by_name(copies: Iterable[Copy]) -> dict[tuple[ClusterName, str], list[Copy]]:
+    found: dict[tuple[ClusterName, str], list[Copy]] = {}
+    for copy in copies:
+        key = (copy.cluster, f"{copy.facts.namespace}/{copy.facts.name}")
+        found.setdefault(key, []).append(copy)
     return found
 
 

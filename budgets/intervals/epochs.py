@@ -212,17 +212,16 @@ def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent 
 
 def _amounts(copy: Copy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], int]:
     """What the pods that still need their devices hold, by pod set and flavor."""
-    reclaimable = dict(facts.reclaimable)
     found: dict[tuple[str, FlavorName], int] = {}
     for row in facts.assignments:
-        gone = min(reclaimable.get(row.pod_set, 0), row.count)
+        gone = row.count - facts.pods_kept(row)
         gpus = row.gpus
         if gone:
             if gpus % row.count:
                 copy.problem(
                     ProblemCode.UNEVEN_PODS,
                     f"pod set {row.pod_set}: {gpus} GPUs over {row.count} pods are not whole, so "
-                    f"{gone} reclaimable pods cannot be taken off",
+                    f"{gone} pods that hold none any more cannot be taken off",
                     is_blocking=False,
                 )
             gpus = gpus // row.count * (row.count - gone)

@@ -130,6 +130,16 @@ class WorkloadFacts:
                 return row
         return None
 
+    def pods_kept(self, part: Assignment) -> int:
+        """Return how many pods of an assignment still need their devices.
+
+        An elastic Job that shrinks keeps its Workload and what was admitted; only its counts in
+        ``spec`` go down. Partial admission goes the other way, so the smaller number holds.
+        Source: Kueue pkg/workload (totalRequestsFromAdmission); spec money, section 1.2.
+        """
+        asked = next((row.count for row in self.pod_sets if row.name == part.pod_set), part.count)
+        return max(0, min(part.count, asked) - dict(self.reclaimable).get(part.pod_set, 0))
+
     def true_since(self, kind: str) -> datetime | None:
         """Return since when a condition is True, or None."""
         for row in self.conditions:

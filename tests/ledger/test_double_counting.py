@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from budgets.intervals import intervals
+from budgets.intervals.model import PodSet
 from budgets.metering import held_by
 from tests.ledger.story import Job, at, shown
 
@@ -161,6 +162,61 @@ def test_elastic_slices_do_not_overlap():
     new.reserve(50, main=8).admit(50).see(50)
     old.finish(53, reason="WorkloadSliceReplaced").see(53)
     assert [row[2:5] for row in rows(old, new)] == [(4, 1, 50), (8, 50, None)]
+
+
+def test_slice_that_shrinks_is_billed_at_its_new_count_from_then_on():
+    job = Job("west", "s1", name="slice-1").reserve(1, main=8).admit(1).see(1)
+    job.set(pod_sets=(PodSet("main", 3, 2),)).see(40)
+    assert [row[2:5] for row in rows(job)] == [(8, 1, 40), (6, 40, None)]
+
+
+def test_slice_that_shrank_gives_back_reclaimable_pods_of_its_new_count():
+    job = Job("west", "s1", name="slice-1").reserve(1, main=8).admit(1).see(1)
+    job.set(pod_sets=(PodSet("main", 3, 2),)).see(40)
+    job.set(reclaimable=(("main", 1),)).see(50)
+    assert [row[2:5] for row in rows(job)] == [(8, 1, 40), (6, 40, 50), (4, 50, None)]
+
+
+def test_partial_admission_is_billed_as_admitted():
+    job = Job("west", "s1").set(pod_sets=(PodSet("main", 8, 1),)).reserve(1, main=4).admit(1).see(1)
+    assert [row[2:5] for row in rows(job)] == [(4, 1, None)]
+
+
+def test_replaced_slice_is_billed_until_the_clock_of_the_next_one_starts():
+    old = Job("west", "s1", name="slice-1").reserve(1, main=4).admit(1).see(1)
+    new = Job("west", "s2", name="slice-2", created=40, replaces="acme-vision/slice-1")
+    new.reserve(50, main=8).see(50)
+    old.finish(51, reason="WorkloadSliceReplaced").see(51)
+    assert [row[2:5] for row in rows(old, new) if row[1] == "billable"] == [(4, 1, None)]
+    new.admit(60).see(60)
+    assert [row[2:5] for row in rows(old, new) if row[1] == "billable"] == [
+        (4, 1, 60),
+        (8, 60, None),
+    ]
+
+
+def test_slices_that_follow_each_other_fast_leave_no_gap():
+    old = Job("west", "s1", name="slice-1").reserve(1, main=2).admit(1).see(1)
+    new = Job("west", "s2", name="slice-2", created=40, replaces="acme-vision/slice-1")
+    new.reserve(50, main=4).see(50)
+    old.finish(51, reason="WorkloadSliceReplaced").see(51)
+    newest = Job("west", "s3", name="slice-3", created=52, replaces="acme-vision/slice-2")
+    newest.reserve(55, main=8).see(55)
+    new.finish(56, reason="WorkloadSliceReplaced").see(56)
+    newest.admit(70).see(70)
+    assert [row[2:5] for row in rows(old, new, newest) if row[1] == "billable"] == [
+        (2, 1, 70),
+        (8, 70, None),
+    ]
+
+
+def test_slice_whose_next_one_is_evicted_before_its_clock_started_ends_with_it():
+    old = Job("west", "s1", name="slice-1").reserve(1, main=4).admit(1).see(1)
+    new = Job("west", "s2", name="slice-2", created=40, replaces="acme-vision/slice-1")
+    new.reserve(50, main=8).see(50)
+    old.finish(51, reason="WorkloadSliceReplaced").see(51)
+    new.evict(60).release(62).see(62)
+    assert [row[2:5] for row in rows(old, new) if row[1] == "billable"] == [(4, 1, 62)]
 
 
 def test_variants_of_one_job_are_billed_once():

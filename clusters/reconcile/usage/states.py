@@ -127,10 +127,9 @@ def held_gpus(facts: WorkloadFacts) -> dict[str, int]:
     if not facts.assignments:
         total = sum(pod_set.count * pod_set.gpus for pod_set in facts.pod_sets)
         return {"": total} if total else {}
-    given_back = dict(facts.reclaimable)
     found: dict[str, int] = {}
     for part in facts.assignments:
-        pods = max(0, part.count - given_back.get(part.pod_set, 0))
+        pods = facts.pods_kept(part)
         gpus = part.gpus * pods // part.count if part.count else 0
         if gpus:
             found[part.flavor] = found.get(part.flavor, 0) + gpus
