@@ -7,7 +7,8 @@ Source: Kueue pkg/controller/admissionchecks/multikueue/workload.go, v0.19.2; sp
 Deviations, each for safety: the winner is stored before its Job is made; ``clusterName`` wins over
 an older Admitted copy; a copy made under an earlier reservation is removed; a worker that holds a
 foreign Job of the name is passed over; quota is freed once the copy is proved to be gone; copies
-are compared with what was sent, not with the manager's spec (defaults differ).
+are compared with what was sent, not with the manager's spec (defaults differ); a worker that left
+the configuration gives its copies back.
 Not here yet: gates of orchestrated preemption.
 """
 
@@ -162,6 +163,16 @@ def _finished(view: View) -> Verdict | None:
         return Verdict((CopyStatus(name),), told_by)
     finish = Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
     return Verdict((CopyStatus(name), finish))
+
+
+def _left(view: View) -> Verdict | None:
+    """Copies on workers that are dispatched to no more; where it ran there, 6a starts it over."""
+    found = [
+        RemoveCopy(name, why="left")
+        for name, copy in sorted(view.group.copies.items())
+        if name in view.group.left and copy.is_anything_ours
+    ]
+    return Verdict(tuple(found)) if found else None
 
 
 def _out_of_sync(view: View, name: str) -> Verdict | None:
@@ -366,6 +377,7 @@ _RULES: Final[tuple[Callable[[View], Verdict | None], ...]] = (
     _stale_copies,
     _not_dispatchable,
     _finished,
+    _left,
     _evicted,
     _changed,
     _admitted,

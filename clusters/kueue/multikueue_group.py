@@ -110,6 +110,7 @@ class Group:
         offers: What connected workers could give it now; empty unless a dispatcher asks.
         siblings: The other Workloads of its job; None where it has no others.
         is_handed_over: It was replaced by a Workload that has quota, and its Job goes on.
+        left: Workers that are dispatched to no more, though they may still hold a copy.
     """
 
     local: Document | None
@@ -128,6 +129,7 @@ class Group:
     offers: Mapping[str, Offer] = field(default_factory=dict)
     siblings: Siblings | None = None
     is_handed_over: bool = False
+    left: frozenset[str] = frozenset()
 
     @property
     def usable(self) -> frozenset[str]:

@@ -94,6 +94,14 @@ def registered(slug: str) -> Registered | None:
     return Registered(facts, bytes(row.kubeconfig_sealed))
 
 
+def registered_workers() -> frozenset[str]:
+    """Slugs of the workers that a manager's dispatch holds a credential for. One query."""
+    found = Cluster.objects.filter(
+        role=Cluster.Role.WORKER, multikueue_kubeconfig_sealed__isnull=False
+    ).exclude(state=Cluster.State.REMOVED)
+    return frozenset(found.values_list("slug", flat=True))
+
+
 class Clients:
     """Clients of several clusters, made when first asked for; safe to share between threads.
 

@@ -343,6 +343,27 @@ RETRY_GONE = SetCheck("Retry", 'Admitting remote no longer exists, Previously: "
             id="a copy that somebody changed goes",
         ),
         pytest.param(
+            local(**READY),
+            {"copies": {"a": copied(ADMITTED, job=True), "b": Copy()}, "left": frozenset("a")},
+            (RemoveCopy("a", why="left"),),
+            id="a worker that left gives its copy back",
+        ),
+        pytest.param(
+            local(**READY),
+            {"copies": {"b": Copy()}, "left": frozenset("a")},
+            (RETRY_GONE,),
+            id="what ran on a worker that left starts over",
+        ),
+        pytest.param(
+            local(**READY),
+            {
+                "copies": {"a": copied(true("Finished", "Succeeded", message="done"), job=True)},
+                "left": frozenset("a"),
+            },
+            (CopyStatus("a"), Finish("a", "Succeeded", "done")),
+            id="an end on a worker that left still counts",
+        ),
+        pytest.param(
             local(priority=7, **READY),
             {"copies": {"a": copied(ADMITTED, job=True), "b": Copy()}},
             (UpdatePriority("a", 7, None),),

@@ -17,25 +17,20 @@ from django.conf import settings
 
 from clusters.errors import Conflict, Terminal
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import check_of
 from clusters.reconcile.admission.image import Image, object_key
-from clusters.reconcile.context import Identity, ShiftContext, registered
-from clusters.reconcile.dispatch.connections import (
-    connection_writes,
-    is_dispatch_check,
-    workers_of,
-)
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.dispatch.connections import connection_writes
 from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.courier import Effect, Matter
 from clusters.reconcile.dispatch.crew import BLOCKED_S, Crew
 from clusters.reconcile.dispatch.group import Fleet, attempt_of, group_for, local_job
 from clusters.reconcile.dispatch.lanes import MANAGER, Lanes, Report
-from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
-from clusters.reconcile.dispatch.profiles import Profiles, profile_of, read_providers
+from clusters.reconcile.dispatch.profiles import Profiles, read_providers
+from clusters.reconcile.dispatch.roster import Known, Roster
 from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.jobs import keys, remote
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
@@ -63,17 +58,22 @@ class DispatchBody:
         context: The shift.
         hook: Called around every write; for tests.
         prices: For cheapest fit; None for those of the portal's rate cards.
+        known: Workers that may hold copies of an earlier shift; None for all that are registered.
 
     Raises:
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
     def __init__(
-        self, context: ShiftContext, *, hook: Hook = no_fault, prices: Prices | None = None
+        self,
+        context: ShiftContext,
+        *,
+        hook: Hook = no_fault,
+        prices: Prices | None = None,
+        known: Known | None = None,
     ) -> None:
         self._context = context
         self._inbox: queue.SimpleQueue[Seen | Report] = queue.SimpleQueue()
-        self._links: dict[str, Link] = {}
         self._dirty: dict[str, None] = {}
         self._alarms = Alarms()
         self._holds, self._blocks = Holds(), Blocks()
@@ -94,6 +94,17 @@ class DispatchBody:
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
             now=context.now,
         )
+        self._roster = Roster(
+            context,
+            manager=self._manager,
+            lanes=self._lanes,
+            adapters=self._adapters,
+            profiles=self._profiles,
+            sink=self._inbox.put,
+            known=known,
+        )
+        self._links = self._roster.links
+        self._wanted: frozenset[str] = frozenset()
         self._crew = Crew(
             context,
             links=self._links,
@@ -131,8 +142,7 @@ class DispatchBody:
         finally:
             self._nominating.close()
             self._watches.close()
-            for link in self._links.values():
-                link.close()
+            self._roster.close()
             self._lanes.close()
             self._profiles.close()
 
@@ -233,43 +243,11 @@ class DispatchBody:
             self._tell_connections(now)
 
     def _follow_configuration(self) -> None:
-        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
-        wanted = {
-            worker
-            for check in self._manager.of(r.ADMISSION_CHECK).values()
-            if is_dispatch_check(check)
-            for worker in workers_of(check, configs)
-            if self._manager.get(r.MULTIKUEUE_CLUSTER, worker) is not None
-        }
-        for name in wanted - self._links.keys():
-            self._links[name] = Link(
-                name,
-                origin=self._context.cluster.installation,
-                client_for=self._client_for,
-                sink=self._inbox.put,
-                may_write=self._may_write_on,
-                adapters=self._adapters,
-                shown=shown_of(self._manager.get(r.MULTIKUEUE_CLUSTER, name)),
-            )
-        for name in self._links.keys() - wanted:
-            self._links.pop(name).close()
+        wanted, has_closed = self._roster.follow()
+        if has_closed or wanted != self._wanted:
+            self._wanted = wanted
             self._mark_all()
         self._nominating.follow(wanted)
-
-    def _client_for(self, worker: str) -> KubeClient:
-        profile = profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, worker))
-        if profile:
-            return self._profiles.client_for(profile)
-        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
-
-    def _may_write_on(self, worker: str) -> bool:
-        if not self._context.cluster.pk:
-            return True
-        found = registered(worker)
-        if found is None:
-            # One that only a profile stands for is under no switch but the manager's.
-            return bool(profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, worker)))
-        return found.facts.writes_enabled
 
     def _tell_connections(self, now: datetime) -> None:
         writes = connection_writes(
@@ -328,26 +306,12 @@ class DispatchBody:
         self._crew.carry_out(key, matter, verdict.actions)
 
     def _fleet(self, check: str) -> Fleet:
-        """Connected and lost workers of a check; all workers where no check says which."""
-        found = self._manager.get(r.ADMISSION_CHECK, check) if check else None
-        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
-        names = workers_of(found, configs) if found is not None else tuple(self._links)
-        links = [self._links[name] for name in names if name in self._links]
-        now = self._context.now()
-        return Fleet(
-            images={link.name: link.image for link in links if link.is_connected},
-            lost={link.name: link.lost_since or now for link in links if not link.is_connected},
-            closed={
-                **self._cordoned.words(),
-                **{link.name: "writing is switched off" for link in links if not link.may_write},
-            },
+        return self._roster.fleet(
+            check,
+            closed=self._cordoned.words(),
             blocked=self._blocks.reasons(),
-            foreign=frozenset(self._foreign),
-            origin=self._context.cluster.installation,
+            foreign=self._foreign,
             worker_lost_timeout=self._settings.worker_lost_timeout,
-            order=names,
-            unserved={link.name: link.unserved for link in links if link.unserved},
-            adapters=self._adapters,
         )
 
     # What became of it

@@ -38,6 +38,7 @@ class Fleet:
         order: Workers as the check's configuration lists them.
         unserved: Kinds of jobs that a worker does not serve, or forbids.
         adapters: Kinds of jobs.
+        left: Workers that the check does not dispatch to any more.
     """
 
     images: Mapping[str, Image]
@@ -50,6 +51,7 @@ class Fleet:
     order: tuple[str, ...] = ()
     unserved: Mapping[str, Collection[Resource]] = field(default_factory=dict)
     adapters: Adapters = JOBS_ONLY
+    left: frozenset[str] = frozenset()
 
 
 def local_job(manager: Image, key: str, adapters: Adapters = JOBS_ONLY) -> dict[str, Any] | None:
@@ -108,21 +110,23 @@ def group_for(
     local = manager.get(r.WORKLOAD, key)
     job = local_job(manager, key, fleet.adapters)
     adapter = fleet.adapters.of(job) if job is not None else None
-    attempt = attempt_of(local) if local is not None else ""
+    whose = Whose(key, local, job, adapter, attempt_of(local) if local is not None else "")
+    copies = {name: _copy(whose, name, image, fleet) for name, image in fleet.images.items()}
+    # A worker that left is of no interest but for what is still there.
+    emptied = {n for n in fleet.left if n not in copies or not copies[n].is_anything_ours}
+    blocked = {
+        **fleet.closed,
+        **_not_served(fleet, adapter),
+        **{name: why for (of, name), why in fleet.blocked.items() if of == key},
+    }
     return Group(
         local=local,
         check=check,
         now=now,
-        copies={
-            name: _copy(Whose(key, local, job, adapter, attempt), name, image, fleet)
-            for name, image in fleet.images.items()
-        },
+        copies={name: copy for name, copy in copies.items() if name not in emptied},
         lost=fleet.lost,
-        blocked={
-            **fleet.closed,
-            **_not_served(fleet, adapter),
-            **{name: why for (of, name), why in fleet.blocked.items() if of == key},
-        },
+        left=fleet.left,
+        blocked={name: why for name, why in blocked.items() if name not in emptied},
         refusal=_refusal(local, job, fleet.adapters),
         is_job_active=adapter is not None and job is not None and adapter.is_active(job),
         is_stop_due=job is not None and _is_batch(job) and not batch.is_suspended(job),

@@ -56,6 +56,10 @@ class Lanes:
         """Whether work is under way whose report was not taken yet."""
         return place in self._busy
 
+    def is_busy_on(self, cluster: str) -> bool:
+        """Whether anything is under way on a cluster. O(lanes that are busy)."""
+        return any(name == cluster for _, name in self._busy)
+
     def start(
         self,
         place: tuple[str, str],
