@@ -217,8 +217,11 @@ def _changed(view: View) -> Verdict | None:
     spec = view.local.get("spec") or {}
     for name, workload in sorted(view.standing().items()):
         copied = workload.get("spec") or {}
-        if not view.group.copies[name].is_as_sent:
+        if not view.group.copies[name].is_as_sent or _limit(spec) != _limit(copied):
             actions.append(RemoveCopy(name, why="changed"))
+        elif _is_put_out(view, copied):
+            # Its worker may have done so itself, and would again: not at once, then.
+            actions.append(RemoveCopy(name, why="changed", blocks="its copy was deactivated there"))
         elif not view.is_evicted and _priority(spec) != _priority(copied):
             reference = spec.get("priorityClassRef")
             actions.append(UpdatePriority(name, int(spec.get("priority") or 0), reference))
@@ -383,6 +386,20 @@ _RULES: Final[tuple[Callable[[View], Verdict | None], ...]] = (
     _admitted,
     _settling,
 )
+
+
+def _is_put_out(view: View, copied: Document) -> bool:
+    """Whether a copy that still waits to be chosen was deactivated, by anybody but the manager.
+
+    Once it is chosen its worker evicts it, which starts it over in order.
+    """
+    if view.is_evicted or view.state != "Pending":
+        return False
+    return copied.get("active") is False and view.local["spec"].get("active") is not False
+
+
+def _limit(spec: Document) -> int:
+    return int(spec.get("maximumExecutionTimeSeconds") or 0)
 
 
 def _priority(spec: Document) -> tuple[Any, ...]:

@@ -344,6 +344,36 @@ RETRY_GONE = SetCheck("Retry", 'Admitting remote no longer exists, Previously: "
         ),
         pytest.param(
             local(**READY),
+            {
+                "copies": {
+                    "a": copied(
+                        ADMITTED,
+                        job=True,
+                        spec={"priority": 0, "maximumExecutionTimeSeconds": 60},
+                    )
+                }
+            },
+            (RemoveCopy("a", why="changed"),),
+            id="a copy that somebody gave a limit goes",
+        ),
+        pytest.param(
+            local(nominatedClusterNames=["a"]),
+            {"copies": {"a": copied(spec={"priority": 0, "active": False})}},
+            (RemoveCopy("a", why="changed", blocks="its copy was deactivated there"),),
+            id="a waiting copy that somebody deactivated goes, and is not made at once",
+        ),
+        pytest.param(
+            local(**READY),
+            {
+                "copies": {
+                    "a": copied(ADMITTED, job=True, spec={"priority": 0, "active": False}),
+                }
+            },
+            (CopyStatus("a"),),
+            id="a running copy that somebody deactivated is evicted by its worker first",
+        ),
+        pytest.param(
+            local(**READY),
             {"copies": {"a": copied(ADMITTED, job=True), "b": Copy()}, "left": frozenset("a")},
             (RemoveCopy("a", why="left"),),
             id="a worker that left gives its copy back",
