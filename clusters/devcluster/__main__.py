@@ -31,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if bool(chosen.dir) == bool(chosen.config):
         parser.error("give either --dir or --config")
+    # Read before anything is said: a parent that hears "ready" may end at once.
+    parent = 0 if chosen.detached else os.getppid()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Fleet(_plan(chosen)) as fleet:
             listed = " ".join(f"{name}={server.url}" for name, server in fleet.servers.items())
             print(f"ready {listed}", flush=True)
-            _wait(stop, parent=0 if chosen.detached else os.getppid())
+            _wait(stop, parent=parent)
     except (PortTaken, ValueError) as error:
         print(f"embedded clusters: {error}", file=sys.stderr)
         return 1
