@@ -13,20 +13,14 @@ from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
 from clusters.models import Cluster, WorkloadState
 from tests.builders import SmallFleet
-from tests.reconcile.fleet_rows import dev_server, register
+from tests.reconcile.east import east
+from tests.reconcile.fleet_rows import register
 from tests.web.conftest import visitors
 
-__all__ = ["visitors"]  # a fixture
+__all__ = ["east", "visitors"]  # fixtures
 
 NAMESPACE = "acme-vision"
 SubmitJob = Callable[..., WorkloadState]
-
-
-@pytest.fixture
-def east() -> Iterator[DevServer]:
-    """The embedded worker gpu-east."""
-    with dev_server("gpu-east") as server:
-        yield server
 
 
 @pytest.fixture

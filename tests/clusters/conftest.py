@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from clusters.devcluster.server import DevServer
-from clusters.kube.client import HttpKubeClient
-from tests.reconcile.fleet_rows import dev_server
+from tests.reconcile.east import east, kube
+
+__all__ = ["east", "kube"]  # fixtures
 
 
 @pytest.fixture(autouse=True)
 def _quick_proof(settings) -> None:
     settings.KUEUE_PROOF_SECONDS = 0.3
-
-
-@pytest.fixture
-def east() -> Iterator[DevServer]:
-    """The embedded worker gpu-east."""
-    with dev_server("gpu-east") as server:
-        yield server
-
-
-@pytest.fixture
-def kube(east: DevServer) -> Iterator[HttpKubeClient]:
-    """An administrator's client on gpu-east."""
-    with HttpKubeClient.from_kubeconfig(east.kubeconfig) as client:
-        yield client

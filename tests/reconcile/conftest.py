@@ -7,27 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.devcluster.server import DevServer
-from clusters.kube.client import HttpKubeClient
 from clusters.models import Cluster
 from tests.builders import SmallFleet
-from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
+from tests.reconcile.east import east, kube
+from tests.reconcile.fleet_rows import Hand, quota_hand, register
 from tests.reconcile.real_road import bare_road, installation, kueue_road
 
-__all__ = ["bare_road", "installation", "kueue_road"]  # fixtures
-
-
-@pytest.fixture
-def east() -> Iterator[DevServer]:
-    """The embedded worker gpu-east."""
-    with dev_server("gpu-east") as server:
-        yield server
-
-
-@pytest.fixture
-def kube(east: DevServer) -> Iterator[HttpKubeClient]:
-    """An administrator's client on gpu-east."""
-    with HttpKubeClient.from_kubeconfig(east.kubeconfig) as client:
-        yield client
+__all__ = ["bare_road", "east", "installation", "kube", "kueue_road"]  # fixtures
 
 
 @pytest.fixture

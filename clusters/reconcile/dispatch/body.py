@@ -357,9 +357,4 @@ class DispatchBody:
             image = self._image_of(effect.cluster)
         if effect.document is not None:
             self._mark(self._linked(image, effect.resource, effect.document))
-            image.put(effect.resource, effect.document)
-            return
-        namespace = key.partition("/")[0]
-        known = image.get(effect.resource, f"{namespace}/{effect.name}")
-        if known is not None:
-            image.drop(effect.resource, known)
+        effect.show_in(image, namespace=key.partition("/")[0])

@@ -18,6 +18,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue import multikueue_steps as step
 from clusters.reconcile.admission import status
+from clusters.reconcile.admission.image import Image
 from clusters.reconcile.jobs import keys, remote
 from clusters.reconcile.jobs.adapters import Adapter
 from clusters.reconcile.jobs.conditions import Condition
@@ -39,6 +40,15 @@ class Effect:
     resource: Resource
     name: str
     document: dict[str, Any] | None
+
+    def show_in(self, image: Image, *, namespace: str) -> None:
+        """Let an image know at once what a watch would tell it later."""
+        if self.document is not None:
+            image.put(self.resource, self.document)
+            return
+        known = image.get(self.resource, f"{namespace}/{self.name}")
+        if known is not None:
+            image.drop(self.resource, known)
 
 
 @dataclass(frozen=True, slots=True)

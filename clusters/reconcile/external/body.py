@@ -134,14 +134,7 @@ class BesideBody:
         self._mark([self._guard.take_report(report) or report.place[0]])
 
     def _take_effect(self, key: str, effect: Effect) -> None:
-        image = self._sight.image_of(effect.cluster)
-        if effect.document is not None:
-            image.put(effect.resource, effect.document)
-            return
-        namespace = key.partition("/")[0]
-        known = image.get(effect.resource, f"{namespace}/{effect.name}")
-        if known is not None:
-            image.drop(effect.resource, known)
+        effect.show_in(self._sight.image_of(effect.cluster), namespace=key.partition("/")[0])
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._dirty.update(dict.fromkeys(keys))
