@@ -92,7 +92,7 @@ def measure(*, config: str = "baseline", scale: float = 1.0) -> list[Figure]:
             load = os.getloadavg()[0]
             table[contender.name] = measure_one(contender, run, folder / contender.name)
             table[contender.name]["load_average_before"] = round(load, 2)
-    print(rendered(table), flush=True)
+            print(rendered(table), flush=True)  # the first one's, should the second not end
     ours, theirs = table["run_shift"], table["minimalkueue"]
     notes = {"config": config, "scale": scale, "workloads": run.workloads, "aim": AIM, **table}
     ratio = ours["wall_s"] / theirs["wall_s"]
