@@ -5,11 +5,15 @@ a lane prints is shown whole when it ends, so that no two mix; a lane named alon
 
 A lane whose real part is missing on this machine is named in one line with how to get it and
 skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
+
+Tests with real servers, threads and processes wait for things in time, and the machine is full.
+Where a few of a lane fail they are run once more, alone; the summary names them, passed or not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -31,6 +35,8 @@ BIN = Path(PYTHON).parent
 IN_CI = os.environ.get("CI", "").lower() == "true"
 # Two processes, a module whole in one of them: a module may share what is costly to make.
 BESIDE = ("-n", "2", "--dist", "loadscope")
+# More failures than these are no matter of time.
+MOST_TRIED_AGAIN = 5
 REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
 
 
@@ -43,9 +49,15 @@ class Outcome:
 
 
 class _Output(threading.local):
-    """Where the commands of this thread's lane print to; None is the terminal."""
+    """Where the commands of this thread's lane print to, and what its summary has to tell.
+
+    Attributes:
+        file: None is the terminal.
+        note: Empty while there is nothing to tell.
+    """
 
     file: IO[str] | None = None
+    note: str = ""
 
 
 _output = _Output()
@@ -64,9 +76,25 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None) -> bool:
 
 
 def pytest(expression: str, *arguments: str, env: Mapping[str, str] | None = None) -> bool:
-    return run(
-        PYTHON, "-m", "pytest", "-q", "--durations=10", "-m", expression, *arguments, env=env
-    )
+    """The tests that a mark expression selects; a few that failed once more, alone."""
+    with tempfile.TemporaryDirectory(prefix="portal-lane-") as cache:
+        command = (PYTHON, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", "-m", expression)
+        if run(*command, *arguments, "--durations=10", env=env):
+            return True
+        failed = last_failed(Path(cache))
+        if not 0 < len(failed) <= MOST_TRIED_AGAIN:
+            return False
+        alone = [argument for argument in arguments if argument not in BESIDE]
+        passed = run(*command, *alone, "--last-failed", env=env)
+    verdict = "passed" if passed else "failed again"
+    _output.note = f"{verdict} at a second try, alone: {', '.join(failed)}"
+    return passed
+
+
+def last_failed(cache: Path) -> list[str]:
+    """The tests that failed, by their node ids, from pytest's cache folder."""
+    path = cache / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(path.read_text())) if path.is_file() else []
 
 
 def static() -> bool:
@@ -151,9 +179,9 @@ STREAMS = (
 
 def run_lane(name: str) -> Outcome:
     print(f"\n=== lane {name} ===", flush=True, file=_output.file)
-    begun = time.monotonic()
+    begun, _output.note = time.monotonic(), ""
     try:
-        state, note = ("passed" if LANES[name]() else "failed"), ""
+        state, note = ("passed" if LANES[name]() else "failed"), _output.note
     except Missing as missing:
         state, note = ("failed" if IN_CI else "missing"), str(missing)
     except RuntimeError as error:  # a server that did not start costs its lane alone

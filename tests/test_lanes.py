@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import lanes
@@ -40,3 +42,48 @@ def test_a_missing_part_fails_in_ci_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lanes.main(["one"]) == 0
     monkeypatch.setattr(lanes, "IN_CI", True)
     assert lanes.main(["one"]) == 1
+
+
+@pytest.mark.parametrize(("failures", "passes"), [(1, True), (2, False)])
+def test_a_failed_test_is_tried_once_more_and_named(
+    failures: int,
+    passes: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    tries = tmp_path / "tries"
+    (tmp_path / "test_late.py").write_text(
+        "from pathlib import Path\n"
+        "def test_in_time(): pass\n"
+        "def test_late():\n"
+        f"    tries = Path({str(tries)!r})\n"
+        "    tries.touch()\n"
+        "    tries.write_text(tries.read_text() + '.')\n"
+        f"    assert len(tries.read_text()) > {failures}\n"
+    )
+    lane = lambda: lanes.pytest("", str(tmp_path), *lanes.BESIDE)  # noqa: E731
+    monkeypatch.setattr(lanes, "LANES", {"one": lane})
+
+    assert lanes.main(["one"]) == (0 if passes else 1)
+
+    printed = capfd.readouterr().out
+    verdict = "passed" if passes else "failed again"
+    assert f"{verdict} at a second try, alone: " in printed
+    assert "test_late.py::test_late" in printed
+    assert "test_in_time" not in printed
+    assert tries.read_text() == ".."
+
+
+def test_many_failed_tests_are_no_matter_of_time(tmp_path: Path) -> None:
+    count = lanes.MOST_TRIED_AGAIN + 1
+    tries = tmp_path / "tries"
+    (tmp_path / "test_wrong.py").write_text(
+        "import pytest\nfrom pathlib import Path\n"
+        f"@pytest.mark.parametrize('n', range({count}))\n"
+        "def test_wrong(n):\n"
+        f"    Path({str(tries)!r}).open('a').write('.')\n"
+        "    assert False\n"
+    )
+    assert not lanes.pytest("", str(tmp_path))
+    assert len(tries.read_text()) == count
