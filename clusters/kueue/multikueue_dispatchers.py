@@ -6,8 +6,9 @@ is blocked leaves it. Asked again within a round, it gives the same answer.
 
 Source: Kueue pkg/controller/workloaddispatcher, v0.19.2; spec dispatch 3.1-3.3.
 Deviations of the incremental one: rounds survive a restart; workers that are not connected are
-passed over instead of nominated; a round none of whose workers can take anything ends at once; it
-waits for the other checks; when nobody is left it rests instead of failing for ever.
+passed over instead of nominated, but no round opens while the first try to connect to one is under
+way; a round none of whose workers can take anything ends at once; it waits for the other checks;
+when nobody is left it rests instead of failing for ever.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ def in_rounds(settings: DispatchSettings, order: Callable[[Group], _Order]) -> D
         ends = last.started_at + settings.round_length if last is not None else group.now
         if standing and ends > group.now:
             return Nomination(standing, look_again=ends)
+        if group.opening - group.blocked.keys():
+            return not_yet(group)  # the best of all may be connected within the second
         found = order(group)
         added = tuple(name for name in found.names if name not in known)[: settings.step]
         if not added:

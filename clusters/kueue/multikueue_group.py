@@ -111,6 +111,7 @@ class Group:
         siblings: The other Workloads of its job; None where it has no others.
         is_handed_over: It was replaced by a Workload that has quota, and its Job goes on.
         left: Workers that are dispatched to no more, though they may still hold a copy.
+        opening: Lost ones whose first try to connect is not over; nobody knows yet what they are.
     """
 
     local: Document | None
@@ -130,6 +131,7 @@ class Group:
     siblings: Siblings | None = None
     is_handed_over: bool = False
     left: frozenset[str] = frozenset()
+    opening: frozenset[str] = frozenset()
 
     @property
     def usable(self) -> frozenset[str]:

@@ -108,6 +108,26 @@ def test_incremental_begins_a_round_anew_when_its_memory_was_lost():
     assert (found.opened.nominated, found.look_again) == (("b",), NOW + FIVE)
 
 
+@pytest.mark.parametrize("dispatcher", [INCREMENTAL, CHEAPEST_FIT])
+def test_no_round_opens_while_a_worker_is_just_being_connected(dispatcher):
+    nominate = dispatcher_for(settings(dispatcher))
+    group = waiting("b", lost={"a": NOW}, opening=frozenset("a"))
+    found = nominate(group)
+    assert (found.clusters, found.opened, found.is_undecided) == ((), None, True)
+    assert NOW < found.look_again < NOW + timedelta(seconds=1)
+    # Whoever waits for nothing: a worker that takes nothing new, or one that is known to be lost.
+    assert nominate(replace(group, blocked={"a": "cordoned"})).clusters == ("b",)
+    assert nominate(replace(group, opening=frozenset())).clusters == ("b",)
+
+
+def test_nobody_is_added_to_a_nominated_worker_that_a_new_shift_has_not_connected_yet():
+    begun = Round(1, NOW, ("a",))
+    group = waiting("b", nominated=("a",), rounds=(begun,), lost={"a": NOW})
+    nominate = dispatcher_for(settings())
+    assert nominate(replace(group, opening=frozenset("a"))).clusters == ("a",)
+    assert nominate(group).clusters == ("b",)
+
+
 def test_incremental_rests_when_everybody_is_nominated():
     first = Round(1, NOW - timedelta(hours=1), ("a", "b"))
     group = waiting("a", "b", nominated=("a", "b"), rounds=(first,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,8 @@ from clusters.kueue.multikueue_group import Round
 from clusters.kueue.multikueue_settings import CHEAPEST_FIT, INCREMENTAL
 from clusters.models import Cluster, DispatchRound
 from clusters.reconcile.dispatch import DispatchBody
+from clusters.reconcile.dispatch import links as links_module
+from clusters.reconcile.dispatch import offers as offers_module
 from clusters.reconcile.dispatch import trail as trail_module
 from clusters.reconcile.dispatch.group import attempt_of
 from clusters.reconcile.dispatch.prices import current_prices
@@ -23,7 +26,6 @@ from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,
     Embedded,
-    eventually,
     is_true,
     job,
     multikueue_objects,
@@ -32,6 +34,7 @@ from tests.reconcile.admission_harness import (
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.kill_points import Reaper
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -57,14 +60,24 @@ def small(db) -> SmallFleet:
     return small_fleet()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch) -> None:
+    """However slow the machine is, no worker is given up before it has answered or refused."""
+    monkeypatch.setattr(links_module, "SETTLE_S", 60.0)
+    monkeypatch.setattr(offers_module, "SETTLE_S", 60.0)
+
+
 def start(fleet: Embedded, dispatcher: str, *, seconds: str = "1s", prices=None, **changes) -> None:
+    for cluster in ("manager", *WORKERS):
+        fleet.start(cluster, "admission")
+    start_dispatch(fleet, dispatcher, seconds=seconds, prices=prices, **changes)
+
+
+def start_dispatch(fleet: Embedded, dispatcher: str, *, seconds: str, prices, **changes) -> None:
     section = {
         "dispatcherName": dispatcher,
         "incrementalDispatcherConfig": {"stepSize": 1, "timeout": seconds},
     }
-    fleet.start("manager", "admission")
-    for worker in WORKERS:
-        fleet.start(worker, "admission")
     fleet.start(
         "manager",
         "dispatch",
@@ -125,6 +138,26 @@ def test_cheapest_fit_goes_to_the_cheaper_flavor_while_it_has_room(fleet):
     eventually(lambda: placed(fleet, "a") and placed(fleet, "b"), why=lambda: str(fleet.shifts))
     # The second sees at once that the cheap one is taken: no round is lost on it.
     assert sorted((placed(fleet, "a"), placed(fleet, "b"))) == ["w1", "w2"]
+
+
+@pytest.mark.embedded
+def test_cheapest_fit_waits_for_the_cheap_worker_that_is_just_being_connected(fleet):
+    manager, cheap = fleet["manager"], fleet["w2"]
+    for cluster in ("manager", *WORKERS):
+        fleet.start(cluster, "admission")
+    for worker in WORKERS:
+        eventually(lambda place=fleet[worker]: is_true(place.get(r.CLUSTER_QUEUE, NS), "Active"))
+    # It answers the pulse, and cannot list its workloads yet.
+    cheap.server.cluster.faults.fail(503, count=10**6, method="GET", path="/workloads")
+    prices = {"gpu-w1": Decimal(4), "gpu-w2": Decimal("1.5")}
+    start_dispatch(fleet, CHEAPEST_FIT, seconds="10m", prices=prices)
+    manager.create(job("train", gpus=8, run_s=60, managed=True))
+    eventually(lambda: is_true(manager.get(r.MULTIKUEUE_CLUSTER, "w1"), "Active"))
+    eventually(lambda: is_true(manager.workload_of("train"), "QuotaReserved"))
+    time.sleep(1.0)  # long enough for the dear one to be nominated
+    assert nominated(fleet, "train") == []
+    cheap.server.cluster.faults.clear()
+    assert eventually(lambda: placed(fleet, "train")) == "w2"
 
 
 @pytest.mark.embedded
@@ -189,11 +222,10 @@ def test_rounds_heal_when_the_shift_is_killed_between_any_two_writes(fleet, disp
             manager.create(job(name, gpus=8, run_s=0.5, managed=True))
         eventually(
             lambda: all(is_true(manager.workload_of(name), "Finished") for name in "abc"),
-            seconds=60,
             why=lambda: str((reaper.killed_at, manager.all(r.WORKLOAD))),
         )
-        eventually(lambda: not any(fleet[w].all(r.WORKLOAD) for w in WORKERS), seconds=30)
-        eventually(lambda: not any(fleet[w].all(r.JOB) for w in WORKERS), seconds=30)
+        eventually(lambda: not any(fleet[w].all(r.WORKLOAD) for w in WORKERS))
+        eventually(lambda: not any(fleet[w].all(r.JOB) for w in WORKERS))
     steps = {step for _, _, step in reaper.killed_at}
     assert {"nominate", "create-copy", "choose", "create-job", "finish"} <= steps
 

@@ -39,6 +39,7 @@ class Fleet:
         unserved: Kinds of jobs that a worker does not serve, or forbids.
         adapters: Kinds of jobs.
         left: Workers that the check does not dispatch to any more.
+        opening: Lost ones whose first try to connect is not over.
     """
 
     images: Mapping[str, Image]
@@ -52,6 +53,7 @@ class Fleet:
     unserved: Mapping[str, Collection[Resource]] = field(default_factory=dict)
     adapters: Adapters = JOBS_ONLY
     left: frozenset[str] = frozenset()
+    opening: frozenset[str] = frozenset()
 
 
 def local_job(manager: Image, key: str, adapters: Adapters = JOBS_ONLY) -> dict[str, Any] | None:
@@ -126,6 +128,7 @@ def group_for(
         copies={name: copy for name, copy in copies.items() if name not in emptied},
         lost=fleet.lost,
         left=fleet.left,
+        opening=fleet.opening,
         blocked={name: why for name, why in blocked.items() if name not in emptied},
         refusal=_refusal(local, job, fleet.adapters),
         is_job_active=adapter is not None and job is not None and adapter.is_active(job),

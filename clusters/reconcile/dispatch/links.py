@@ -111,6 +111,14 @@ class Link:
     def is_connected(self) -> bool:
         return self.state.is_connected
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether the first try to connect is under way, to a worker that nobody found lost."""
+        if self.is_connected or self._is_settled:
+            return False
+        is_known_lost = self._shown is not None and self._shown.lost_since is not None
+        return not is_known_lost and time.monotonic() - self._born_at < SETTLE_S
+
     def look(self, now: datetime) -> bool:
         """Follow credential and connection; whether the state changed.
 

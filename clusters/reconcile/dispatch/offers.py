@@ -33,7 +33,7 @@ BOOKED_S: Final = 10.0
 FAILURES_FOR: Final = timedelta(hours=1)
 PRICES_FOR_S: Final = 60.0
 CONNECT_EVERY_S: Final = 5.0
-SETTLE_S: Final = 3.0
+SETTLE_S: Final = 5.0
 
 
 class Scout:

@@ -142,6 +142,7 @@ class Roster:
             unserved={link.name: link.unserved for link in links if link.unserved},
             adapters=self._adapters,
             left=left,
+            opening=frozenset(link.name for link in links if link.is_opening),
         )
 
     def close(self) -> None:
