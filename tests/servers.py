@@ -49,7 +49,7 @@ def postgres_folder() -> Path:
     raise Missing("no PostgreSQL server: install Debian's postgresql")
 
 
-def _wait(ready: object, what: str, seconds: float = 20.0) -> None:
+def _wait(ready: object, what: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if ready():  # type: ignore[operator]  # a plain callable
@@ -67,7 +67,7 @@ def _answers(port: int) -> bool:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

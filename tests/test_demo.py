@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.processes import free_port
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"ready after (\d+) s:\s+(http://127\.0\.0\.1:\d+)")
@@ -82,15 +82,14 @@ def test_demo_starts_answers_and_leaves_nothing_behind(checkout: Path) -> None:
     process = start(checkout, free_port())
     try:
         seconds, address = read_until_ready(process)
-        with urllib.request.urlopen(f"{address}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"{address}/readyz", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         family = descendants(process.pid)
         assert len(family) >= 6
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        time.sleep(0.5)
-        assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
-        assert seconds < 30 or os.environ.get("CI") == "true"
+        assert process.wait(PATIENCE_S) == 0
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
+        assert seconds < 120  # beside other tests; alone it is a fifth of that
     finally:
         if process.poll() is None:
             process.kill()
@@ -105,7 +104,7 @@ def test_demo_says_in_one_line_that_its_port_is_taken(checkout: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         process = start(checkout, port)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert output.strip() == (
         f"demo: port {port} is taken; choose another one: PORT={port + 1} make demo"

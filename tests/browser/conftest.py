@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.browser.accessibility import findings
 from tests.builders import PASSWORD, SmallFleet
 from tests.controlplane.processes import free_port
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCREENSHOTS = ROOT / "artifacts" / "screenshots"
@@ -68,7 +68,7 @@ def server(django_db_setup, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 def _database_url() -> str:
@@ -80,12 +80,13 @@ def _database_url() -> str:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-            return
-        time.sleep(0.1)
-    raise RuntimeError("the portal did not start for the browser tests")
+    def answers() -> bool:
+        assert process.poll() is None, "the portal ended before the first browser test"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return True
+        return False
+
+    eventually(answers, why="the portal did not start for the browser tests")
 
 
 @pytest.fixture(scope="session")

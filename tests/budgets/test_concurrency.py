@@ -15,6 +15,7 @@ from budgets.plan import RevisionDraft
 from budgets.selectors import fleet_grid
 from budgets.services import revise_budget, revisions
 from tests.builders import SmallFleet, line, small_fleet
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
@@ -44,7 +45,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
     def run(index: int) -> None:
         try:
-            together.wait(timeout=10)
+            together.wait(timeout=PATIENCE_S)
             outcomes[index] = calls[index]()
         except PortalError as error:
             outcomes[index] = error
@@ -55,7 +56,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
     return outcomes
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient, WriteOptions
+from tests.waiting import PATIENCE_S
 
 
 @contextmanager
@@ -43,4 +44,4 @@ def serving(kubeconfig: str, *, manager: str = "kueue") -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(5)
+        thread.join(PATIENCE_S)

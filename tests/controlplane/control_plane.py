@@ -139,7 +139,7 @@ class ControlPlane:
             if not program.is_running():
                 program.start()
                 if name == "kueue":
-                    program.wait_until(lambda: is_listening(self._webhook_port), timeout_s=60)
+                    program.wait_until(lambda: is_listening(self._webhook_port))
 
     # Faults of the API server
 
@@ -331,7 +331,7 @@ class ControlPlane:
         if not self._is_kueue_wired:
             kueue_install.set_conversion(self.rest, self._conversion())
             self._is_kueue_wired = True
-        kueue.wait_until(lambda: is_listening(self._webhook_port), timeout_s=60)
+        kueue.wait_until(lambda: is_listening(self._webhook_port))
         wanted = kueue_setup.webhook_configurations(
             self._webhook_port, self.authority.pair, frameworks=frameworks
         )

@@ -13,7 +13,7 @@ from .rest import Rest
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-_SERVED_WITHIN_S = 30.0
+_SERVED_WITHIN_S = 120.0
 _POLL_S = 0.05
 
 

@@ -118,13 +118,13 @@ class Program:
         """End the group with SIGKILL and reap it; safe to call again."""
         atexit.unregister(self.kill)
         self._signal(signal.SIGKILL)
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
 
     def log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return "\n".join(line[:_TAIL_COLUMNS] for line in lines)
 
-    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
         """Poll until the program is ready.
 
         Raises:

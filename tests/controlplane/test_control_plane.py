@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import urllib3
 import yaml
+
+from tests.waiting import PATIENCE_S, eventually
 
 from . import build, processes
 from .control_plane import ControlPlane
@@ -26,13 +27,6 @@ from .rest import ApiError
 
 UniqueName = Callable[[str], str]
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def eventually(is_true: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, f"not so within {timeout_s:g} s"
-        time.sleep(0.1)
 
 
 def job_path(namespace: str, name: str = "") -> str:
@@ -174,7 +168,7 @@ def test_up_ends_its_programs_on_sigterm(tmp_path: Path) -> None:
         port = int(fleet["manager"]["server"].rpartition(":")[2])
         assert processes.is_listening(port)
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(timeout=10) == 0
+        assert parent.wait(timeout=PATIENCE_S) == 0
     assert Path(fleet["manager"]["kubeconfig"]).is_file()
     assert not processes.is_listening(port)
 
@@ -260,7 +254,7 @@ def test_no_program_survives_a_killed_parent(tmp_path: Path) -> None:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
 
-    eventually(lambda: not any(_is_alive(process_id) for process_id in process_ids), timeout_s=5)
+    eventually(lambda: not any(_is_alive(process_id) for process_id in process_ids))
 
 
 def _is_alive(process_id: int) -> bool:

@@ -19,7 +19,8 @@ from tests.faults.rest import unrest
 from tests.faults.schedule import WORKERS, Schedule
 from tests.faults.timeline import MANAGER
 from tests.faults.troupe import Troupe
-from tests.reconcile.admission_harness import eventually, is_true
+from tests.reconcile.admission_harness import is_true
+from tests.waiting import eventually
 
 ORIGIN = "fault-run"
 REST_WITHIN_S = 240.0

@@ -6,7 +6,6 @@ one is right.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,19 +25,12 @@ from clusters.kube.client import (
 )
 from clusters.kube.transport import Call
 from tests.kube.documents import cluster_queue, config_map, workload
+from tests.waiting import eventually
 
 Unique = Callable[[str], str]
 STATUS = WriteOptions(subresource="status")
-
-
-def eventually(check: Callable[[], bool], *, seconds: float = 75.0) -> bool:
-    # A real garbage collector looks for new kinds only every 30 s, and waits for that first.
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if check():
-            return True
-        time.sleep(0.05)
-    return check()
+# A real garbage collector looks for new kinds only every 30 s, and waits for that first.
+COLLECTED_WITHIN_S = 120.0
 
 
 def exists(client: HttpKubeClient, resource: r.Resource, name: str, namespace: str) -> bool:
@@ -370,7 +362,8 @@ def test_owner_deletion_takes_dependents_along(
     )
     for name in ("dependent", "owner"):
         assert eventually(
-            lambda name=name: not exists(contract_client, r.CONFIG_MAP, name, namespace)
+            lambda name=name: not exists(contract_client, r.CONFIG_MAP, name, namespace),
+            seconds=COLLECTED_WITHIN_S,
         )
 
 
@@ -379,7 +372,10 @@ def test_orphaned_dependents_stay(contract_client: HttpKubeClient, namespace: st
     contract_client.create(r.CONFIG_MAP, _owned(namespace, "dependent", owner))
     options = DeleteOptions(propagation=Propagation.ORPHAN)
     contract_client.delete(r.CONFIG_MAP, "owner", namespace=namespace, options=options)
-    assert eventually(lambda: not exists(contract_client, r.CONFIG_MAP, "owner", namespace))
+    assert eventually(
+        lambda: not exists(contract_client, r.CONFIG_MAP, "owner", namespace),
+        seconds=COLLECTED_WITHIN_S,
+    )
     left = contract_client.get(r.CONFIG_MAP, "dependent", namespace=namespace)
     assert "ownerReferences" not in left["metadata"]
 

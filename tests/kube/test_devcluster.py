@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,9 @@ from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient, WatchOptions, is_allowed
 from clusters.kube.transport import Call
 from tests.kube.documents import config_map, job
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def eventually(check: Callable[[], bool], *, seconds: float = 6.0) -> bool:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if check():
-            return True
-        time.sleep(0.02)
-    return check()
 
 
 def test_faults_over_http_come_and_go(dev: DevServer, client: HttpKubeClient) -> None:
@@ -257,7 +249,7 @@ def test_command_serves_a_config_and_ends_on_sigterm(tmp_path: Path) -> None:
     with HttpKubeClient.from_kubeconfig(text) as client:
         assert len(client.list(r.NODE).items) == 1
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (0, "", "")
 
 
@@ -267,7 +259,7 @@ def test_command_tells_a_taken_port_in_one_line(tmp_path: Path) -> None:
         config = tmp_path / "clusters.json"
         config.write_text(json.dumps({"clusters": [{"name": "m", "port": port}]}))
         process = start("--config", str(config))
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert err == f"embedded clusters: port {port} of cluster m is taken\n"
 
@@ -285,7 +277,7 @@ def test_command_ends_with_its_parent(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         check=True,
     )
     child = int(parent.stdout)
@@ -294,4 +286,4 @@ def test_command_ends_with_its_parent(tmp_path: Path) -> None:
         stat_file = Path(f"/proc/{child}/stat")
         return not stat_file.exists() or stat_file.read_text().rpartition(")")[2].split()[0] == "Z"
 
-    assert eventually(is_gone, seconds=5)
+    assert eventually(is_gone)

@@ -15,6 +15,7 @@ from clusters.kube.apply import apply_documents, no_fence, prune
 from clusters.kube.client import HttpKubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from tests.kube.documents import config_map
+from tests.waiting import PATIENCE_S
 
 NAME = LeaseName("kube-system", "gpu-budget-quota")
 
@@ -140,18 +141,18 @@ def test_lease_deleted_by_hand_is_lost(client: HttpKubeClient) -> None:
 def test_lease_keep_gives_up_when_the_cluster_is_gone(
     dev: DevServer, client: HttpKubeClient
 ) -> None:
-    settings = LeaseSettings(duration_s=1)
+    settings = LeaseSettings(duration_s=2)
     lease = ClusterLease(client, NAME, holder="first", settings=settings)
     assert lease.try_acquire()
     lost = threading.Event()
     keeper = threading.Thread(target=lease.keep, args=(threading.Event(), lost.set))
     keeper.start()
     dev.cluster.faults.fail(503, count=1)
-    assert not lost.wait(1.5)
+    assert not lost.wait(2.5)
     lease.check()
     dev.cluster.faults.fail(503, count=1000)
-    assert lost.wait(4)
-    keeper.join(timeout=2)
+    assert lost.wait(PATIENCE_S)
+    keeper.join(timeout=PATIENCE_S)
     with pytest.raises(errors.LeaseLost):
         lease.check()
 

@@ -34,7 +34,8 @@ from tests.faults.observer import JOBS, Observer, Told
 from tests.perf import bench_dispatch_rest
 from tests.perf.bench import Figure, percentile
 from tests.perf.bench_admission import cpu_of, rendered
-from tests.reconcile.admission_harness import MULTIKUEUE, eventually, is_true, multikueue_objects
+from tests.reconcile.admission_harness import MULTIKUEUE, is_true, multikueue_objects
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/pods"

@@ -30,12 +30,12 @@ from tests.reconcile.admission_harness import (
     GPU,
     NS,
     Document,
-    eventually,
     is_true,
     job,
     multikueue_objects,
     quota_objects,
 )
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = ("worker-1", "worker-2")

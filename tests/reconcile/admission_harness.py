@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,6 +16,7 @@ from clusters.kube.client import HttpKubeClient, KubeClient
 from clusters.kube.resources import Resource
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
+from tests.waiting import PATIENCE_S
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -25,20 +25,6 @@ NS = "acme-vision"
 INSTALLATION = "test-installation"
 CHECK = "gpu-budget-portal"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-
-
-def eventually(
-    check: Callable[[], Any], *, seconds: float = 10.0, why: str = "it did not happen"
-) -> Any:
-    """What the check returns once that is true."""
-    ends = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        if time.monotonic() > ends:
-            raise AssertionError(why() if callable(why) else why)
-        time.sleep(0.02)
 
 
 def facts(
@@ -76,8 +62,8 @@ class RunningShift:
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
-    def join(self, seconds: float = 15.0) -> None:
-        self._thread.join(seconds)
+    def join(self) -> None:
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the shift does not end"
 
     def stop(self) -> None:

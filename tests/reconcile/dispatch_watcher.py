@@ -12,6 +12,7 @@ from typing import Any
 
 from clusters.devcluster.registry import BY_KEY
 from tests.reconcile.admission_harness import Embedded
+from tests.waiting import PATIENCE_S
 
 Document = dict[str, Any]
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -47,12 +48,12 @@ class Watcher:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(PATIENCE_S)
 
     def _follow(self, name, kind, store, subscription) -> None:
         while not self._stop.is_set():
             try:
-                change = subscription.queue.get(timeout=0.1)
+                change = subscription.queue.get(timeout=0.5)
             except Empty:
                 continue
             if change is None:

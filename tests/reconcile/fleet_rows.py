@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from clusters.models import Cluster, ClusterHealth
 from clusters.reconcile.context import Clients, ShiftContext, registered
 from clusters.reconcile.quota import QuotaBody
 from clusters.vault import seal, unseal
+from tests.waiting import PATIENCE_S, eventually
 
 
 def register(slug: str, kubeconfig: str, *, role: str = "worker", mode: str = "kueue") -> Cluster:
@@ -44,10 +44,7 @@ class Hand:
 
     def settle(self, turns: int = 40) -> None:
         """Turns until nothing is left to do, at most so often."""
-        ends = time.monotonic() + 20
-        while not self.body.image.is_synced:
-            assert time.monotonic() < ends, "the cluster was not listed"
-            time.sleep(0.01)
+        eventually(lambda: self.body.image.is_synced, why="the cluster was not listed")
         quiet = 0
         for _ in range(turns):
             self.body._retry_at = 0.0
@@ -86,7 +83,7 @@ def quota_hand(slug: str, *, fence=lambda: None) -> Iterator[Hand]:
             body.image.close()
             body._writer.close()
             clients.close()
-            beating.join(5)
+            beating.join(PATIENCE_S)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from clusters.reconcile.jobs.writer import Moment, Write
 from tests.reconcile.admission_harness import Embedded, RunningShift
+from tests.waiting import PATIENCE_S
 
 
 class Killed(BaseException):
@@ -31,7 +32,7 @@ class Reaper:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         assert not self.errors, self.errors
 
     def keep_alive(self, name: str, role: str, body: Callable[..., Any], **start: Any) -> None:

@@ -15,6 +15,7 @@ from tests.builders import SmallFleet
 from tests.controlplane.fleet import Fleet
 from tests.reconcile.fleet_rows import Hand, quota_hand
 from tests.reconcile.real_clusters import admin_client, register_real
+from tests.waiting import PATIENCE_S
 
 WORKERS = ("gpu-east", "gpu-west")
 
@@ -27,9 +28,9 @@ class Road:
     manager: HttpKubeClient
     workers: list[HttpKubeClient]
 
-    def until(self, check: Callable[[], bool], *, seconds: float = 25.0) -> None:
+    def until(self, check: Callable[[], bool]) -> None:
         """Turns all bodies until the check holds."""
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + PATIENCE_S
         while not check():
             assert time.monotonic() < ends, self.troubles()
             for hand in self.hands:
@@ -69,7 +70,7 @@ def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
         found = Road(hands, clients[0], clients[1:])
         yield found
         Cluster.objects.update(state=Cluster.State.DRAINING, writes_enabled=True)
-        found.until(lambda: not Cluster.objects.exclude(state="removed").exists(), seconds=40)
+        found.until(lambda: not Cluster.objects.exclude(state="removed").exists())
 
 
 @pytest.fixture

@@ -8,16 +8,20 @@ from typing import Any
 
 from django.db import OperationalError
 
+from tests.waiting import PATIENCE_S
+
 PAUSE_S = 0.2
 
 
-def stored(check: Callable[[], Any], *, seconds: float = 30.0, why: Any = "it was not stored"):
+def stored(
+    check: Callable[[], Any], *, seconds: float = PATIENCE_S, why: Any = "it was not stored"
+) -> Any:
     """What the check returns once that is true.
 
     SQLite in memory locks a table against readers while it is written, and against writers while
     it is read: who waits looks seldom, and takes a lock for not yet.
     """
-    ends = time.monotonic() + seconds
+    ends = time.monotonic() + max(seconds, PATIENCE_S)
     while True:
         try:
             found = check()

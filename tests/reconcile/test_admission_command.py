@@ -15,12 +15,12 @@ from clusters.kube import resources as r
 from tests.reconcile.admission_harness import (
     Embedded,
     Place,
-    eventually,
     is_true,
     job,
     multikueue_objects,
     quota_objects,
 )
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,11 +58,11 @@ def test_run_shift_works_until_it_is_stopped(tmp_path):
         ]
         try:
             manager.create(job("train", gpus=8, run_s=0.5, managed=True))
-            eventually(lambda: is_true(manager.workload_of("train"), "Finished"), seconds=40)
+            eventually(lambda: is_true(manager.workload_of("train"), "Finished"))
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
-            ended = [process.communicate(timeout=20)[0] for process in processes]
+            ended = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0, 0], ended
         assert all(text.rstrip().endswith("stopped") for text in ended)
         leases = [item["spec"].get("holderIdentity") for item in manager.all(r.LEASE)]
@@ -76,16 +76,16 @@ def test_run_shift_goes_on_after_its_lease_was_lost(tmp_path):
         place.create(*quota_objects(8))
         process = start(tmp_path, world, "w1", "admission")
         try:
-            lease = eventually(lambda: next(iter(place.all(r.LEASE)), None), seconds=40)
+            lease = eventually(lambda: next(iter(place.all(r.LEASE)), None))
             stolen = {"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 1}}
             name, namespace = lease["metadata"]["name"], lease["metadata"]["namespace"]
             place.client.patch(r.LEASE, name, stolen, namespace=namespace)
-            eventually(lambda: holder(place).endswith("-2"), seconds=60)
+            eventually(lambda: holder(place).endswith("-2"))
             place.create(job("train", gpus=8, run_s=0.5))
-            eventually(lambda: is_true(place.workload_of("train"), "Finished"), seconds=60)
+            eventually(lambda: is_true(place.workload_of("train"), "Finished"))
         finally:
             process.send_signal(signal.SIGTERM)
-            text = process.communicate(timeout=20)[0]
+            text = process.communicate(timeout=PATIENCE_S)[0]
         assert process.returncode == 0, text
         assert "takes it again as soon as it is free" in text
 

@@ -10,12 +10,12 @@ from tests.reconcile.admission_harness import (
     NS,
     Embedded,
     condition,
-    eventually,
     is_true,
     job,
     kueue,
     quota_objects,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -118,9 +118,7 @@ def test_admission_preempts_for_a_higher_priority_and_the_victim_comes_back(worl
     assert condition(victim, "Preempted")["reason"] == "InClusterQueue"
     assert place.job("low")["spec"]["suspend"] is True
     eventually(lambda: "nodeSelector" not in place.job("low")["spec"]["template"]["spec"])
-    finished = eventually(
-        lambda: (w := place.workload_of("low")) and is_true(w, "Finished") and w, seconds=15
-    )
+    finished = eventually(lambda: (w := place.workload_of("low")) and is_true(w, "Finished") and w)
     assert not is_true(finished, "Evicted")
     assert finished["status"]["schedulingStats"]["evictions"] == [
         {"reason": "Preempted", "underlyingCause": "", "count": 1}

@@ -17,13 +17,13 @@ from tests.reconcile.admission_harness import (
     Embedded,
     Place,
     condition,
-    eventually,
     is_true,
     job,
     kueue,
     quota_objects,
 )
 from tests.reconcile.kill_points import Reaper
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -70,7 +70,7 @@ def test_admission_survives_errors_of_the_api_server(world):
     place.server.cluster.faults.fail(500, count=3, method="POST", path="workloads")
     world.start("w1", "admission")
     for name in "ab":
-        eventually(lambda name=name: is_true(place.workload_of(name), "Finished"), seconds=30)
+        eventually(lambda name=name: is_true(place.workload_of(name), "Finished"))
 
 
 def test_admission_gives_the_quota_back_when_a_reservation_is_refused(world):
@@ -79,7 +79,7 @@ def test_admission_gives_the_quota_back_when_a_reservation_is_refused(world):
     place.create(job("big", gpus=8, run_s=60))
     place.server.cluster.faults.fail(422, count=2, method="PATCH", path="/status")
     world.start("w1", "admission")
-    eventually(lambda: is_true(place.workload_of("big"), "Admitted"), seconds=20)
+    eventually(lambda: is_true(place.workload_of("big"), "Admitted"))
     assert reserved(place) == ["big"]
 
 
@@ -94,12 +94,11 @@ def test_admission_rebuilds_everything_when_it_is_killed_between_any_two_writes(
     place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=5))
     with Reaper(world) as reaper:
         reaper.keep_alive("w1", "admission", AdmissionBody)
-        eventually(lambda: (place.job("low").get("status") or {}).get("active"), seconds=30)
+        eventually(lambda: (place.job("low").get("status") or {}).get("active"))
         place.create(job("high", gpus=8, run_s=1, priority_class="urgent"))
         for name in ("high", "low"):
             eventually(
                 lambda name=name: is_true(place.workload_of(name), "Finished"),
-                seconds=60,
                 why=lambda: str((reaper.killed_at, place.all(r.WORKLOAD))),
             )
             assert condition(place.workload_of(name), "Finished")["reason"] == "Succeeded"
@@ -148,7 +147,7 @@ class TwoShifts:
         self.place.create(later)
         eventually(lambda: self.place.workload_of("new"))
         self.place.create(job("old", gpus=8, run_s=60))
-        assert self.is_frozen.wait(10)
+        assert self.is_frozen.wait(PATIENCE_S)
         self.place.client.patch(
             r.LOCAL_QUEUE, "later", {"spec": {"stopPolicy": "None"}}, namespace=NS
         )
@@ -161,7 +160,7 @@ class TwoShifts:
     def _freeze(self, moment, cluster, write):
         if moment is Moment.BEFORE and write.step == "reserve":
             self.is_frozen.set()
-            self.goes_on.wait(30)
+            self.goes_on.wait(PATIENCE_S)
         elif moment is Moment.AFTER and write.step == "reserve":
             self.after_late_write = reserved(self.place)
 
@@ -169,16 +168,14 @@ class TwoShifts:
         def leave_old_alone(moment, cluster, write):
             # The successor is slow to say why "old" waits: nothing but the fence protects it now.
             if moment is Moment.BEFORE and write.step == "explain":
-                context.stop.wait(20)
+                context.stop.wait(PATIENCE_S)
 
         return AdmissionBody(context, hook=leave_old_alone)
 
 
 def test_admission_of_a_shift_that_lost_its_lease_writes_nothing(world, monkeypatch):
     shifts = TwoShifts(world, monkeypatch, is_fenced=True)
-    eventually(
-        lambda: reserved(shifts.place) == ["new"], seconds=20, why=lambda: shifts.tell(world)
-    )
+    eventually(lambda: reserved(shifts.place) == ["new"], why=lambda: shifts.tell(world))
     shifts.goes_on.set()
     shifts.first.join()
     assert isinstance(shifts.first.error, LeaseLost)
@@ -188,7 +185,7 @@ def test_admission_of_a_shift_that_lost_its_lease_writes_nothing(world, monkeypa
 def test_admission_without_its_fence_would_promise_the_same_gpus_twice(world, monkeypatch):
     """The negative control of the fence."""
     shifts = TwoShifts(world, monkeypatch, is_fenced=False)
-    eventually(lambda: reserved(shifts.place) == ["new"], seconds=20)
+    eventually(lambda: reserved(shifts.place) == ["new"])
     shifts.goes_on.set()
     assert eventually(lambda: shifts.after_late_write) == ["new", "old"]
 
@@ -200,13 +197,13 @@ def test_admission_keeps_a_decision_that_was_made_while_an_older_one_was_written
     def slow(moment, cluster, write):
         if moment is Moment.AFTER and write.step == "explain":
             explained.set()
-            goes_on.wait(20)
+            goes_on.wait(PATIENCE_S)
 
     place.create(*quota_objects(8), job("first", gpus=8, run_s=60))
     world.start("w1", "admission", body=lambda context: AdmissionBody(context, hook=slow))
     eventually(lambda: is_true(place.workload_of("first"), "Admitted"))
     place.create(job("second", gpus=8, run_s=60))
-    assert explained.wait(10)
+    assert explained.wait(PATIENCE_S)
     place.client.delete(r.JOB, "first", namespace=NS)
     eventually(lambda: place.workload_of("first") is None)
     threading.Event().wait(0.5)

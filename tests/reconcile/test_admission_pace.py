@@ -23,11 +23,11 @@ from tests.reconcile.admission_harness import (
     Embedded,
     Place,
     condition,
-    eventually,
     is_true,
     job,
     quota_objects,
 )
+from tests.waiting import eventually
 
 
 def test_writes_that_can_wait_go_one_at_a_time_queues_and_workloads_in_turn():
@@ -127,8 +127,8 @@ def test_everything_put_off_is_written_once_the_cluster_is_quiet():
         names = [f"j{n}" for n in range(4)]
         eventually(lambda: any(is_true(place.workload_of(name), "Admitted") for name in names))
         # Of different sizes: of equal ones that wait, only the first is tried and told.
-        eventually(lambda: len([n for n in names if explained(place, n)]) == 3, seconds=20)
-        eventually(lambda: pending(place) == 3, seconds=20)
+        eventually(lambda: len([n for n in names if explained(place, n)]) == 3)
+        eventually(lambda: pending(place) == 3)
         assert gc.get_freeze_count()
         shift.stop()
     assert not gc.get_freeze_count()

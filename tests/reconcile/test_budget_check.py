@@ -24,7 +24,6 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     condition,
-    eventually,
     facts,
     is_true,
     job,
@@ -33,6 +32,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.kill_points import Killed
 from tests.reconcile.spend_hand import SpendHand, granted, spend_hand, spent
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 CONTROLLER = spend_controller(INSTALLATION)
@@ -211,7 +211,6 @@ def test_twenty_jobs_at_once_are_answered_within_a_second(space, cluster):
         manager.create(*(job(f"j{number}", run_s=120) for number in range(20)))
         eventually(
             lambda: sum(is_true(found, "QuotaReserved") for found in manager.all(r.WORKLOAD)) == 20,
-            seconds=60,
         )
         begun = time.monotonic()
         hand.until(

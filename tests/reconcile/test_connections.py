@@ -14,8 +14,9 @@ from clusters.errors import NotFound, Refusal
 from clusters.kube.client import HttpKubeClient, KubeClient
 from clusters.reconcile.dispatch import links
 from clusters.reconcile.dispatch.links import Link
-from tests.reconcile.admission_harness import INSTALLATION, eventually
+from tests.reconcile.admission_harness import INSTALLATION
 from tests.reconcile.test_admission_jobs import NOW
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -62,7 +63,6 @@ class Rig:
         """The message, once the state has this reason."""
         found = eventually(
             lambda: (link := self.look()).state.reason == reason and link.state.message,
-            seconds=60,
             why=lambda: str(self.link.state),
         )
         return str(found)

@@ -11,13 +11,13 @@ from clusters.kube import resources as r
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     Embedded,
-    eventually,
     is_true,
     job,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.dispatch_watcher import Watcher
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -41,9 +41,7 @@ def fleet() -> Iterator[Embedded]:
             kueue_configuration={"multiKueue": {"workerLostTimeout": f"{TIMEOUT_S:g}s"}},
         )
         fleet["manager"].create(job("train", gpus=8, run_s=300, managed=True))
-        eventually(
-            lambda: (fleet["manager"].job("train").get("status") or {}).get("active"), seconds=60
-        )
+        eventually(lambda: (fleet["manager"].job("train").get("status") or {}).get("active"))
         yield fleet
 
 
@@ -59,7 +57,7 @@ def cut(fleet: Embedded, worker: str) -> None:
     server = fleet[worker].server
     server.cluster.faults.is_refusing = True
     server.drop_connections()
-    eventually(lambda: not is_active(fleet, worker), seconds=20)
+    eventually(lambda: not is_active(fleet, worker))
 
 
 def test_worker_that_is_back_just_in_time_keeps_its_job(fleet):
@@ -71,7 +69,7 @@ def test_worker_that_is_back_just_in_time_keeps_its_job(fleet):
     time.sleep(max(0.0, begun + TIMEOUT_S - 0.3 - time.monotonic()))
     with Watcher(fleet, origin=INSTALLATION) as watcher:
         fleet[worker].server.cluster.faults.clear()
-        eventually(lambda: is_active(fleet, worker), seconds=20)
+        eventually(lambda: is_active(fleet, worker))
         time.sleep(1.5)
     watcher.judge()
     assert fleet[worker].job("train")["metadata"]["uid"] == uid
@@ -83,5 +81,5 @@ def test_worker_that_stays_away_loses_its_job_when_its_time_is_up(fleet):
     worker = placed(fleet)
     begun = time.monotonic()
     cut(fleet, worker)
-    eventually(lambda: placed(fleet) not in ("", worker), seconds=40)
+    eventually(lambda: placed(fleet) not in ("", worker))
     assert time.monotonic() - begun >= TIMEOUT_S - 1

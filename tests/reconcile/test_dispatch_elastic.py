@@ -19,7 +19,6 @@ from tests.reconcile.admission_harness import (
     Embedded,
     Place,
     condition,
-    eventually,
     is_true,
     job,
     multikueue_objects,
@@ -27,6 +26,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.test_admission_jobs import NOW
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 CONFIGURATION = {"multiKueue": {"workerLostTimeout": "2s"}}
@@ -105,7 +105,7 @@ def running(fleet: Embedded, *, pods: int) -> str:
         is_linked = is_there and batch.prebuilt_name(copied) == found[0]["metadata"]["name"]
         return worker if is_linked and not copied["spec"]["suspend"] else ""
 
-    return eventually(one, seconds=20, why=lambda: told(fleet))
+    return eventually(one, why=lambda: told(fleet))
 
 
 def resize(fleet: Embedded, pods: int) -> None:
@@ -136,8 +136,8 @@ def test_a_job_grows_by_a_slice_on_its_worker_and_shrinks_in_place(fleet):
     assert running(fleet, pods=6) == worker
     assert fleet[worker].job("train")["metadata"]["uid"] == uid
     fleet["manager"].client.delete(r.JOB, "train", namespace=NS)
-    eventually(lambda: not fleet[worker].all(r.JOB), seconds=20)
-    eventually(lambda: not fleet[worker].all(r.WORKLOAD), seconds=20, why=lambda: told(fleet))
+    eventually(lambda: not fleet[worker].all(r.JOB))
+    eventually(lambda: not fleet[worker].all(r.WORKLOAD), why=lambda: told(fleet))
 
 
 @pytest.mark.embedded
@@ -163,7 +163,7 @@ def test_an_elastic_job_that_is_stopped_is_stopped_whole(fleet):
     worker = running(fleet, pods=3)
     fleet["manager"].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
     eventually(lambda: fleet["manager"].job("train")["spec"]["suspend"])
-    eventually(lambda: not fleet[worker].all(r.JOB), seconds=20, why=lambda: told(fleet))
+    eventually(lambda: not fleet[worker].all(r.JOB), why=lambda: told(fleet))
     eventually(lambda: not is_true(slices(fleet["manager"])[0], "QuotaReserved"))
     fleet["manager"].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "None"}})
     running(fleet, pods=3)

@@ -6,8 +6,9 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.reconcile.jobs import batch, keys
-from tests.reconcile.admission_harness import Document, condition, eventually, is_true
+from tests.reconcile.admission_harness import Document, condition, is_true
 from tests.reconcile.test_dispatch_real import RealFleet, bare, mixed, real_job
+from tests.waiting import eventually
 
 __all__ = ["bare", "mixed"]  # fixtures
 
@@ -89,13 +90,12 @@ def grow_and_shrink(fleet: RealFleet, namespace: str) -> None:
     worker = first[0]
     eventually(
         lambda: len(workloads(fleet, worker, namespace)) == 1,
-        seconds=60,
         why=lambda: told(fleet, namespace),
     )
     assert is_true(workloads(fleet, worker, namespace)[0], "Admitted")
     manager.client.delete(r.JOB, "train", namespace=namespace)
-    eventually(lambda: fleet[worker].job("train", namespace) is None, seconds=60)
-    eventually(lambda: not workloads(fleet, worker, namespace), seconds=60)
+    eventually(lambda: fleet[worker].job("train", namespace) is None)
+    eventually(lambda: not workloads(fleet, worker, namespace))
 
 
 def test_elastic_job_on_real_api_servers_without_kueue(bare):

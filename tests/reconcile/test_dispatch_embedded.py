@@ -14,13 +14,13 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     condition,
-    eventually,
     is_true,
     job,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.dispatch_watcher import Watcher
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -207,7 +207,7 @@ def test_dispatch_offers_waiting_work_to_a_worker_that_comes_back(fleet):
         )
     )
     fleet["w1"].server.cluster.faults.clear()
-    eventually(lambda: placed(fleet, "a") and placed(fleet, "b"), seconds=20)
+    eventually(lambda: placed(fleet, "a") and placed(fleet, "b"))
 
 
 def test_dispatch_moves_on_from_a_lost_worker_and_clears_up_when_it_returns(fleet):
@@ -222,12 +222,11 @@ def test_dispatch_moves_on_from_a_lost_worker_and_clears_up_when_it_returns(flee
     lost.drop_connections()
     eventually(
         lambda: (w := placed(fleet, "train")) and w["status"]["clusterName"] == second,
-        seconds=30,
         why=lambda: str(manager.workload_of("train")),
     )
     kept = eventually(lambda: fleet[second].job("train"))["metadata"]["uid"]
     lost.cluster.faults.clear()
-    eventually(lambda: fleet[first].job("train") is None, seconds=30)
+    eventually(lambda: fleet[first].job("train") is None)
     eventually(lambda: fleet[first].all(r.WORKLOAD) == [])
     assert fleet[second].job("train")["metadata"]["uid"] == kept
     assert placed(fleet, "train")["status"]["clusterName"] == second
@@ -244,7 +243,7 @@ def test_dispatch_waits_for_a_worker_that_is_away_for_less_than_its_timeout(flee
     lost.drop_connections()
     eventually(lambda: not is_true(manager.get(r.MULTIKUEUE_CLUSTER, first), "Active"))
     lost.cluster.faults.clear()
-    eventually(lambda: is_true(manager.get(r.MULTIKUEUE_CLUSTER, first), "Active"), seconds=20)
+    eventually(lambda: is_true(manager.get(r.MULTIKUEUE_CLUSTER, first), "Active"))
     assert fleet[first].job("train")["metadata"]["uid"] == uid
     assert "schedulingStats" not in manager.workload_of("train")["status"]
 

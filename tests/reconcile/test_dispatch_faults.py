@@ -18,7 +18,6 @@ from tests.reconcile.admission_harness import (
     NS,
     Embedded,
     condition,
-    eventually,
     is_true,
     job,
     multikueue_objects,
@@ -26,6 +25,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.kill_points import Reaper
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -63,22 +63,17 @@ def test_dispatch_heals_when_every_shift_is_killed_between_any_two_writes(fleet)
         for worker in WORKERS:
             reaper.keep_alive(worker, "admission", AdmissionBody)
         reaper.keep_alive("manager", "dispatch", DispatchBody, workers=WORKERS)
-        eventually(
-            lambda: (manager.job("train").get("status") or {}).get("active"), seconds=40, why=told
-        )
+        eventually(lambda: (manager.job("train").get("status") or {}).get("active"), why=told)
         manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
         eventually(
             lambda: "admission" not in manager.workload_of("train")["status"],
-            seconds=40,
             why=told,
         )
-        eventually(lambda: not left_on_workers(fleet), seconds=40, why=told)
+        eventually(lambda: not left_on_workers(fleet), why=told)
         manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "None"}})
-        ended = eventually(
-            lambda: condition(manager.workload_of("train"), "Finished"), seconds=60, why=told
-        )
+        ended = eventually(lambda: condition(manager.workload_of("train"), "Finished"), why=told)
         assert ended["reason"] == "Succeeded"
-        eventually(lambda: not left_on_workers(fleet), seconds=40, why=told)
+        eventually(lambda: not left_on_workers(fleet), why=told)
     watcher.judge()
     steps = {step for _, who, step in reaper.killed_at if who.startswith("dispatch")}
     assert {"nominate", "create-copy", "choose", "create-job", "copy-status", "finish"} <= steps
@@ -169,10 +164,9 @@ def test_dispatch_brings_many_jobs_home_while_servers_fail_now_and_then(fleet):
             unlucky.fail(code, count=1, method=method, path="(workloads|jobs)/")
         eventually(
             lambda: sum(is_true(item, "Finished") for item in manager.all(r.WORKLOAD)) == 24,
-            seconds=60,
             why=lambda: str([item.get("status") for item in manager.all(r.WORKLOAD)]),
         )
-        eventually(lambda: not left_on_workers(fleet), seconds=30)
+        eventually(lambda: not left_on_workers(fleet))
     watcher.judge()
     assert [shift.error for shift in fleet.shifts] == [None] * 4
 

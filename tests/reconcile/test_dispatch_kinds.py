@@ -19,7 +19,6 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     condition,
-    eventually,
     is_true,
     job,
     multikueue_objects,
@@ -28,6 +27,7 @@ from tests.reconcile.admission_harness import (
 from tests.reconcile.custom_kinds import PYTORCH, TRAINING, custom_job, serve, workload_for
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.test_admission_jobs import NOW
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 TRAININGS, PYTORCHJOBS = resource_of(TRAINING), resource_of(PYTORCH)
@@ -159,7 +159,7 @@ def test_a_kind_missing_on_one_worker_costs_only_that_kind_there_and_is_told(fle
     fleet["manager"].client.delete(r.JOB, "plain", namespace=NS)
     fleet["w1"].server.cluster.faults.clear()
     submit(fleet, custom_job(TRAINING, "more"))
-    assert eventually(lambda: placed(fleet, "more"), seconds=20) == "w1"
+    assert eventually(lambda: placed(fleet, "more")) == "w1"
 
 
 @pytest.mark.embedded
@@ -184,7 +184,7 @@ def test_a_kind_that_nobody_adopts_is_not_made_again_under_the_same_reservation(
         made = [item for place in WORKERS for item in fleet[place].all(TRAININGS)]
         return made[0] if made and made[0]["metadata"]["uid"] != first["metadata"]["uid"] else None
 
-    second = eventually(again, seconds=20)
+    second = eventually(again)
     attempts = [keys.annotations_of(item)[keys.ATTEMPT] for item in (first, second)]
     assert attempts[0] != attempts[1]
 
@@ -197,9 +197,9 @@ def test_a_kind_without_pod_counts_starts_over_when_its_worker_is_lost(fleet):
     server = fleet[worker].server
     server.cluster.faults.is_refusing = True
     server.drop_connections()
-    eventually(lambda: placed(fleet, "train") not in ("", worker), seconds=30)
+    eventually(lambda: placed(fleet, "train") not in ("", worker))
     server.cluster.faults.clear()
-    eventually(lambda: not fleet[worker].all(TRAININGS), seconds=20)
+    eventually(lambda: not fleet[worker].all(TRAININGS))
 
 
 # Shapes by themselves

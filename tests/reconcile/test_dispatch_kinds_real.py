@@ -14,7 +14,7 @@ from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue_settings import CHEAPEST_FIT, INTEGRATIONS, Framework
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
-from clusters.reconcile.dispatch import DispatchBody
+from clusters.reconcile.dispatch import DispatchBody, offers
 from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.shapes import resource_of
@@ -23,13 +23,13 @@ from tests.reconcile.admission_harness import (
     Document,
     RunningShift,
     condition,
-    eventually,
     facts,
     is_true,
 )
 from tests.reconcile.custom_kinds import custom_job, workload_for
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare, real_job
 from tests.reconcile.test_queued_kinds import job_set
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.controlplane
 
@@ -208,20 +208,20 @@ def end_to_end(fleet: KindsFleet, namespace: str, kind: Framework, **spec: Any) 
         status = (manager.workload_of("run", namespace) or {}).get("status") or {}
         return status.get("clusterName") or ""
 
-    chosen = eventually(worker, seconds=30, why=lambda: told(fleet, namespace))
+    chosen = eventually(worker, why=lambda: told(fleet, namespace))
     place = fleet[chosen]
-    copied = eventually(lambda: place.get(resource, "run", namespace), seconds=20)
+    copied = eventually(lambda: place.get(resource, "run", namespace))
     assert "managedBy" not in copied["spec"]
     assert keys.annotations_of(copied)[keys.PREBUILT] == "of-run"
     others = [other for other in WORKERS if other != chosen and fleet.serves(other, kind)]
     assert not any(fleet[other].get(resource, "run", namespace) for other in others)
     done = {"conditions": [{"type": "Succeeded", "status": "True"}], "results": {"loss": "0.1"}}
     place.client.patch(resource, "run", {"status": done}, namespace=namespace, options=STATUS)
-    eventually(lambda: manager.get(resource, "run", namespace).get("status") == done, seconds=20)
+    eventually(lambda: manager.get(resource, "run", namespace).get("status") == done)
     finish(place, namespace)
-    eventually(lambda: is_true(manager.workload_of("run", namespace), "Finished"), seconds=20)
+    eventually(lambda: is_true(manager.workload_of("run", namespace), "Finished"))
     assert condition(manager.workload_of("run", namespace), "Finished")["reason"] == "Succeeded"
-    eventually(lambda: place.get(resource, "run", namespace) is None, seconds=20)
+    eventually(lambda: place.get(resource, "run", namespace) is None)
     eventually(lambda: place.get(r.WORKLOAD, "of-run", namespace) is None)
     return chosen
 
@@ -266,14 +266,13 @@ def test_job_set_all_by_the_portal_on_real_api_servers(fleet):
         status = (manager.workload_of("set", namespace) or {}).get("status") or {}
         return status.get("clusterName") or ""
 
-    place = fleet[eventually(chosen, seconds=30, why=lambda: told(fleet, namespace))]
+    place = fleet[eventually(chosen, why=lambda: told(fleet, namespace))]
 
     def copied() -> Document:
         return place.get(resource, "set", namespace) or {}
 
     eventually(
         lambda: copied().get("spec", {}).get("suspend") is False,
-        seconds=20,
         why=lambda: f"{copied()} {told(fleet, namespace)}",
     )
     driver = copied()["spec"]["replicatedJobs"][0]
@@ -282,13 +281,14 @@ def test_job_set_all_by_the_portal_on_real_api_servers(fleet):
     done = {"conditions": [{"type": "Completed", "status": "True", "message": "done"}]}
     place.client.patch(resource, "set", {"status": done}, namespace=namespace, options=STATUS)
     ended = lambda: condition(manager.workload_of("set", namespace), "Finished")  # noqa: E731
-    assert eventually(ended, seconds=20)["reason"] == "Succeeded"
+    assert eventually(ended)["reason"] == "Succeeded"
     assert manager.get(resource, "set", namespace)["status"] == done
-    eventually(lambda: not copied(), seconds=20)
+    eventually(lambda: not copied())
 
 
-def test_cheapest_fit_on_real_api_servers(fleet):
+def test_cheapest_fit_on_real_api_servers(fleet, monkeypatch):
     """The portal's identity reads the quota of the workers; the cheaper one goes first."""
+    monkeypatch.setattr(offers, "SETTLE_S", PATIENCE_S)  # however long its first list takes
     fleet, namespace = fleet
     section = {"dispatcherName": CHEAPEST_FIT, "incrementalDispatcherConfig": {"timeout": "10m"}}
     worker = fleet["worker-1"]
@@ -300,6 +300,7 @@ def test_cheapest_fit_on_real_api_servers(fleet):
     try:
         fleet.start_with(section, prices={"dear": Decimal(9), namespace: Decimal(2)})
         manager = fleet["manager"]
+        await_workers(manager)
         for name, want in (("a", "worker-2"), ("b", "worker-1")):
             manager.create(real_job(name, namespace, gpus=8, run_for="60s"))
 
@@ -307,10 +308,17 @@ def test_cheapest_fit_on_real_api_servers(fleet):
                 status = (manager.workload_of(name, namespace) or {}).get("status") or {}
                 return status.get("clusterName") or ""
 
-            assert eventually(chosen, seconds=30, why=lambda: told(fleet, namespace)) == want
+            assert eventually(chosen, why=lambda: told(fleet, namespace)) == want
     finally:
         clear(worker, namespace)
         worker.client.delete(r.RESOURCE_FLAVOR, "dear")
+
+
+def await_workers(manager) -> None:
+    """Until the manager says that it is connected to every worker."""
+    eventually(
+        lambda: all(is_true(manager.get(r.MULTIKUEUE_CLUSTER, name), "Active") for name in WORKERS)
+    )
 
 
 def dear() -> Document:

@@ -16,13 +16,13 @@ from tests.reconcile.admission_harness import (
     NS,
     Embedded,
     condition,
-    eventually,
     job,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.fleet_rows import register
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 
@@ -43,9 +43,7 @@ def fleet() -> Iterator[Embedded]:
 
 def run_on_w1(fleet: Embedded) -> None:
     fleet["manager"].create(job("train", gpus=8, run_s=300, managed=True))
-    eventually(
-        lambda: (fleet["manager"].job("train").get("status") or {}).get("active"), seconds=60
-    )
+    eventually(lambda: (fleet["manager"].job("train").get("status") or {}).get("active"))
 
 
 def made_on(fleet: Embedded, worker: str) -> list[str]:
@@ -67,7 +65,7 @@ def test_worker_whose_multikueue_cluster_goes_gives_its_copy_back(fleet):
     fleet.start("manager", "dispatch", workers=WORKERS)
     run_on_w1(fleet)
     fleet["manager"].client.delete(r.MULTIKUEUE_CLUSTER, "w1")
-    eventually(lambda: is_on_w2_only(fleet), seconds=60, why=lambda: str(made_on(fleet, "w1")))
+    eventually(lambda: is_on_w2_only(fleet), why=lambda: str(made_on(fleet, "w1")))
 
 
 @pytest.mark.embedded
@@ -80,7 +78,7 @@ def test_worker_that_left_while_nobody_worked_gives_its_copy_back(fleet, is_dele
     manager.client.patch(r.MULTIKUEUE_CONFIG, CHECK, {"spec": {"clusters": ["w2"]}})
     if is_deleted:
         manager.client.delete(r.JOB, "train", namespace=NS)
-        eventually(lambda: manager.all(r.WORKLOAD) == [], seconds=60)
+        eventually(lambda: manager.all(r.WORKLOAD) == [])
     assert made_on(fleet, "w1")
     fleet.start(
         "manager",
@@ -88,9 +86,9 @@ def test_worker_that_left_while_nobody_worked_gives_its_copy_back(fleet, is_dele
         workers=WORKERS,
         body=lambda context: DispatchBody(context, known=lambda: WORKERS),
     )
-    eventually(lambda: not made_on(fleet, "w1"), seconds=60)
+    eventually(lambda: not made_on(fleet, "w1"))
     if not is_deleted:
-        eventually(lambda: is_on_w2_only(fleet), seconds=60)
+        eventually(lambda: is_on_w2_only(fleet))
 
 
 @pytest.mark.embedded
@@ -105,14 +103,12 @@ def test_configuration_that_is_gone_says_of_nobody_that_it_left(fleet):
         lambda: (
             condition(manager.get(r.ADMISSION_CHECK, CHECK), "Active").get("reason") == "BadConfig"
         ),
-        seconds=60,
     )
     del config["metadata"]["resourceVersion"], config["metadata"]["uid"]
     manager.create(config)
     manager.create(job("second", gpus=2, run_s=300, managed=True))
     eventually(
         lambda: (manager.job("second").get("status") or {}).get("active"),
-        seconds=60,
         why=lambda: str(manager.workload_of("second")),
     )
     assert fleet["w1"].job("train")["metadata"]["uid"] == uid

@@ -13,13 +13,13 @@ from tests.reconcile.admission_harness import (
     NS,
     Embedded,
     condition,
-    eventually,
     is_true,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.pod_kinds import GATE, gates, get, group, pod, runs, say
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 WORKERS = ("w1", "w2")
@@ -173,17 +173,17 @@ def test_a_group_goes_to_one_worker_and_leaves_nothing_behind(fleet):
     assert not any(get(fleet[worker], "sim-driver") for worker in WORKERS)
     for item in manager.all(r.POD):
         manager.client.delete(r.POD, item["metadata"]["name"], namespace=NS)
-    eventually(lambda: not manager.all(r.WORKLOAD), seconds=20)
+    eventually(lambda: not manager.all(r.WORKLOAD))
     manager.create(*group("small", pods=2, gpus=1))
     names = ("small-driver", "small-0")
-    worker = eventually(lambda: placed(fleet, "small"), why=lambda: told(fleet), seconds=20)
+    worker = eventually(lambda: placed(fleet, "small"), why=lambda: told(fleet))
     eventually(lambda: all(runs(fleet[worker], name) for name in names), why=lambda: told(fleet))
     other = next(item for item in WORKERS if item != worker)
     assert not fleet[other].all(r.POD)
     assert not any(runs(manager, name) for name in names)
     for name in names:
         manager.client.delete(r.POD, name, namespace=NS)
-    eventually(lambda: not fleet[worker].all(r.POD), seconds=20, why=lambda: told(fleet))
+    eventually(lambda: not fleet[worker].all(r.POD), why=lambda: told(fleet))
     eventually(lambda: not fleet[worker].all(r.WORKLOAD))
 
 
@@ -216,7 +216,7 @@ def test_a_pod_that_somebody_deletes_on_the_worker_starts_over_under_a_new_reser
         made = [item for place in WORKERS for item in fleet[place].all(r.POD)]
         return made[0] if made and made[0]["metadata"]["uid"] != first["metadata"]["uid"] else None
 
-    second = eventually(again, seconds=20, why=lambda: told(fleet))
+    second = eventually(again, why=lambda: told(fleet))
     attempts = [keys.annotations_of(item)[keys.ATTEMPT] for item in (first, second)]
     assert attempts[0] != attempts[1]
 
@@ -232,13 +232,12 @@ def test_an_evicted_group_stops_on_its_worker_and_waits_again(fleet):
     manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
     eventually(
         lambda: not is_true(workload(fleet, "manager", "sim"), "QuotaReserved"),
-        seconds=20,
         why=lambda: told(fleet),
     )
     assert not any(fleet[name].all(r.POD) for name in WORKERS)
     assert get(manager, "sim-0")["status"]["phase"] == "Pending"
     manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "None"}})
-    eventually(lambda: placed(fleet, "sim"), seconds=20)
+    eventually(lambda: placed(fleet, "sim"))
 
 
 def test_a_gated_pod_keeps_its_own_scheduling_condition_until_the_copy_is_scheduled():

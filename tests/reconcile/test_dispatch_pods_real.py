@@ -20,7 +20,6 @@ from tests.reconcile.admission_harness import (
     Document,
     RunningShift,
     condition,
-    eventually,
     facts,
     is_true,
 )
@@ -28,6 +27,7 @@ from tests.reconcile.pod_kinds import get, group, pod, runs, say
 from tests.reconcile.test_dispatch_kinds_real import definition, is_served
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare
 from tests.reconcile.test_dispatch_sets import KIND, SETS, leader_worker_set
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
 
@@ -68,7 +68,7 @@ class PodsFleet(RealFleet):
             documents.append(definition(KIND, SET_SPEC))
             report = apply_documents(place.client, documents, options=WriteOptions(force=True))
             assert report.is_complete, report.failed
-            eventually(lambda place=place: is_served(place, KIND), seconds=60)
+            eventually(lambda place=place: is_served(place, KIND))
         return self
 
     def dispatch(self) -> None:
@@ -132,7 +132,7 @@ def mixed(kueue_fleet: Fleet, bare_cluster, unique_name, db) -> Iterator[tuple[P
 def used(fleet: PodsFleet, name: str) -> Iterator[tuple[PodsFleet, str]]:
     for place in fleet.places.values():
         # The admission plugin for service accounts lets no pod in before it is there.
-        eventually(lambda place=place: place.get(r.SERVICE_ACCOUNT, "default", name), seconds=60)
+        eventually(lambda place=place: place.get(r.SERVICE_ACCOUNT, "default", name))
     try:
         yield fleet, name
     finally:
@@ -184,21 +184,21 @@ def run_pods(fleet: PodsFleet, namespace: str, name: str, *names: str) -> None:
     """Placed on one worker, let go there, their ends come back, nothing is left there."""
     manager, why = fleet["manager"], lambda: told(fleet, namespace)
     status = lambda: workload(fleet, namespace, name).get("status") or {}  # noqa: E731
-    worker = eventually(lambda: status().get("clusterName"), seconds=60, why=why)
+    worker = eventually(lambda: status().get("clusterName"), why=why)
     place = fleet[worker]
     for each in names:
-        eventually(lambda each=each: runs(place, each, namespace), seconds=60, why=why)
+        eventually(lambda each=each: runs(place, each, namespace), why=why)
         say(place, each, "Running", namespace=namespace)
         phase = lambda each=each: get(manager, each, namespace)["status"]["phase"]  # noqa: E731
-        eventually(lambda phase=phase: phase() == "Running", seconds=60, why=why)
+        eventually(lambda phase=phase: phase() == "Running", why=why)
         assert get(manager, each, namespace)["spec"]["schedulingGates"]
     for each in names:
         say(place, each, "Succeeded", namespace=namespace)
     ended = lambda: condition(workload(fleet, namespace, name), "Finished")  # noqa: E731
-    assert eventually(ended, seconds=60, why=why)["reason"] == "Succeeded"
+    assert eventually(ended, why=why)["reason"] == "Succeeded"
     assert {get(manager, each, namespace)["status"]["phase"] for each in names} == {"Succeeded"}
     for each in names:
-        eventually(lambda each=each: not get(place, each, namespace), seconds=60, why=why)
+        eventually(lambda each=each: not get(place, each, namespace), why=why)
     others = [fleet[item] for item in WORKERS]
     eventually(
         lambda: (
@@ -208,7 +208,6 @@ def run_pods(fleet: PodsFleet, namespace: str, name: str, *names: str) -> None:
                 for item in other.all(r.WORKLOAD)
             )
         ),
-        seconds=60,
         why=why,
     )
 
@@ -226,21 +225,18 @@ def run_set(fleet: PodsFleet, namespace: str) -> None:
         placed = [(item.get("status") or {}).get("clusterName") or "" for item in found]
         return placed[0] if len(set(placed)) == 1 else ""
 
-    place = fleet[eventually(chosen, seconds=60, why=why)]
-    copied = eventually(lambda: place.get(SETS, "serve", namespace), seconds=60, why=why)
+    place = fleet[eventually(chosen, why=why)]
+    copied = eventually(lambda: place.get(SETS, "serve", namespace), why=why)
     assert keys.annotations_of(copied)[keys.ORIGIN_UID] == made["metadata"]["uid"]
     for name in workload_names(made):
         eventually(
             lambda name=name: is_true(place.get(r.WORKLOAD, name, namespace), "Admitted"),
-            seconds=60,
             why=why,
         )
     manager.client.patch(SETS, "serve", {"spec": {"replicas": 1}}, namespace=namespace)
-    eventually(
-        lambda: place.get(SETS, "serve", namespace)["spec"]["replicas"] == 1, seconds=60, why=why
-    )
+    eventually(lambda: place.get(SETS, "serve", namespace)["spec"]["replicas"] == 1, why=why)
     manager.client.delete(SETS, "serve", namespace=namespace)
-    eventually(lambda: place.get(SETS, "serve", namespace) is None, seconds=60, why=why)
+    eventually(lambda: place.get(SETS, "serve", namespace) is None, why=why)
 
 
 def test_pods_on_real_api_servers_without_kueue(bare):

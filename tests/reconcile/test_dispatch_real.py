@@ -23,7 +23,6 @@ from tests.reconcile.admission_harness import (
     Place,
     RunningShift,
     condition,
-    eventually,
     facts,
     is_true,
     job,
@@ -31,6 +30,7 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
+from tests.waiting import eventually
 
 WORKERS = ("worker-1", "worker-2")
 
@@ -173,7 +173,6 @@ def run_story(fleet: RealFleet, name: str, *, has_nodes: bool) -> None:
 
     finished = eventually(
         lambda: (w := manager.workload_of("train", name)) and is_true(w, "Finished") and w,
-        seconds=40,
         why=story,
     )
     assert condition(finished, "Finished")["reason"] == "Succeeded"
@@ -205,16 +204,15 @@ def stop_and_resume(fleet: RealFleet, name: str) -> None:
     def facts() -> str:
         return str((manager.workload_of("long", name), manager.job("long", name)["status"]))
 
-    eventually(runs, seconds=30, why=facts)
+    eventually(runs, why=facts)
     manager.client.patch(r.CLUSTER_QUEUE, name, {"spec": {"stopPolicy": "HoldAndDrain"}})
     eventually(
         lambda: "admission" not in manager.workload_of("long", name)["status"],
-        seconds=30,
         why=facts,
     )
-    eventually(lambda: not any(fleet[worker].job("long", name) for worker in WORKERS), seconds=20)
+    eventually(lambda: not any(fleet[worker].job("long", name) for worker in WORKERS))
     manager.client.patch(r.CLUSTER_QUEUE, name, {"spec": {"stopPolicy": "None"}})
-    eventually(runs, seconds=30, why=facts)
+    eventually(runs, why=facts)
 
 
 def test_dispatch_road_on_real_api_servers_without_kueue(bare):

@@ -20,7 +20,6 @@ from tests.reconcile.admission_harness import (
     Embedded,
     RunningShift,
     condition,
-    eventually,
     is_true,
     job,
     multikueue_objects,
@@ -28,6 +27,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.kill_points import Killed
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
 
@@ -110,7 +110,7 @@ def test_grace_of_a_lost_worker_goes_on_when_the_shift_is_killed(fleet):
     time.sleep(4)
     started = timezone.now()
     Guillotine(fleet, timeout="12s")
-    eventually(lambda: placed(fleet) not in ("", worker), seconds=30)
+    eventually(lambda: placed(fleet) not in ("", worker))
     moved = timezone.now()
     assert since + timeout <= moved + timedelta(seconds=1)
     assert moved < started + timeout, "the grace began again with the new shift"

@@ -17,7 +17,6 @@ from tests.reconcile.admission_harness import (
     NS,
     Document,
     Embedded,
-    eventually,
     is_true,
     multikueue_objects,
     quota_objects,
@@ -25,6 +24,7 @@ from tests.reconcile.admission_harness import (
 from tests.reconcile.custom_kinds import serve
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.pod_kinds import get, pod, runs
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 KIND = INTEGRATIONS["leaderworkerset.x-k8s.io/leaderworkerset"]
@@ -98,7 +98,7 @@ def settle(fleet: Embedded, *, replicas: int = 2) -> str:
         found = places(fleet)
         return found[0] if len(found) == replicas and len(set(found)) == 1 else ""
 
-    worker = eventually(one, seconds=20, why=lambda: told(fleet))
+    worker = eventually(one, why=lambda: told(fleet))
     eventually(lambda: fleet[worker].get(SETS, "serve", NS))
     return worker
 
@@ -140,7 +140,7 @@ def test_its_number_of_replicas_follows_and_a_deletion_leaves_nothing(fleet):
     eventually(lambda: fleet[worker].get(SETS, "serve", NS)["spec"]["replicas"] == 1)
     assert fleet[worker].get(SETS, "serve", NS)["metadata"]["uid"] == uid
     manager.client.delete(SETS, "serve", namespace=NS)
-    eventually(lambda: not fleet[worker].all(SETS), seconds=20, why=lambda: told(fleet))
+    eventually(lambda: not fleet[worker].all(SETS), why=lambda: told(fleet))
     eventually(lambda: not fleet[worker].all(r.WORKLOAD))
 
 
@@ -168,9 +168,9 @@ def test_a_lost_worker_sends_all_replicas_elsewhere_and_is_cleared_when_it_retur
     server.cluster.faults.is_refusing = True
     server.drop_connections()
     other = next(name for name in WORKERS if name != worker)
-    eventually(lambda: places(fleet) == [other, other], seconds=40, why=lambda: told(fleet))
+    eventually(lambda: places(fleet) == [other, other], why=lambda: told(fleet))
     server.cluster.faults.clear()
-    eventually(lambda: not fleet[worker].all(SETS), seconds=20)
+    eventually(lambda: not fleet[worker].all(SETS))
     eventually(lambda: fleet[other].get(SETS, "serve", NS))
 
 
@@ -218,7 +218,7 @@ def test_on_a_worker_of_the_portal_the_pods_of_each_replica_go_through_their_gat
         second = workloads(fleet)[1]["metadata"]["name"]
         fleet["manager"].client.patch(r.WORKLOAD, second, {"spec": {"active": False}}, namespace=NS)
         eventually(lambda: not get(place, "serve-1") and not get(place, "serve-1-1"))
-        eventually(lambda: not is_true(workloads(fleet)[1], "QuotaReserved"), seconds=20)
+        eventually(lambda: not is_true(workloads(fleet)[1], "QuotaReserved"))
         assert runs(place, "serve-0")
         assert all(shift.error is None for shift in fleet.shifts), fleet.shifts
 

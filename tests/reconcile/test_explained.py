@@ -15,8 +15,8 @@ from clusters.reconcile.explained.desk import Batch, Comparison, Desk, Differing
 from clusters.reconcile.explained.telling import Telling, waiting_keys
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
-from tests.reconcile.admission_harness import eventually
 from tests.reconcile.stored import stored
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -32,13 +32,13 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     condition,
-    eventually,
     job,
     kueue,
     quota_objects,
 )
 from tests.reconcile.custom_kinds import serve
 from tests.reconcile.test_admission_jobs import NOW
+from tests.waiting import eventually
 
 V1 = "client.authentication.k8s.io/v1"
 PROFILE = Framework("ClusterProfile", "v1alpha1", "multicluster.x-k8s.io")
@@ -319,12 +319,10 @@ def test_job_runs_on_a_worker_that_only_a_profile_leads_to(fleet, tmp_path):
     manager.client.patch(
         CLUSTER_PROFILE, "east", {"status": status}, namespace=KUEUE_NAMESPACE, options=STATUS
     )
-    eventually(lambda: "exit code 1" in shown(fleet)["message"], seconds=30)
+    eventually(lambda: "exit code 1" in shown(fleet)["message"])
     (tmp_path / "down").unlink()
-    eventually(
-        lambda: shown(fleet).get("status") == "True", seconds=60, why=lambda: str(shown(fleet))
-    )
+    eventually(lambda: shown(fleet).get("status") == "True", why=lambda: str(shown(fleet)))
     manager.create(job("train", gpus=8, managed=True))
-    eventually(lambda: east.job("train"), seconds=20)
+    eventually(lambda: east.job("train"))
     manager.client.delete(CLUSTER_PROFILE, "east", namespace=KUEUE_NAMESPACE)
-    eventually(lambda: shown(fleet).get("reason") == "BadClusterProfile", seconds=30)
+    eventually(lambda: shown(fleet).get("reason") == "BadClusterProfile")

@@ -23,13 +23,13 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     condition,
-    eventually,
     is_true,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.custom_kinds import serve
 from tests.reconcile.dispatch_watcher import Watcher
+from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 JOBSET = INTEGRATIONS["jobset.x-k8s.io/jobset"]

@@ -16,6 +16,7 @@ from clusters.models import Cluster, Drift, ObjectState
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import condition_of, job
 from tests.reconcile.real_road import WORKERS, Road
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
 
@@ -102,16 +103,18 @@ def in_namespace(name: str, *, suspend: bool = True) -> dict[str, object]:
     return document
 
 
-def until_refused(write: Callable[[], object], seconds: float = 15.0) -> ClusterError:
+def until_refused(write: Callable[[], object]) -> ClusterError:
     """API servers take a moment to see a new policy."""
-    ends = time.monotonic() + seconds
-    while True:
+
+    def refusal() -> ClusterError | None:
         try:
             write()
         except ClusterError as error:
             return error
-        assert time.monotonic() < ends, "it was never refused"
-        time.sleep(0.2)
+        return None
+
+    found: ClusterError = eventually(refusal, why="it was never refused")
+    return found
 
 
 def test_policies_keep_jobs_under_the_budget_without_a_kueue(
@@ -127,10 +130,7 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
         del document["metadata"]["labels"]  # type: ignore[attr-defined]  # a plain document
         return manager.create(r.JOB, document)
 
-    ends = time.monotonic() + 15
-    while not (made := begun())["spec"].get("suspend"):  # type: ignore[attr-defined]  # as above
-        assert time.monotonic() < ends
-        time.sleep(0.2)
+    made = eventually(lambda: (found := begun())["spec"].get("suspend") and found)
     assert made["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"  # type: ignore[index]  # as above
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"  # type: ignore[index]  # as above
 

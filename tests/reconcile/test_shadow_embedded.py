@@ -24,7 +24,6 @@ from tests.reconcile.admission_harness import (
     NS,
     Embedded,
     condition,
-    eventually,
     is_true,
     job,
     kueue,
@@ -32,6 +31,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.stored import stored
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 
@@ -96,7 +96,7 @@ def test_shadow_says_what_the_cluster_says_and_finds_no_difference(world, cluste
 
     # Long enough to be seen admitted and finished apart.
     place.create(job("high", gpus=8, run_s=2, priority_class="urgent"))
-    eventually(lambda: is_true(place.workload_of("high"), "Finished"), seconds=40)
+    eventually(lambda: is_true(place.workload_of("high"), "Finished"))
     stored(lambda: tally()[0] >= 4, seconds=90, why=lambda: str(tally()))
     assert list(ShadowDifference.objects.all()) == []
     assert tally()[1] == 0
@@ -124,7 +124,7 @@ def test_shadow_notices_a_configuration_that_is_not_in_force(world, cluster):
     stored(lambda: PendingReason.objects.count() == 2)
     place.client.delete(r.JOB, "ends", namespace="acme-a")
     admissions = ShadowDifference.objects.filter(kind=ShadowDifference.Kind.ADMISSION)
-    found = stored(admissions.first, seconds=30)
+    found = stored(admissions.first)
     assert found.name.startswith("job-older")
     assert found.portal_says["decision"] == "pending"
     assert found.kueue_did["decision"] == "admitted"

@@ -25,7 +25,6 @@ from tests.controlplane.queues import condition_of, job
 from tests.reconcile.admission_harness import (
     RunningShift,
     condition,
-    eventually,
     facts,
     kueue,
     quota_objects,
@@ -33,6 +32,7 @@ from tests.reconcile.admission_harness import (
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.real_clusters import admin_client, grant_rights
 from tests.reconcile.stored import stored
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
 
@@ -114,7 +114,7 @@ class Shadowed:
             workload = self.workload(job_name)
             return workload if condition_of(workload, kind) == status else None
 
-        return eventually(reached, seconds=60, why=lambda: str(self.workload(job_name)))
+        return eventually(reached, why=lambda: str(self.workload(job_name)))
 
     def differences(self, slug: str) -> list[ShadowDifference]:
         rows = ShadowDifference.objects.filter(cluster=slug, namespace__in=self.namespaces)
@@ -139,7 +139,6 @@ def test_shadow_agrees_with_a_real_kueue_and_repeats_its_reason(shadowed: Shadow
     rows = PendingReason.objects.filter(namespace__in=shadowed.namespaces)
     row = stored(
         lambda: rows.filter(name__contains="second", evidence__reason="WaitingForQuota").first(),
-        seconds=30,
     )
     assert row.evidence["message"] == told["message"]
     assert row.evidence["lacking"] == {f"{shadowed.name}/{GPU}": 2}
@@ -155,7 +154,7 @@ def test_shadow_agrees_with_a_real_kueue_and_repeats_its_reason(shadowed: Shadow
     for number in range(4):
         shadowed.until(f"small-{number}", "Finished")
     tally = ShadowTally.objects.filter(cluster="gpu-east")
-    stored(lambda: tally.filter(compared__gte=8).exists(), seconds=60)
+    stored(lambda: tally.filter(compared__gte=8).exists())
     time.sleep(QUICK.omission.total_seconds() + 2)
     found = shadowed.differences("gpu-east")
     assert found == [], [(item.portal_says, item.kueue_did) for item in found]
@@ -176,14 +175,14 @@ def test_shadow_with_another_configuration_than_kueues_notices(shadowed: Shadowe
     shadowed.start("gpu-east")
     shadowed.start("gpu-fair", configuration=FAIR, installation=REHEARSAL)
     rows = PendingReason.objects.filter(namespace__in=shadowed.namespaces)
-    stored(lambda: rows.count() == 4, seconds=30)
+    stored(lambda: rows.count() == 4)
     shadowed.client.delete(r.JOB, "ends", namespace=shadowed.namespaces[0])
     shadowed.until("older", "Admitted")
 
     def noticed() -> list[ShadowDifference]:
         return [item for item in shadowed.differences("gpu-fair") if item.kind == "admission"]
 
-    [found] = stored(noticed, seconds=60)
+    [found] = stored(noticed)
     assert "older" in found.name
     assert found.portal_says["decision"] == "pending"
     assert found.kueue_did["clusterQueue"] == shadowed.namespaces[0]

@@ -272,7 +272,7 @@ def test_usage_forgotten_history_lists_again_and_finds_the_missing(
         east.cluster.writes.delete(_target("gone"), {}, dry_run=False)
         east.cluster.store.compact()
         east.cluster.faults.clear()
-        hand.until(has_phase(gone, "gone"), seconds=15)
+        hand.until(has_phase(gone, "gone"))
         assert hand.body.watch.relists > lists
     event = WorkloadEvent.objects.filter(uid=gone).latest("pk")
     assert event.type == "MISSING"

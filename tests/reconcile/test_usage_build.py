@@ -16,6 +16,7 @@ from clusters.reconcile.usage.build import Source, build
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.usage_hand import ORIGIN, usage_hand
+from tests.waiting import PATIENCE_S
 
 GPU = "nvidia.com/gpu"
 
@@ -221,7 +222,7 @@ def test_build_two_clusters_of_one_job_wait_for_each_other(
         found = real(places, resources)
         if threading.current_thread().name == "manager":
             has_read.set()
-            may_go_on.wait(5)
+            may_go_on.wait(PATIENCE_S)
         return found
 
     monkeypatch.setattr(building, "_events", slow)
@@ -234,14 +235,14 @@ def test_build_two_clusters_of_one_job_wait_for_each_other(
 
     first = threading.Thread(target=work, args=(hub, "own"), name="manager")
     first.start()
-    assert has_read.wait(5)
+    assert has_read.wait(PATIENCE_S)
     recorded(east, "copy", 3, is_copy=True, conditions=RUNS, flavor="h100")
     second = threading.Thread(target=work, args=(east, "copy"), name="worker")
     second.start()
     second.join(0.5)
     may_go_on.set()
-    first.join(5)
-    second.join(5)
+    first.join(PATIENCE_S)
+    second.join(PATIENCE_S)
     row = Interval.objects.get(kind="billable")
     assert (row.uid, row.state) == ("copy", "open")
 

@@ -18,6 +18,7 @@ from clusters.reconcile.context import Clients, ShiftContext, registered
 from clusters.reconcile.usage import UsageBody
 from clusters.vault import unseal
 from tests.kube.documents import job as job_document
+from tests.waiting import PATIENCE_S
 
 GPU = "nvidia.com/gpu"
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -144,8 +145,8 @@ class UsageHand:
     body: UsageBody
     context: ShiftContext
 
-    def until(self, reached: Callable[[], bool], seconds: float = 8.0) -> None:
-        ends = time.monotonic() + seconds
+    def until(self, reached: Callable[[], bool]) -> None:
+        ends = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends:
             self.body._reported_at = 0.0
             self.body.turn()
@@ -193,5 +194,5 @@ def usage_hand(
             stop.set()
             body.close()
             for thread in threads:
-                thread.join(5)
+                thread.join(PATIENCE_S)
             clients.close()

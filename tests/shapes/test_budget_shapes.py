@@ -33,6 +33,7 @@ from clusters.manifests.translate import Site, render
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import GPU, RUN_FOR, NodeShape
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
 LONG = "10m"
@@ -176,11 +177,8 @@ class Tenancy:
         assert self.flavors_of(namespace) == named
 
 
-def until(ready: Callable[[], bool], show: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, show()
-        time.sleep(0.1)
+def until(ready: Callable[[], bool], show: Callable[[], object]) -> None:
+    eventually(lambda: ready(), why=lambda: str(show()))
 
 
 @pytest.fixture

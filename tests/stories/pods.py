@@ -17,10 +17,11 @@ from clusters.devcluster.controllers import next_status
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection, WriteOptions
+from tests.waiting import PATIENCE_S
 
 Document = dict[str, Any]
 STATUS = WriteOptions(subresource="status")
-_WITHIN_S = 20.0
+_WITHIN_S = PATIENCE_S
 _STEP_S = 0.02
 # How long pods that ended are named before they are counted.
 _COUNTS_AFTER_S = 0.5

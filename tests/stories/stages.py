@@ -31,12 +31,13 @@ from clusters.manifests.rights import Post, portal_rules, role_documents
 from clusters.reconcile.admission.image import LIMIT_RANGE, RUNTIME_CLASS
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
-from tests.reconcile.admission_harness import INSTALLATION, RunningShift, eventually, facts
+from tests.reconcile.admission_harness import INSTALLATION, RunningShift, facts
 from tests.reconcile.real_clusters import admin_client
 from tests.stories.documents import NAMESPACE, documents_of
 from tests.stories.player import Stage
 from tests.stories.pods import CountedPods, RealPods, counted_status
 from tests.stories.story import MAIN, Story
+from tests.waiting import eventually
 
 # In the order in which they go: what holds others back goes later.
 _LEFT_BEHIND = (
@@ -129,7 +130,7 @@ def is_played_embedded(story: Story) -> bool:
 def empty(client: KubeClient) -> None:
     """Take everything away that a story may have left, and wait until it is gone."""
     for resource in _LEFT_BEHIND:
-        eventually(lambda each=resource: not _delete_all(client, each), seconds=30)
+        eventually(lambda each=resource: not _delete_all(client, each))
 
 
 def _delete_all(client: KubeClient, resource: r.Resource) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from clusters.kube import resources as r
 from clusters.models import GuardIncident
-from tests.reconcile.admission_harness import eventually, is_true
+from tests.reconcile.admission_harness import is_true
 from tests.reconcile.beside.roads import Beside, configuration
+from tests.waiting import eventually
 
 # Longer than the guard's patience and Kueue's own ways of getting on; a defect stays for ever.
 STAYS_S = 12.0
@@ -49,11 +50,11 @@ def returns_in_peace(found: Beside, *, external: bool) -> None:
     lost, other = lose_and_move(found)
     before = found.copy(other, "train")["metadata"]["uid"]
     found.plane(lost).start_api_server()
-    eventually(lambda: found.copy(lost, "train") is None, seconds=60, why=found.story)
+    eventually(lambda: found.copy(lost, "train") is None, why=found.story)
     eventually(
         lambda: is_true(found.manager.get(r.MULTIKUEUE_CLUSTER, lost), "Active"), seconds=120
     )
     stays(lambda: found.runs_on("train") == other)
     assert found.copy(other, "train")["metadata"]["uid"] == before
-    row = eventually(lambda: incident("stale-copy", state="cured"), seconds=20)
+    row = eventually(lambda: incident("stale-copy", state="cured"))
     assert row.worker == lost and f"Deleted the old copy on {lost}" in row.done

@@ -20,8 +20,9 @@ from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kueue_setup import NAMESPACE
 from tests.controlplane.queues import connect_workers, job, make_queue
-from tests.reconcile.admission_harness import Document, RunningShift, condition, eventually, is_true
+from tests.reconcile.admission_harness import Document, RunningShift, condition, is_true
 from tests.reconcile.fleet_rows import register
+from tests.waiting import eventually
 
 EXTERNAL: Mapping[str, Any] = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
 LOST_AFTER_S = 10
@@ -198,7 +199,6 @@ def beside(fleet: Fleet, name: str, *, gpus: int = 8) -> Iterator[Beside]:
             lambda: all(
                 is_true(manager.get(r.MULTIKUEUE_CLUSTER, worker), "Active") for worker in clients
             ),
-            seconds=60,
         )
         yield found
     finally:
@@ -220,7 +220,6 @@ def _tidy(found: Beside) -> None:
                 for client in (found.manager, *found.clients.values())
             )
         ),
-        seconds=60,
         why=found.story,
     )
     # The other tests of the session need not see lost or idle workers of this one.
@@ -242,4 +241,4 @@ def run_one(found: Beside, name: str = "train") -> None:
     worker = found.wait_running(name)
     assert worker in found.workers
     assert not found.status(name).get("nominatedClusterNames")
-    eventually(lambda: is_true(found.workload(name), "Finished"), seconds=60, why=found.story)
+    eventually(lambda: is_true(found.workload(name), "Finished"), why=found.story)

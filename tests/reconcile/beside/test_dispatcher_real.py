@@ -10,9 +10,10 @@ from clusters.models import DispatchRound
 from clusters.reconcile.external.sight import DEFAULT_ORIGIN
 from clusters.reconcile.external.ways import Way
 from clusters.reconcile.jobs.keys import ORIGIN
-from tests.reconcile.admission_harness import eventually, is_true
+from tests.reconcile.admission_harness import is_true
 from tests.reconcile.beside.policy import bound
 from tests.reconcile.beside.roads import Beside, configuration, run_one
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
 
@@ -33,9 +34,7 @@ def test_dispatcher_hands_its_field_over_to_kueue(external: Beside):
 def test_dispatcher_that_keeps_its_field_blocks_kueue_for_ever(external: Beside):
     """The negative control of the test before: why it is handed over."""
     external.submit("train", gpus=2)
-    workload = eventually(
-        lambda: is_true(w := external.workload("train"), "QuotaReserved") and w, seconds=60
-    )
+    workload = eventually(lambda: is_true(w := external.workload("train"), "QuotaReserved") and w)
     external.manager.patch(
         r.WORKLOAD,
         workload["metadata"]["name"],
@@ -48,13 +47,11 @@ def test_dispatcher_that_keeps_its_field_blocks_kueue_for_ever(external: Beside)
             (item.get("status") or {}).get("active")
             for item in external.copies(r.JOB)[external.workers[0]]
         ),
-        seconds=60,
         why=external.story,
     )
     log = external.fleet.manager.log_of("kueue")
     eventually(
         lambda: "clusterName and nominatedClusterNames are mutually exclusive" in log.read_text(),
-        seconds=60,
     )
     assert not external.status("train").get("clusterName")
 
@@ -81,9 +78,7 @@ def test_dispatcher_nominates_in_rounds_and_keeps_why(external: Beside):
     other = external.wait_running("second")
     assert {full, other} == set(external.workers)
     uid = external.workload("second")["metadata"]["uid"]
-    row = eventually(
-        lambda: DispatchRound.objects.filter(workload_uid=uid, winner=other).first(), seconds=20
-    )
+    row = eventually(lambda: DispatchRound.objects.filter(workload_uid=uid, winner=other).first())
     assert row.nominated == [other]
     assert "no room now" in row.why[full]
     assert "fits in the workspace's own quota" in row.why[other]
@@ -92,9 +87,7 @@ def test_dispatcher_nominates_in_rounds_and_keeps_why(external: Beside):
 def test_dispatcher_renominates_a_worker_that_admitted_without_a_nomination(external: Beside):
     """The withdraw trap: Kueue runs the job there, and may not record it until it is nominated."""
     external.submit("train", gpus=2)
-    local = eventually(
-        lambda: is_true(w := external.workload("train"), "QuotaReserved") and w, seconds=60
-    )
+    local = eventually(lambda: is_true(w := external.workload("train"), "QuotaReserved") and w)
     first = external.workers[0]
     # As Kueue left it there, had it been withdrawn at the wrong moment.
     metadata = {
@@ -106,7 +99,6 @@ def test_dispatcher_renominates_a_worker_that_admitted_without_a_nomination(exte
     log = external.fleet.manager.log_of("kueue")
     eventually(
         lambda: "it must be one of the nominatedClusterNames" in log.read_text(),
-        seconds=60,
         why=external.story,
     )
     assert not external.status("train").get("clusterName")
@@ -121,12 +113,10 @@ def test_dispatcher_wakes_a_workload_when_its_worker_comes_back(external: Beside
     external.clients[other].patch(r.CLUSTER_QUEUE, external.name, {"spec": {"stopPolicy": "Hold"}})
     external.submit("train", gpus=2)
     external.plane(lost).kill_api_server()
-    eventually(
-        lambda: not is_true(external.manager.get(r.MULTIKUEUE_CLUSTER, lost), "Active"), seconds=60
-    )
+    eventually(lambda: not is_true(external.manager.get(r.MULTIKUEUE_CLUSTER, lost), "Active"))
     external.start(configuration())
     eventually(
-        lambda: external.status("train").get("nominatedClusterNames"), seconds=60,
+        lambda: external.status("train").get("nominatedClusterNames"),
         why=external.story,
     )  # fmt: skip
     external.plane(lost).start_api_server()

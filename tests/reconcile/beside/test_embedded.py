@@ -22,13 +22,13 @@ from tests.reconcile.admission_harness import (
     NS,
     Document,
     Embedded,
-    eventually,
     job,
     kueue,
     multikueue_objects,
     quota_objects,
 )
 from tests.reconcile.fleet_rows import register
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 
@@ -214,7 +214,7 @@ def test_guard_writes_that_no_pod_runs_where_every_copy_is_gone(stage: Stage):
     running = {"active": 1, "ready": 1, "startTime": AT}
     stage.manager.client.patch(r.JOB, "train", {"status": running}, namespace=NS, options=STATUS)
     stage.start(guard="cure", pk=pk)
-    eventually(lambda: stage.job_status().get("active") == 0, seconds=20)
+    eventually(lambda: stage.job_status().get("active") == 0)
     assert "startTime" not in stage.job_status()
     assert stage.writes == ["free-quota on manager"]
     row = eventually(lambda: GuardIncident.objects.filter(state="cured").first())
@@ -321,7 +321,7 @@ def test_dispatcher_wakes_a_workload_whose_worker_is_back(stage: Stage):
         stage.connect("w1", is_active=False)
         # It is not withdrawn: nobody can say that no copy is there. The other one is asked, too.
         eventually(
-            lambda: sorted(stage.nominated()) == ["w1", "w2"], seconds=30,
+            lambda: sorted(stage.nominated()) == ["w1", "w2"],
             why=lambda: str(stage.nominated()),
         )  # fmt: skip
     finally:

@@ -10,7 +10,7 @@ import pytest
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.models import GuardIncident
-from tests.reconcile.admission_harness import Document, condition, eventually, is_true
+from tests.reconcile.admission_harness import Document, condition, is_true
 from tests.reconcile.beside.guarding import (
     guarded,
     incident,
@@ -19,6 +19,7 @@ from tests.reconcile.beside.guarding import (
     stays,
 )
 from tests.reconcile.beside.roads import Beside
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
 State = GuardIncident.State
@@ -36,7 +37,6 @@ def reject(found: Beside, name: str) -> Document:
             and len(w["status"].get("admissionChecks") or ()) == 2
             and w
         ),
-        seconds=60,
     )
     checks = [dict(item) for item in workload["status"]["admissionChecks"]]
     [mine] = [item for item in checks if item["name"] == f"{found.name}-second"]
@@ -54,7 +54,6 @@ def reject(found: Beside, name: str) -> Document:
             == "DeactivatedDueToAdmissionCheck"
             and w
         ),
-        seconds=60,
         why=found.story,
     )
 
@@ -77,9 +76,7 @@ def second_check(found: Beside) -> None:
     both = [{"name": found.name}, {"name": name}]
     spec = {"admissionChecksStrategy": {"admissionChecks": both}}
     found.manager.patch(r.CLUSTER_QUEUE, found.name, {"spec": spec})
-    eventually(
-        lambda: is_true(found.manager.get(r.CLUSTER_QUEUE, found.name), "Active"), seconds=60
-    )
+    eventually(lambda: is_true(found.manager.get(r.CLUSTER_QUEUE, found.name), "Active"))
 
 
 def forget_check(found: Beside) -> None:
@@ -94,8 +91,8 @@ def test_guard_queues_a_rejected_workload_that_is_active_again(all_at_once: Besi
     reject(found, "train")
     guarded(found, "cure", external=False)
     found.set_active("train", True)
-    eventually(lambda: is_true(found.workload("train"), "QuotaReserved"), seconds=60)
-    row = eventually(lambda: incident("not-requeued", state=State.CURED), seconds=20)
+    eventually(lambda: is_true(found.workload("train"), "QuotaReserved"))
+    row = eventually(lambda: incident("not-requeued", state=State.CURED))
     assert "Took the condition Requeued away" in row.done
     forget_check(found)
 
@@ -134,6 +131,5 @@ def test_returning_worker_kills_the_running_job_without_the_guard(all_at_once: B
     assert found.copy(lost, "train") is not None
     row = eventually(
         lambda: (i := incident("stale-copy", state=State.OPEN)) and "has taken" in i.found and i,
-        seconds=30,
     )
     assert row.worker == lost

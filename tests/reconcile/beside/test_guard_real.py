@@ -9,9 +9,10 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.models import GuardIncident
-from tests.reconcile.admission_harness import eventually, is_true
+from tests.reconcile.admission_harness import is_true
 from tests.reconcile.beside.guarding import guarded, incident, returns_in_peace, stays
 from tests.reconcile.beside.roads import Beside
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
 State = GuardIncident.State
@@ -24,9 +25,9 @@ def evict_without_a_trace(found: Beside) -> None:
     """Deactivate a running job: Kueue removes the copy abruptly, before its end is mirrored."""
     found.submit("train", gpus=2)
     found.wait_running("train")
-    eventually(lambda: found.mirrored("train"), seconds=60, why=found.story)
+    eventually(lambda: found.mirrored("train"), why=found.story)
     found.set_active("train", False)
-    eventually(lambda: is_true(found.workload("train"), "Evicted"), seconds=60)
+    eventually(lambda: is_true(found.workload("train"), "Evicted"))
 
 
 @pytest.mark.slow
@@ -35,11 +36,10 @@ def test_guard_gives_the_quota_of_an_evicted_workload_back(external: Beside):
     evict_without_a_trace(external)
     eventually(
         lambda: not is_true(external.workload("train"), "QuotaReserved"),
-        seconds=60,
         why=external.story,
     )
     assert not external.mirrored("train")
-    row = eventually(lambda: incident("stuck-quota", state=State.CURED), seconds=20)
+    row = eventually(lambda: incident("stuck-quota", state=State.CURED))
     assert "no pod of it runs" in row.done
     external.set_active("train", True)
     external.wait_running("train")
@@ -49,7 +49,7 @@ def test_guard_gives_the_quota_of_an_evicted_workload_back(external: Beside):
 def test_evicted_workload_keeps_its_quota_without_the_guard(external: Beside):
     guarded(external, "tell")
     evict_without_a_trace(external)
-    row = eventually(lambda: incident("stuck-quota", state=State.OPEN), seconds=60)
+    row = eventually(lambda: incident("stuck-quota", state=State.OPEN))
     assert "Kueue keeps its quota for ever" in row.found
     stays(lambda: is_true(external.workload("train"), "QuotaReserved"))
     # The way out for the tidying: what the guard would have done.
