@@ -6,7 +6,9 @@ import pytest
 from django.db import connection
 
 from tests.builders import SmallFleet, small_fleet
+from tests.databases import django_db_keepdb, django_db_setup
 
+__all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
 
 
@@ -16,10 +18,22 @@ def fleet(db) -> SmallFleet:
     return small_fleet()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need a real PostgreSQL run where the database is one, and nowhere else."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that need a real PostgreSQL run where the database is one, and nowhere else.
+
+    Where it is one, what touches no database is left to the runs where it is none: it would be the
+    same again.
+    """
     if connection.vendor == "postgresql":
+        config.hook.pytest_deselected(items=[x for x in items if not _touches_the_database(x)])
+        items[:] = [item for item in items if _touches_the_database(item)]
         return
     for item in items:
         if "postgres" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="DATABASE_URL names no PostgreSQL server"))
+
+
+def _touches_the_database(item: pytest.Item) -> bool:
+    fixtures = {"db", "transactional_db", "django_db_setup", "django_db_blocker"}
+    is_marked = item.get_closest_marker("django_db") or item.get_closest_marker("postgres")
+    return bool(is_marked or fixtures & set(getattr(item, "fixturenames", ())))
