@@ -37,6 +37,12 @@ IN_CI = os.environ.get("CI", "").lower() == "true"
 BESIDE = ("-n", "2", "--dist", "loadscope")
 # More failures than these are no matter of time.
 MOST_TRIED_AGAIN = 5
+# To read all four thousand tests costs more than to run a few of them.
+FOLDERS = {
+    "redis": ("tests/faults",),
+    "office": ("tests/exports",),
+    "browser": ("tests/browser",),
+}
 REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
 
 
@@ -132,7 +138,7 @@ def postgres() -> bool:
 
 def redis() -> bool:
     with redis_server() as url:
-        return pytest("redis and not slow", env={"TEST_REDIS_URL": url})
+        return pytest("redis and not slow", *FOLDERS["redis"], env={"TEST_REDIS_URL": url})
 
 
 def build_control_planes() -> bool:
@@ -149,13 +155,13 @@ def controlplane() -> bool:
 def office() -> bool:
     if not shutil.which("soffice"):
         raise Missing("no soffice: install Debian's libreoffice-calc-nogui")
-    return pytest("office and not slow")
+    return pytest("office and not slow", *FOLDERS["office"])
 
 
 def browser() -> bool:
     if not (shutil.which("chromium") or os.environ.get("CHROMIUM")):
         raise Missing("no chromium: install Debian's chromium, or set CHROMIUM to its path")
-    return pytest("browser and not slow")
+    return pytest("browser and not slow", *FOLDERS["browser"])
 
 
 LANES: dict[str, Callable[[], bool]] = {

@@ -87,3 +87,12 @@ def test_many_failed_tests_are_no_matter_of_time(tmp_path: Path) -> None:
     )
     assert not lanes.pytest("", str(tmp_path))
     assert len(tries.read_text()) == count
+
+
+@pytest.mark.parametrize("mark", lanes.FOLDERS)
+def test_a_lane_with_folders_has_all_its_tests_there(mark: str) -> None:
+    word = f"pytest.mark.{mark}"
+    found = {path for path in lanes.ROOT.glob("tests/**/*.py") if word in path.read_text()}
+    assert found
+    folders = [lanes.ROOT / folder for folder in lanes.FOLDERS[mark]]
+    assert [path for path in found if not any(path.is_relative_to(f) for f in folders)] == []

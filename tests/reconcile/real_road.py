@@ -55,7 +55,7 @@ class Road:
 def installation(settings) -> str:
     """An installation of this test alone: the clusters are shared by the session."""
     settings.PORTAL_INSTALLATION = f"t{time.monotonic_ns() % 10**9}"
-    settings.KUEUE_PROOF_SECONDS = 5
+    settings.KUEUE_PROOF_SECONDS = PATIENCE_S  # ends as soon as a Kueue answers
     return str(settings.PORTAL_INSTALLATION)
 
 
@@ -80,6 +80,7 @@ def kueue_road(fleet: SmallFleet, installation: str, kueue_fleet: Fleet) -> Iter
 
 
 @pytest.fixture
-def bare_road(fleet: SmallFleet, installation: str, bare_fleet: Fleet) -> Iterator[Road]:
+def bare_road(fleet: SmallFleet, installation: str, bare_fleet: Fleet, settings) -> Iterator[Road]:
     """Manager and two workers with the CRDs alone."""
+    settings.KUEUE_PROOF_SECONDS = 0.5  # nobody is there to answer, however long it is waited
     yield from road(bare_fleet, mode="portal")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +16,7 @@ from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
+from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.reconcile.admission_harness import (
     Document,
@@ -116,17 +118,24 @@ def mixed(kueue_fleet: Fleet, bare_cluster, unique_name, db) -> Iterator[tuple[P
     name = unique_name("pods")
     with PodsFleet(kueue_fleet, bare_cluster) as fleet:
         prepare(fleet, name)
-        for plane in kueue_fleet.workers:
-            plane.stop_kueue()
-            plane.start_kueue({"integrations": {"frameworks": FRAMEWORKS}})
+        restart_kueue(kueue_fleet.workers, {"integrations": {"frameworks": FRAMEWORKS}})
         try:
             fleet.start("manager", "admission", kueue_configuration=NAMED)
             fleet.dispatch()
             yield from used(fleet, name)
         finally:
-            for plane in kueue_fleet.workers:
-                plane.stop_kueue()
-                plane.start_kueue()
+            restart_kueue(kueue_fleet.workers)
+
+
+def restart_kueue(planes: Sequence[ControlPlane], config: Document | None = None) -> None:
+    """With another Configuration, or the usual one; all at the same time."""
+
+    def restart(plane: ControlPlane) -> None:
+        plane.stop_kueue()
+        plane.start_kueue(config)
+
+    with ThreadPoolExecutor(len(planes)) as pool:
+        list(pool.map(restart, planes))
 
 
 def used(fleet: PodsFleet, name: str) -> Iterator[tuple[PodsFleet, str]]:
