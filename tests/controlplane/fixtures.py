@@ -6,18 +6,19 @@
 * ``bare_cluster``: one API server with the CRDs and kube-controller-manager.
 * ``own_cluster``: the same for one test alone, which may bring Kueue and its webhooks to it.
 
-Each starts with the first test that asks for it and is shared by all others, so a test makes
-namespaces, queues and flavors of its own (``unique_name``). What it breaks (a killed or paused API
-server, a dead Kueue) runs again before the next test begins. A missing part skips with one line
-that says how to get it; with ``CI=true`` it fails. Tests that use one get the marker
-``controlplane`` by themselves. Under xdist each process would start fleets of its own: do not.
+Each starts with the first test that asks for it, is shared by all others and ends with the last of
+them (``sharing``), so a test makes namespaces, queues and flavors of its own (``unique_name``).
+What it breaks (a killed or paused API server, a dead Kueue) runs again before the next test begins.
+A missing part skips with one line that says how to get it; with ``CI=true`` it fails. Tests that
+use one get the marker ``controlplane`` by themselves. Under xdist each process would start fleets
+of its own: do not.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,10 +28,12 @@ from . import build
 from .control_plane import ControlPlane
 from .fleet import Fleet, parts_for, start_fleet
 from .kwok_nodes import NodeShape
+from .sharing import Sharing
 
 _FIXTURES = frozenset({"kueue_fleet", "bare_fleet", "bare_cluster", "own_cluster"})
 _NODES_PER_WORKER = 4
 _shared: list[ControlPlane] = []
+_sharing = Sharing()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +42,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.controlplane)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Sort what was collected by the planes that it uses."""
+    session.items[:] = _sharing.plan(session.items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """End what no further test needs, once the fixtures of this one are gone."""
+    try:
+        return (yield)
+    finally:
+        _sharing.over(item, nextitem)
 
 
 def require_parts(names: tuple[str, ...]) -> None:
@@ -53,13 +72,23 @@ def require_parts(names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _mended_after_each_test(clusters: list[ControlPlane]) -> Iterator[None]:
-    _shared.extend(clusters)
+def shared(
+    name: str, clusters: Sequence[ControlPlane], *, is_mended: bool = True
+) -> Iterator[None]:
+    """Clusters under a fixture's name, mended after each test, ended when none needs them."""
+
+    def stop() -> None:
+        for cluster in clusters:
+            if cluster in _shared:
+                _shared.remove(cluster)
+            cluster.stop()
+
+    _shared.extend(clusters if is_mended else ())
+    _sharing.begun(name, stop)
     try:
         yield
     finally:
-        for cluster in clusters:
-            _shared.remove(cluster)
+        stop()
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +107,7 @@ def kueue_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with start_fleet(workers=2, kueue=True, kwok=True, folder=folder) as fleet:
         for worker in fleet.workers:
             worker.create_nodes(_NODES_PER_WORKER, shape=NodeShape(), prefix=worker.name)
-        with _mended_after_each_test(fleet.clusters):
+        with shared("kueue_fleet", fleet.clusters):
             yield fleet
 
 
@@ -89,7 +118,7 @@ def bare_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("bare-fleet")
     with (
         start_fleet(workers=2, kueue=False, folder=folder) as fleet,
-        _mended_after_each_test(fleet.clusters),
+        shared("bare_fleet", fleet.clusters),
     ):
         yield fleet
 
@@ -99,7 +128,7 @@ def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPl
     """One API server with Kueue's CRDs, kube-controller-manager, and no Kueue."""
     require_parts(tuple(parts_for(kueue=False, kwok=False)))
     folder: Path = tmp_path_factory.mktemp("bare-cluster")
-    with ControlPlane("bare", folder) as cluster, _mended_after_each_test([cluster]):
+    with ControlPlane("bare", folder) as cluster, shared("bare_cluster", [cluster]):
         yield cluster
 
 
