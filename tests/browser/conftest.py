@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.accessibility import findings
 from tests.builders import PASSWORD, SmallFleet
@@ -98,6 +98,7 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("no chromium: install Debian's chromium, or set CHROMIUM to its path")
     # Playwright's loop runs in this thread, and Django would take it for an async caller.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    expect.set_options(timeout=1000 * PATIENCE_S)  # milliseconds
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
@@ -183,6 +184,7 @@ def visit(
             reduced_motion="reduce",
             accept_downloads=True,
         )
+        context.set_default_timeout(1000 * PATIENCE_S)
         watched = Watched(context, server)
         opened.append((context, watched))
         return watched

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +15,7 @@ from tests.builders import SmallFleet, line
 from tests.explained.engines import answer, engine_of, held, job
 from tests.explained.evidence import H100, holder, quota, waiting
 from tests.factories import IntervalFactory, PendingReasonFactory
+from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 
@@ -105,7 +105,7 @@ def test_owner_reads_why_a_job_waits(visit, explained):
     row = PendingReason.objects.get()
     row.evidence = waiting(hold="Hold", holdKind="ClusterQueue")
     row.save()
-    expect(page.get_by_text("Its budget is on hold")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("Its budget is on hold")).to_be_visible()
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
@@ -151,14 +151,14 @@ def test_admin_asks_what_if(visit, explained, scripts: bool):
 
 def answer_everything(clusters: dict[str, Cluster]) -> None:
     """Answer the open questions as the clusters' shifts would."""
-    ends = time.monotonic() + 5
-    while (rows := list(Question.objects.filter(answered_at=None))) or time.monotonic() < ends:
-        for row in rows:
+
+    def is_answered() -> bool:
+        for row in Question.objects.filter(answered_at=None):
             workloads = (held("first", "acme-vision", 16), job("second", "acme-vision", 8))
             try:
                 answer(engine_of(clusters[row.cluster], *workloads), row)
             except OperationalError:
-                # The server writes at this moment; SQLite has one writer.
-                time.sleep(0.05)
-        if not Question.objects.filter(answered_at=None).exists():
-            return
+                return False  # the server writes at this moment; SQLite has one writer
+        return not Question.objects.filter(answered_at=None).exists()
+
+    eventually(is_answered, why="questions stay open")

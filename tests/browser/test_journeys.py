@@ -124,7 +124,7 @@ def test_owner_sees_the_bars_and_changes_the_budget(visit, busy: SmallFleet):
     page.get_by_role("link", name="Vision").click()
     expect(page.get_by_role("heading", name="Vision", exact=True)).to_be_visible()
     expect(page.get_by_text("8 GPUs of H100 are asked for").first).to_be_visible()
-    expect(page.locator("[data-drawn]")).to_be_visible(timeout=20_000)
+    expect(page.locator("[data-drawn]")).to_be_visible()
     watched.check()
     watched.keep("owner-workspace")
 
@@ -191,7 +191,7 @@ def test_page_follows_a_change_by_itself(visit, busy: SmallFleet):
 
     WorkloadState.objects.filter(name="job-train-0").update(phase="finished")
 
-    expect(page.get_by_text("8 of 16 committed")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("8 of 16 committed")).to_be_visible()
 
 
 def test_a_server_that_is_gone_leaves_the_page_and_says_since_when(visit, busy: SmallFleet):
@@ -201,7 +201,7 @@ def test_a_server_that_is_gone_leaves_the_page_and_says_since_when(visit, busy: 
     page = watched.open("/workspaces/acme-vision/")
     page.route("**/workspaces/acme-vision/", lambda route: route.abort())
 
-    expect(page.locator(".stale-line")).to_contain_text("Not refreshed since", timeout=10_000)
+    expect(page.locator(".stale-line")).to_contain_text("Not refreshed since")
     expect(page.get_by_text("12 of 16 committed")).to_be_visible()
 
 
@@ -266,14 +266,14 @@ def test_finance_reads_usage_and_takes_the_csv(visit, busy: SmallFleet):
     watched = visit()
     page = watched.sign_in("fin")
     page.get_by_role("link", name="Usage").click()
-    expect(page.locator("#usage-chart[data-drawn]")).to_be_visible(timeout=20_000)
+    expect(page.locator("#usage-chart[data-drawn]")).to_be_visible()
     expect(page.get_by_text("complete to")).to_be_visible()
     watched.check()
     watched.keep("finance-usage")
 
     page.get_by_role("link", name="30 days").click()
     expect(page.get_by_role("heading", name="GPUs by day")).to_be_visible()
-    expect(page.locator("#usage-chart[data-drawn]")).to_be_visible(timeout=20_000)
+    expect(page.locator("#usage-chart[data-drawn]")).to_be_visible()
     page.get_by_label("Split by").select_option("workspace")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("heading", name="By workspace")).to_be_visible()
@@ -329,7 +329,7 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         page = watched.open(address)
         if page.locator("[data-chart]").count():
             not_drawn = page.locator("[data-chart]:not([data-drawn])")
-            expect(not_drawn).to_have_count(0, timeout=20_000)
+            expect(not_drawn).to_have_count(0)
         watched.check()
         watched.keep(f"{mode}{address.split('?')[0].rstrip('/').replace('/', '-') or '-home'}")
 

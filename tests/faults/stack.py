@@ -24,6 +24,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
 from tests.controlplane.processes import free_port
 from tests.servers import redis_binary
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLUSTERS = ("manager", "worker-1", "worker-2")
@@ -33,11 +34,8 @@ LEASE_S = 4
 def wait_for(what: str, seconds: float, ready: Callable[[], Any]) -> float:
     """Seconds until ``ready`` was true; fails the test when it does not come."""
     begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
-        if ready():
-            return time.monotonic() - begun
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+    eventually(ready, seconds=seconds, why=f"{what} did not happen")
+    return time.monotonic() - begun
 
 
 class Stack:

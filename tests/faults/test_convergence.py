@@ -12,7 +12,7 @@ from tests.faults.stack import LEASE_S, Stack, wait_for
 
 pytestmark = [pytest.mark.redis]
 WORKSPACE, FLAVOR = "acme-research", "h100"
-TAKE_OVER_S = 4 * LEASE_S + 30
+TAKE_OVER_S = 4 * LEASE_S + 120
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running portal whose six workspaces stand on three clusters."""
     with Stack(tmp_path_factory.mktemp("faults")) as running:
         running.start_celery()
-        wait_for("the first sync", 60, lambda: running.has_quota(WORKSPACE, FLAVOR, 16))
+        wait_for("the first sync", 180, lambda: running.has_quota(WORKSPACE, FLAVOR, 16))
         yield running
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from queue import Empty
 from typing import Any
 
 from clusters.devcluster.registry import BY_KEY
+from clusters.devcluster.store import Store, Subscription
 from tests.reconcile.admission_harness import Embedded
 from tests.waiting import PATIENCE_S
 
@@ -26,7 +26,7 @@ class Watcher:
     def __init__(self, fleet: Embedded, *, origin: str, kinds: tuple[str, ...] = ()) -> None:
         self._fleet, self._origin = fleet, origin
         self._kinds = (*KINDS, *kinds)
-        self._stop = threading.Event()
+        self._subscriptions: list[tuple[Store, Subscription]] = []
         self._threads: list[threading.Thread] = []
         # (order, cluster, kind, type, document)
         self.history: list[tuple[int, str, str, str, Document]] = []
@@ -38,28 +38,24 @@ class Watcher:
                 key = BY_KEY[kind].key
                 with store.lock:
                     _, subscription = store.subscribe(key, since=None)
+                self._subscriptions.append((store, subscription))
                 thread = threading.Thread(
-                    target=self._follow, args=(name, kind, store, subscription), daemon=True
+                    target=self._follow, args=(name, kind, subscription), daemon=True
                 )
                 self._threads.append(thread)
                 thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stop.set()
+        for store, subscription in self._subscriptions:
+            store.unsubscribe(subscription)
+            subscription.end()  # after everything that was told before
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
-    def _follow(self, name, kind, store, subscription) -> None:
-        while not self._stop.is_set():
-            try:
-                change = subscription.queue.get(timeout=0.5)
-            except Empty:
-                continue
-            if change is None:
-                break
+    def _follow(self, name: str, kind: str, subscription: Subscription) -> None:
+        while (change := subscription.queue.get()) is not None:
             self.history.append((next(_order), name, kind, change.type, change.document))
-        store.unsubscribe(subscription)
 
     def judge(self) -> None:
         """Raises AssertionError with every broken rule."""

@@ -19,6 +19,7 @@ from clusters.kube.watch import Reflector
 from clusters.reconcile.jobs import keys
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.stories.fleets.form import CLUSTERS
+from tests.waiting import PATIENCE_S
 
 Document = dict[str, Any]
 # As the watcher calls them.
@@ -105,7 +106,7 @@ class Observer:
         for each in self._reflectors:
             each.interrupt()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=PATIENCE_S)
 
 
 def has_origin(document: Document, origin: str) -> bool:
