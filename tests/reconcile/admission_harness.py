@@ -66,8 +66,11 @@ class RunningShift:
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the shift does not end"
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         self._stop.set()
+
+    def stop(self) -> None:
+        self.ask_to_stop()
         self.join()
 
 
@@ -135,9 +138,11 @@ class Embedded:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for shift in self.shifts:
-            if not shift.is_over:
-                shift.stop()
+        running = [shift for shift in self.shifts if not shift.is_over]
+        for shift in running:
+            shift.ask_to_stop()
+        for shift in running:
+            shift.join()
         self._stack.close()
 
     def __getitem__(self, name: str) -> Place:
