@@ -45,10 +45,21 @@ def test_a_missing_part_fails_in_ci_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lanes.main(["one"]) == 1
 
 
-@pytest.mark.parametrize(("failures", "passes"), [(1, True), (2, False)])
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test run in a test run, without what takes seconds to import and is not needed there."""
+    without = ("django", "randomly", "hypothesispytest", "faker", "time_machine")
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in without))
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    ("failures", "passes", "beside"), [(1, True, lanes.BESIDE), (2, False, ())]
+)
 def test_a_failed_test_is_tried_once_more_and_named(
     failures: int,
     passes: bool,
+    beside: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -63,7 +74,7 @@ def test_a_failed_test_is_tried_once_more_and_named(
         "    tries.write_text(tries.read_text() + '.')\n"
         f"    assert len(tries.read_text()) > {failures}\n"
     )
-    lane = lambda: lanes.pytest("", str(tmp_path), *lanes.BESIDE)  # noqa: E731
+    lane = lambda: lanes.pytest("", str(tmp_path), *beside)  # noqa: E731
     monkeypatch.setattr(lanes, "LANES", {"one": lane})
 
     assert lanes.main(["one"]) == (0 if passes else 1)
@@ -76,6 +87,7 @@ def test_a_failed_test_is_tried_once_more_and_named(
     assert tries.read_text() == ".."
 
 
+@pytest.mark.usefixtures("plain")
 def test_many_failed_tests_are_no_matter_of_time(tmp_path: Path) -> None:
     count = lanes.MOST_TRIED_AGAIN + 1
     tries = tmp_path / "tries"
