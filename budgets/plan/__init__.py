@@ -41,6 +41,7 @@ from budgets.plan.timeline import (
 )
 from budgets.plan.words import (
     HOST_FLAVOR,
+    MAINTENANCE_TAINT,
     POOL_PREFIX,
     AccountPromise,
     ClusterPlace,
@@ -59,6 +60,7 @@ from budgets.plan.words import (
 
 __all__ = [
     "HOST_FLAVOR",
+    "MAINTENANCE_TAINT",
     "MOST_GPUS",
     "POOL_PREFIX",
     "AccountPromise",

@@ -124,9 +124,8 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
     if not rows:
         return []
     instant = (now or utc_now()).replace(microsecond=0)
-    zones = _zones({row.budget.workspace.account_id for row in rows})
-    windows = {row.pk: _window(row, zones, instant) for row in rows}
-    glasses = _glasses(rows)
+    windows = cap_windows(rows, instant)
+    glasses = latest_glasses(rows)
     ledger = _Ledger(rows, windows, instant)
     found = []
     for row in rows:
@@ -163,7 +162,13 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
 
 def cap_window(rule: SpendRule, now: datetime) -> Period:
     """The window of one rule that holds an instant, in its account's billing zone."""
-    return _window(rule, _zones({rule.budget.workspace.account_id}), now)
+    return cap_windows([rule], now)[rule.pk]
+
+
+def cap_windows(rules: Sequence[SpendRule], now: datetime) -> dict[int, Period]:
+    """Rule → its window that holds an instant. One query."""
+    zones = _zones({row.budget.workspace.account_id for row in rules})
+    return {row.pk: _window(row, zones, now) for row in rules}
 
 
 def _window(rule: SpendRule, zones: Mapping[int, str], now: datetime) -> Period:
@@ -177,8 +182,8 @@ def _zones(accounts: Iterable[int]) -> dict[int, str]:
     return dict(rows.values_list("account_id", "zone"))
 
 
-def _glasses(rules: Sequence[SpendRule]) -> dict[int, BreakGlass]:
-    """Rule -> the break-glass that ends last."""
+def latest_glasses(rules: Sequence[SpendRule]) -> dict[int, BreakGlass]:
+    """Rule → the break-glass that ends last. One query."""
     rows = BreakGlass.objects.filter(rule__in=[row.pk for row in rules]).select_related("person")
     return {row.rule_id: row for row in rows.order_by("until", "pk")}
 

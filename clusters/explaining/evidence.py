@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+from clusters.explaining.stops import Stop
+
 
 class Pair(NamedTuple):
     """A flavor and one of its resources."""
@@ -110,6 +112,9 @@ class Evidence:
         lacking: What is missing in the flavors that were tried.
         holder_count: Holders before the list was cut.
         requeue_at: It is not tried before.
+        is_turned_back: A spend check of the portal deactivated it, and will activate it again.
+        stops: What the portal's records say about why the queue stands still; not stored with the
+            rest. None when nobody has asked them.
     """
 
     reason: str
@@ -129,6 +134,8 @@ class Evidence:
     quota: Mapping[Pair, OwnQuota] = field(default_factory=dict)
     checks: tuple[CheckEvidence, ...] = ()
     requeue_at: datetime | None = None
+    is_turned_back: bool = False
+    stops: tuple[Stop, ...] | None = None
 
 
 def read_evidence(document: Any) -> Evidence:
@@ -163,6 +170,7 @@ def read_evidence(document: Any) -> Evidence:
             for item in _list(found.get("checks"))
         ),
         requeue_at=_time(found.get("requeueAt")),
+        is_turned_back=found.get("isTurnedBack") is True,
     )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from budgets.plan import HOST_FLAVOR
 from clusters.explaining import words
-from clusters.explaining.evidence import Evidence, HolderEvidence, OwnQuota, Pair
+from clusters.explaining.evidence import Attempt, Evidence, HolderEvidence, OwnQuota, Pair
 from clusters.explaining.names import Names
-from clusters.explaining.refusals import is_refused, refusal_words
-from clusters.explaining.sentence import sentence, shortage
+from clusters.explaining.refusals import is_closed, is_refused, refusal_words
+from clusters.explaining.sentence import barring_cap, sentence, shortage
+from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
 
 HOLDERS_SHOWN: Final = 12
 PROTECTION: Final = {
@@ -181,7 +182,7 @@ def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
         if item.flavor in found or not item.flavor:
             continue
         if is_refused(item):
-            found[item.flavor] = refusal_words(item, names)
+            found[item.flavor] = refusal_words(item, names, evidence.stops or ())
         elif item.missing:
             missing = {Pair(item.flavor, name): count for name, count in item.missing.items()}
             found[item.flavor] = f"{words.amounts(missing, names)} more needed{_also(item.mode)}"
@@ -201,11 +202,15 @@ def _also(mode: str) -> str:
 def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     """What would change it, the cheapest first."""
     if evidence.hold and evidence.hold != "None":
-        yield "Resume the budget."
+        yield from (remedy(stop, names) for stop in holding(evidence.stops or ()))
+        return
+    if evidence.is_turned_back:
+        stops = holding(evidence.stops or ())
+        yield from (remedy(stop, names) for stop in stops if stop.source is StopSource.CAP)
         return
     refused = [item for item in evidence.attempts if is_refused(item)]
     if refused and len(refused) == len(evidence.attempts):
-        yield "Change the job's tolerations or node selector, or add a flavor that suits it."
+        yield from _for_refused(refused, evidence.stops or (), names)
         return
     short = shortage(evidence)
     if short is None or not words.is_device(short[0]):
@@ -213,11 +218,15 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     pair, lacking = short
     own = evidence.quota.get(pair, OwnQuota())
     asked = evidence.requests.get(pair.resource, 0)
+    cap = barring_cap(evidence, pair)
+    if cap is not None:
+        yield remedy(cap, names)
     if evidence.reason == "ExceedsMaxQuota":
         most = own.potential
         if most > 0:
             yield f"Ask for {words.amount(pair, most, names)} or less in one job."
-        yield f"Raise the budget's ceiling by {words.amount(pair, lacking, names)}."
+        if cap is None:
+            yield f"Raise the budget's ceiling by {words.amount(pair, lacking, names)}."
         return
     if 0 < own.available < asked:
         yield f"A job of up to {words.amount(pair, own.available, names)} would start now."
@@ -229,3 +238,14 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     else:
         yield f"Jobs that hold {words.amount(pair, lacking, names)} end."
     yield f"Raise the committed GPUs by {words.amount(pair, lacking, names)}."
+
+
+def _for_refused(refused: Sequence[Attempt], stops: Iterable[Stop], names: Names) -> Iterable[str]:
+    """Flavors under maintenance open again; for others the job, or the budget, has to differ."""
+    known = list(stops)
+    closed = [closed_flavor(known, item.flavor) for item in refused if is_closed(item)]
+    yield from dict.fromkeys(remedy(stop, names) for stop in closed if stop is not None)
+    if len(closed) < len(refused):
+        yield "Change the job's tolerations or node selector, or add a flavor that suits it."
+    elif None in closed:
+        yield "The maintenance ends."

@@ -7,9 +7,15 @@ The texts are those of Kueue's condition messages, which ``clusters.kueue.eligib
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Final
 
+from budgets.plan import MAINTENANCE_TAINT
 from clusters.explaining.evidence import Attempt
 from clusters.explaining.names import Names
+from clusters.explaining.stops import Stop, closed_flavor, moment
+
+_MAINTENANCE: Final = dict(MAINTENANCE_TAINT)["key"]
 
 _TAINT = re.compile(r"untolerated taint \{(?P<key>\S*) ?(?P<value>\S*) (?P<effect>\S+) <nil>\}")
 _AFFINITY = "doesn't match node affinity"
@@ -24,9 +30,18 @@ def is_refused(attempt: Attempt) -> bool:
     return attempt.mode == "NO_FIT" and not attempt.missing and bool(attempt.reasons)
 
 
-def refusal_words(attempt: Attempt, names: Names) -> str:
+def is_closed(attempt: Attempt) -> bool:
+    """Whether the flavor was skipped because it is under maintenance."""
+    return is_refused(attempt) and _MAINTENANCE in _first_reason(attempt)
+
+
+def refusal_words(attempt: Attempt, names: Names, stops: Iterable[Stop] = ()) -> str:
     """``its taint gpu=spot is not tolerated``; the first reason decides."""
-    reason = next((text for text in attempt.reasons if not _NOT_ENOUGH.search(text)), "")
+    reason = _first_reason(attempt)
+    if is_closed(attempt):
+        window = closed_flavor(stops, attempt.flavor)
+        until = f" until {moment(window.until)}" if window and window.until else ""
+        return f"it is closed for maintenance{until}"
     if found := _TAINT.search(reason):
         value = f"={found['value']}" if found["value"] else ""
         return f"the job does not tolerate its taint {found['key']}{value} ({found['effect']})"
@@ -37,6 +52,10 @@ def refusal_words(attempt: Attempt, names: Names) -> str:
     if _MISSING_FLAVOR.search(reason):
         return "it does not exist on the cluster"
     return names.message(reason)
+
+
+def _first_reason(attempt: Attempt) -> str:
+    return next((text for text in attempt.reasons if not _NOT_ENOUGH.search(text)), "")
 
 
 def unavailable_resource(message: str) -> str:

@@ -14,6 +14,7 @@ from clusters.explaining import words
 from clusters.explaining.evidence import Attempt, Evidence, OwnQuota, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
+from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
 
 _GOOD_CHECK: Final = "Ready"
 # The worst first; a name that is not listed is the worst.
@@ -57,9 +58,28 @@ def shortage(evidence: Evidence) -> tuple[Pair, int] | None:
     return (pairs[0], found[pairs[0]]) if pairs else None
 
 
+def barring_cap(evidence: Evidence, pair: Pair) -> Stop | None:
+    """The reached spend cap for which nothing of a pair may be borrowed."""
+    own = evidence.quota.get(pair)
+    if own is None or own.potential > own.nominal:
+        return None
+    return soft_cap(evidence.stops or ())
+
+
 def requested(evidence: Evidence, pair: Pair) -> int:
     """How much of a pair's resource the whole workload asks for; at least what is lacking."""
     return max(evidence.requests.get(pair.resource, 0), evidence.lacking.get(pair, 0))
+
+
+def _turned_back(evidence: Evidence, names: Names) -> str:
+    """A spend check deactivated it; it comes back without anybody."""
+    if evidence.reason != "Deactivated" or not evidence.is_turned_back:
+        return ""
+    stops = holding(evidence.stops or ())
+    caps = [stop for stop in stops if stop.source is StopSource.CAP]
+    if not caps:
+        return "a spend rule turned it back, and it comes back by itself when the rule allows it"
+    return f"{hold_clause(caps)}; the job comes back by itself then"
 
 
 def _deactivated(evidence: Evidence, names: Names) -> str:
@@ -79,9 +99,27 @@ def _held(evidence: Evidence, names: Names) -> str:
         if evidence.reason == "Suspended":
             return "its queue is stopped, or not ready to admit anything"
         return ""
-    what = "its queue" if evidence.hold_kind == "LocalQueue" else "its budget"
-    drains = ", and running jobs are being stopped" if evidence.hold == "HoldAndDrain" else ""
-    return f"{what} is on hold: nothing starts until somebody resumes it{drains}"
+    drains = "; running jobs are being stopped" if evidence.hold == "HoldAndDrain" else ""
+    return f"{_who_holds(evidence)}{drains}"
+
+
+def _who_holds(evidence: Evidence) -> str:
+    """The portal never stops a LocalQueue; of a ClusterQueue it knows why it did."""
+    if evidence.hold_kind == "LocalQueue":
+        return (
+            "its LocalQueue was stopped on the cluster, not by the portal: nothing starts until "
+            "its stopPolicy is taken away there"
+        )
+    if evidence.stops is None:
+        return (
+            "its budget is on hold: nothing starts until what holds it, as the portal knows, ends"
+        )
+    if stops := holding(evidence.stops):
+        return hold_clause(stops)
+    return (
+        "its budget is still on hold on the cluster, though nothing asks for that any more: the "
+        "next sync of the cluster ends it"
+    )
 
 
 def _misconfigured(evidence: Evidence, names: Names) -> str:
@@ -133,17 +171,19 @@ def _too_large(evidence: Evidence, names: Names) -> str:
     own = evidence.quota.get(pair)
     most = own.potential if own is not None else requested(evidence, pair) - lacking
     asked = max(requested(evidence, pair), most + lacking)
-    return (
-        f"it asks for {words.amount(pair, asked, names)}, and its budget never has more than "
-        f"{words.amount(pair, most, names)}"
-    )
+    cap = barring_cap(evidence, pair)
+    never = f"never has more than {words.amount(pair, most, names)}"
+    if cap is not None:
+        never = f"has no more than {words.amount(pair, most, names)} under {cap_words(cap)}"
+    return f"it asks for {words.amount(pair, asked, names)}, and its budget {never}"
 
 
 def _no_flavor(evidence: Evidence, names: Names) -> str:
     refused = [item for item in evidence.attempts if is_refused(item)]
     if not refused or len(refused) < len(evidence.attempts):
         return ""
-    told = [f"{names.flavor(item.flavor)}: {refusal_words(item, names)}" for item in refused]
+    stops = evidence.stops or ()
+    told = [f"{names.flavor(item.flavor)}: {refusal_words(item, names, stops)}" for item in refused]
     return f"no flavor of its budget suits it ({'; '.join(told)})"
 
 
@@ -180,11 +220,11 @@ def _waits(evidence: Evidence, names: Names) -> str:
         text = f"waits for {words.amount(pair, lacking, names)} more"
     own = evidence.quota.get(pair)
     if own is not None and not words.is_unlimited(own.nominal):
-        text += f"; {_use_of(own)}"
+        text += f"; {_use_of(own, barring_cap(evidence, pair))}"
     return text + _behind(evidence)
 
 
-def _use_of(own: OwnQuota) -> str:
+def _use_of(own: OwnQuota, cap: Stop | None) -> str:
     committed = max(0, min(own.used, own.nominal))
     if own.nominal <= 0:
         use = "none is committed"
@@ -192,7 +232,7 @@ def _use_of(own: OwnQuota) -> str:
         use = f"{committed:,} of its {own.nominal:,} committed {_be(committed)} in use"
     burst, ceiling = max(0, own.used - own.nominal), own.potential - own.nominal
     if ceiling <= 0:
-        return f"{use} and none may be borrowed"
+        return f"{use} and none may be borrowed{f' under {cap_words(cap)}' if cap else ''}"
     if words.is_unlimited(own.potential):
         return f"{use}" + (f" and {burst:,} borrowed" if burst else "")
     return f"{use} and {burst:,} of the {ceiling:,} that it may borrow"
@@ -225,6 +265,7 @@ def _be(count: int) -> str:
 
 
 _RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
+    _turned_back,
     _deactivated,
     _gated,
     _held,

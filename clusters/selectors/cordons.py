@@ -18,11 +18,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
+from typing import NamedTuple
 
 from budgets.plan import StopPolicy, strongest_stop
 from clusters.models import MaintenanceWindow
 
 EVERYWHERE = ""
+
+
+class Span(NamedTuple):
+    """From the beginning of the first window to the end of the last; UTC."""
+
+    start: datetime
+    end: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +40,13 @@ class Cordons:
     Attributes:
         workers: Slug → stopPolicy of its queues.
         flavors: Worker slug, or EVERYWHERE → flavor slugs.
-        until: Worker slug → when the last window over the whole worker ends.
+        spans: (worker slug or EVERYWHERE, flavor slug or "" for the whole worker) → from the
+            beginning of the first window in force to the end of the last.
     """
 
     workers: Mapping[str, StopPolicy] = field(default_factory=dict)
     flavors: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    until: Mapping[str, datetime] = field(default_factory=dict)
+    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict)
 
     def on(self, worker: str) -> StopPolicy:
         """What a worker's queues do."""
@@ -63,23 +72,46 @@ class Cordons:
         """Why a worker takes nothing new; empty when it does."""
         if worker not in self.workers:
             return ""
-        return f"cordoned for maintenance until {self.until[worker]:%Y-%m-%d %H:%M} UTC"
+        return f"cordoned for maintenance until {self.spans[worker, ''].end:%Y-%m-%d %H:%M} UTC"
+
+    def span_of(self, flavor: str, workers: Iterable[str]) -> Span | None:
+        """Since when none of these workers gives a flavor, and when the first of them does again.
+
+        Args:
+            flavor: Slug.
+            workers: That are open by themselves: one, or all for the manager.
+        """
+        ends = [self._flavor_span(flavor, worker) for worker in workers]
+        known = [span for span in ends if span is not None]
+        if not known or len(known) < len(ends):
+            return None
+        return Span(max(span.start for span in known), min(span.end for span in known))
+
+    def _flavor_span(self, flavor: str, worker: str) -> Span | None:
+        found = [self.spans.get((place, flavor)) for place in (EVERYWHERE, worker)]
+        spans = [span for span in found if span is not None]
+        return reduce(_joined, spans) if spans else None
 
 
 def cordons_now() -> Cordons:
     """What windows in force cover. One query."""
     workers: dict[str, StopPolicy] = {}
     flavors: dict[str, frozenset[str]] = {}
-    until: dict[str, datetime] = {}
+    spans: dict[tuple[str, str], Span] = {}
     rows = MaintenanceWindow.objects.filter(state=MaintenanceWindow.State.ACTIVE).order_by("pk")
-    for worker, flavor, drains, ends_at in rows.values_list(
-        "cluster__slug", "flavor__slug", "drains", "ends_at"
+    for worker, flavor, drains, starts_at, ends_at in rows.values_list(
+        "cluster__slug", "flavor__slug", "drains", "starts_at", "ends_at"
     ):
+        place, span = (worker or EVERYWHERE, flavor or ""), Span(starts_at, ends_at)
+        spans[place] = _joined(spans.get(place, span), span)
         if flavor:
-            place = worker or EVERYWHERE
-            flavors[place] = flavors.get(place, frozenset()) | {flavor}
+            flavors[place[0]] = flavors.get(place[0], frozenset()) | {flavor}
         else:
             asked = StopPolicy.HOLD_AND_DRAIN if drains else StopPolicy.HOLD
             workers[worker] = strongest_stop(asked, workers.get(worker, StopPolicy.NONE))
-            until[worker] = max(ends_at, until.get(worker, ends_at))
-    return Cordons(workers, flavors, until)
+    return Cordons(workers, flavors, spans)
+
+
+def _joined(one: Span, other: Span) -> Span:
+    """From the earlier beginning to the later end."""
+    return Span(min(one.start, other.start), max(one.end, other.end))

@@ -10,7 +10,6 @@ from django.db.models import Q
 from django.utils import timezone
 
 from budgets.models import Flavor, User
-from clusters.explaining.evidence import read_evidence
 from clusters.explaining.findings import Explained, explained
 from clusters.explaining.names import Names
 from clusters.forecasting import StartForecast
@@ -23,6 +22,7 @@ from clusters.selectors.reasons import (
     lost_workers,
     own_reason,
     places_of,
+    read_reasons,
     stored_reasons,
     told,
 )
@@ -71,7 +71,7 @@ class WhyPending:
 
 
 def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
-    """Why a job waits; None for one that does not. Ten queries at most.
+    """Why a job waits; None for one that does not. Sixteen queries at most.
 
     Args:
         user: The reader; names, ids and numbers of others are not told.
@@ -92,11 +92,11 @@ def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
     now = timezone.now()
     forecast = None
     if row is not None and not places:
-        forecast = start_forecast(state, read_evidence(row.evidence), names, now=now)
+        forecast = start_forecast(state, row.evidence, names, now=now)
     return WhyPending(
         sentence=told(state, reasons, lost, names),
         cluster=state.cluster.slug,
-        detail=explained(read_evidence(row.evidence), names) if row and not places else None,
+        detail=explained(row.evidence, names) if row and not places else None,
         places=tuple(
             PlaceWhy(
                 place.cluster,
@@ -144,18 +144,19 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
     rows = PendingReason.objects.filter(Q(name=name) | Q(name__in=jobs), namespace=namespace)
     names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
     found = []
-    for row in rows.order_by("cluster", "name"):
-        evidence = read_evidence(row.evidence)
+    for row in read_reasons(rows.order_by("cluster", "name")):
         state = WorkloadState.objects.select_related("cluster").filter(
             cluster__slug=row.cluster, uid=row.uid
         )
-        forecasts = [start_forecast(one, evidence, names, now=timezone.now()) for one in state[:1]]
+        forecasts = [
+            start_forecast(one, row.evidence, names, now=timezone.now()) for one in state[:1]
+        ]
         found.append(
             StoredWhy(
                 cluster=row.cluster,
                 key=f"{row.namespace}/{row.name}",
                 since=row.since,
-                detail=explained(evidence, names),
+                detail=explained(row.evidence, names),
                 forecast=next(iter(forecasts), None),
             )
         )

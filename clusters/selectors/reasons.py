@@ -4,16 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from clusters.explaining.evidence import Evidence, read_evidence
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import sentence
 from clusters.models import Cluster, ClusterHealth, PendingReason, WorkloadState
+from clusters.selectors.stops import with_stops
 
 Phase = WorkloadState.Phase
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReason:
+    """Why a Workload waits on one cluster, completed by the records of what stops its queue.
+
+    Attributes:
+        uid: Of the Workload.
+        since: UTC.
+    """
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    since: datetime
+    evidence: Evidence
+
+
 # (namespace, name) → the reason on each cluster, by slug.
-Reasons: TypeAlias = Mapping[tuple[str, str], Mapping[str, PendingReason]]
+Reasons: TypeAlias = Mapping[tuple[str, str], Mapping[str, StoredReason]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +47,30 @@ class PlaceReason:
 
 
 def stored_reasons(states: Iterable[WorkloadState]) -> Reasons:
-    """Reasons of those that wait, on whichever clusters they do. One query, none for none."""
+    """Reasons of those that wait, on whichever clusters they do.
+
+    One query, none for none; six more at most where a queue stands still.
+    """
     keys = {(state.namespace, state.name) for state in states if is_waiting(state)}
-    found: dict[tuple[str, str], dict[str, PendingReason]] = {}
+    found: dict[tuple[str, str], dict[str, StoredReason]] = {}
     if not keys:
         return found
     rows = PendingReason.objects.filter(
         namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
     )
-    for row in rows.order_by("cluster", "pk"):
-        if (row.namespace, row.name) in keys:
-            found.setdefault((row.namespace, row.name), {})[row.cluster] = row
+    wanted = [row for row in rows.order_by("cluster", "pk") if (row.namespace, row.name) in keys]
+    for row in read_reasons(wanted):
+        found.setdefault((row.namespace, row.name), {})[row.cluster] = row
     return found
+
+
+def read_reasons(rows: Sequence[PendingReason]) -> list[StoredReason]:
+    """Rows as values, in their order; of workspaces whose jobs the reader sees."""
+    evidence = with_stops((row.namespace, row.cluster, read_evidence(row.evidence)) for row in rows)
+    return [
+        StoredReason(row.cluster, row.namespace, row.name, row.uid, row.since, found)
+        for row, found in zip(rows, evidence, strict=True)
+    ]
 
 
 def is_waiting(state: WorkloadState) -> bool:
@@ -52,7 +85,7 @@ def waits_for_worker(state: WorkloadState) -> bool:
     return state.phase == Phase.RESERVED and state.cluster.is_manager and not state.worker
 
 
-def own_reason(state: WorkloadState, reasons: Reasons) -> PendingReason | None:
+def own_reason(state: WorkloadState, reasons: Reasons) -> StoredReason | None:
     """The reason on the cluster that the job is in, unless it is an older Workload's."""
     row = reasons.get((state.namespace, state.name), {}).get(state.cluster.slug)
     return row if row is not None and row.uid == state.uid else None
@@ -78,10 +111,9 @@ def places_of(
         return ()
     rows = reasons.get((state.namespace, state.name), {})
     found = [
-        PlaceReason(slug, evidence, _lower(sentence(evidence, names)))
+        PlaceReason(slug, row.evidence, _lower(sentence(row.evidence, names)))
         for slug, row in rows.items()
         if slug != state.cluster.slug and slug not in lost
-        for evidence in [read_evidence(row.evidence)]
     ]
     found += [PlaceReason(slug, None, words) for slug, words in lost.items()]
     return tuple(sorted(found, key=lambda place: place.cluster))
@@ -100,7 +132,7 @@ def told(state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names:
         return ""
     if waits_for_worker(state):
         return "It has its quota and waits for a worker to take it."
-    return sentence(read_evidence(row.evidence), names)
+    return sentence(row.evidence, names)
 
 
 def _lower(text: str) -> str:

@@ -107,7 +107,7 @@ class WorkloadPage:
 def workloads(
     user: User, wanted: WorkloadFilter, *, cursor: str | None = None, limit: int = 50
 ) -> WorkloadPage:
-    """One page of the jobs that a user may see, by keyset; nine queries at most.
+    """One page of the jobs that a user may see, by keyset; fifteen queries at most.
 
     Args:
         user: The viewer.
@@ -133,7 +133,7 @@ def workloads(
 
 
 def jobs_now(user: User, namespace: str, *, most: int) -> tuple[WorkloadPage, WorkloadPage]:
-    """The newest jobs of a workspace that wait, and those that hold GPUs; nine queries at most.
+    """The newest jobs of a workspace that wait, and those that hold GPUs; fifteen queries at most.
 
     Args:
         user: The viewer; a workspace that they do not see has no jobs.

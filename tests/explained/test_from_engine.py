@@ -106,15 +106,31 @@ def test_budget_is_on_hold():
     world = World().feed(
         cluster_queue("q", group(f0=quota(8)), stopPolicy="Hold"), workload("w", "q", gpus=8)
     )
-    assert told(world, "w").sentence == (
-        "Its budget is on hold: nothing starts until somebody resumes it."
-    )
+    assert told(world, "w").sentence.startswith("Its budget is on hold: nothing starts until")
 
 
 def test_queue_is_on_hold():
     world = World().feed(cluster_queue("q", group(f0=quota(8))))
     world.feed(local_queue("q", "q", stopPolicy="Hold"), workload("w", "q", gpus=8))
-    assert told(world, "w").sentence.startswith("Its queue is on hold")
+    assert told(world, "w").sentence.startswith("Its LocalQueue was stopped on the cluster")
+
+
+def test_job_that_the_spend_check_turned_back_is_not_told_as_deactivated():
+    """As Kueue leaves a workload whose check was rejected: Evicted names the check."""
+    document = workload("w", "q", gpus=8)
+    document["spec"]["active"] = False
+    evicted = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "DeactivatedDueToAdmissionCheck",
+        "message": 'The workload is deactivated: "gpu-budget-portal-spend" is rejected',
+        "lastTransitionTime": "2026-03-02T10:00:00Z",
+    }
+    document["status"] = {"conditions": [evicted]}
+    world = World().feed(cluster_queue("q", group(f0=quota(8))), document)
+    assert told(world, "w", document).sentence.startswith("A spend rule turned it back")
+    document["status"] = {}
+    assert told(world, "w", document).sentence.startswith("It is deactivated")
 
 
 def test_check_is_pending():

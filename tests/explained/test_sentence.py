@@ -61,13 +61,13 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             waiting(hold="Hold", holdKind="ClusterQueue"),
-            "Its budget is on hold: nothing starts until somebody resumes it.",
-            id="budget on hold",
+            "Its budget is on hold: nothing starts until what holds it, as the portal knows, ends.",
+            id="budget on hold, straight from a cluster",
         ),
         pytest.param(
             waiting(hold="HoldAndDrain", holdKind="LocalQueue"),
-            "Its queue is on hold: nothing starts until somebody resumes it, and running jobs are "
-            "being stopped.",
+            "Its LocalQueue was stopped on the cluster, not by the portal: nothing starts until "
+            "its stopPolicy is taken away there; running jobs are being stopped.",
             id="queue drained",
         ),
         pytest.param(
@@ -243,7 +243,7 @@ def test_flavors_that_were_tried_are_listed_once():
             ("Ask for 32 H100 or less in one job.", "Raise the budget's ceiling by 32 H100."),
             id="too large",
         ),
-        pytest.param(waiting(hold="Hold"), ("Resume the budget.",), id="on hold"),
+        pytest.param(waiting(hold="Hold"), (), id="on hold, nobody knows by what"),
     ],
 )
 def test_remedies_say_what_would_change_it(document: dict[str, Any], want: tuple[str, ...]):

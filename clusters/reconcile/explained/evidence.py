@@ -8,6 +8,8 @@ from typing import Any
 from clusters.kueue.asking import amounts_document
 from clusters.kueue.documents import StopPolicy
 from clusters.kueue.explanation import Explanation
+from clusters.manifests.names import SPEND_CHECK
+from clusters.reconcile.budget_check.answer import was_rejected
 from clusters.reconcile.jobs.keys import Document, stamp
 
 
@@ -16,7 +18,7 @@ def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
 
     Args:
         explanation: The engine's.
-        workload: Its document, for the states of its AdmissionChecks.
+        workload: Its document, for the states of its AdmissionChecks and what they did.
 
     Returns:
         ``{"reason", "message", "clusterQueue": str, "position", "waiting": int, "isParked": bool,
@@ -26,8 +28,8 @@ def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
         "holders": [{"key", "clusterQueue": str, "amounts", "protection": name of a Protection,
         "since": RFC 3339}], "holderCount": int, "borrowers": [{"clusterQueue", "amounts"}],
         "quota": {"flavor/resource": {"nominal", "used", "available", "potential", "lent": int}},
-        "checks": [{"name", "state", "message"}], "requeueAt": RFC 3339 or ""}``; amounts are
-        ``{"flavor/resource": int}``. The longest-running holders come first.
+        "checks": [{"name", "state", "message"}], "requeueAt": RFC 3339 or "", "isTurnedBack":
+        bool}``; amounts are ``{"flavor/resource": int}``. The longest-running holders come first.
     """
     return {
         "reason": explanation.reason,
@@ -50,6 +52,7 @@ def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
         "quota": _quota(explanation),
         "checks": _checks(workload),
         "requeueAt": _time(explanation.requeue_at),
+        "isTurnedBack": was_rejected(workload, SPEND_CHECK),
     }
 
 

@@ -1,0 +1,162 @@
+"""Why queues stand still, by the records: people's holds, caps, archived workspaces, maintenance.
+
+The caller asks only for workspaces whose jobs the reader sees. Who holds a budget, its caps, and
+what is closed on the fleet may be told to all of those; other workspaces are not spoken of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from budgets.plan import StopPolicy
+from budgets.selectors.holds import BudgetHolds, ReachedCap, budget_holds
+from clusters.explaining.evidence import Evidence
+from clusters.explaining.refusals import is_closed
+from clusters.explaining.sentence import shortage
+from clusters.explaining.stops import Stop, StopSource
+from clusters.models import Cluster
+from clusters.selectors.cordons import Cordons, cordons_now
+
+_OWNERS = "an owner of the workspace or an admin"
+_OWNERS_OR_FINANCE = "an owner of the workspace, finance or an admin"
+_FINANCE = "finance or an admin"
+_ADMIN = "an admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What stops queues now.
+
+    Attributes:
+        budgets: Namespace → what holds its budget.
+        cordons: What maintenance covers.
+        workers: Slugs of all workers; every other cluster is a manager.
+        dispatched_to: Those that the manager dispatches to.
+    """
+
+    budgets: Mapping[str, BudgetHolds]
+    cordons: Cordons
+    workers: frozenset[str]
+    dispatched_to: tuple[str, ...]
+
+    def of(self, namespace: str, cluster: str) -> tuple[Stop, ...]:
+        """All reasons that touch a workspace's queue on a cluster."""
+        return (
+            *_of_budget(self.budgets.get(namespace, BudgetHolds())),
+            *self._of_workers(cluster),
+            *self._of_flavors(cluster),
+        )
+
+    def _of_workers(self, cluster: str) -> Iterator[Stop]:
+        is_worker = cluster in self.workers
+        policy = (
+            self.cordons.on(cluster) if is_worker else self.cordons.on_manager(self.dispatched_to)
+        )
+        if policy is StopPolicy.NONE:
+            return
+        spans = [
+            self.cordons.spans[worker, ""]
+            for worker in ((cluster,) if is_worker else self.dispatched_to)
+        ]
+        yield Stop(
+            StopSource.MAINTENANCE,
+            policy,
+            what=f"worker {cluster}" if is_worker else "every worker",
+            since=max(span.start for span in spans),
+            until=min(span.end for span in spans),
+            keeper=_ADMIN,
+        )
+
+    def _of_flavors(self, cluster: str) -> Iterator[Stop]:
+        is_worker = cluster in self.workers
+        workers = [cluster] if is_worker else self.dispatched_to
+        open_ones = [
+            worker for worker in workers if is_worker or worker not in self.cordons.workers
+        ]
+        flavors = (
+            self.cordons.flavors_on(cluster)
+            if is_worker
+            else self.cordons.flavors_on_manager(self.dispatched_to)
+        )
+        for flavor in sorted(flavors):
+            span = self.cordons.span_of(flavor, open_ones)
+            yield Stop(
+                StopSource.MAINTENANCE,
+                StopPolicy.NONE,
+                what=f"worker {cluster}" if is_worker else "every worker",
+                since=span.start if span is not None else None,
+                until=span.end if span is not None else None,
+                keeper=_ADMIN,
+                flavor=flavor,
+            )
+
+
+def with_stops(found: Iterable[tuple[str, str, Evidence]]) -> list[Evidence]:
+    """Evidence completed by what the records say, where it speaks of something that they know.
+
+    Args:
+        found: Namespace, cluster slug and evidence of jobs that the reader sees.
+
+    Returns:
+        In the same order. No query when no queue is stopped and nothing is under maintenance or
+        without anything to borrow; else six at most.
+    """
+    rows = list(found)
+    asked = [_asks(evidence) for _, _, evidence in rows]
+    if not any(asked):
+        return [evidence for _, _, evidence in rows]
+    stops = _stops({row[0] for row, is_asked in zip(rows, asked, strict=True) if is_asked})
+    return [
+        replace(evidence, stops=stops.of(namespace, cluster)) if is_asked else evidence
+        for (namespace, cluster, evidence), is_asked in zip(rows, asked, strict=True)
+    ]
+
+
+def _asks(evidence: Evidence) -> bool:
+    """Whether the records have something to add to it."""
+    if evidence.hold or evidence.is_turned_back or any(map(is_closed, evidence.attempts)):
+        return True
+    short = shortage(evidence)
+    own = evidence.quota.get(short[0]) if short is not None else None
+    return own is not None and own.potential <= own.nominal
+
+
+def _stops(namespaces: Collection[str]) -> Stops:
+    workers: list[str] = []
+    active: list[str] = []
+    rows = Cluster.objects.filter(role=Cluster.Role.WORKER).order_by("position", "slug")
+    for slug, state in rows.values_list("slug", "state"):
+        workers.append(slug)
+        if state == Cluster.State.ACTIVE:
+            active.append(slug)
+    return Stops(budget_holds(namespaces), cordons_now(), frozenset(workers), tuple(active))
+
+
+def _of_budget(holds: BudgetHolds) -> Iterator[Stop]:
+    if holds.archived_at is not None:
+        yield Stop(StopSource.ARCHIVED, StopPolicy.HOLD, since=holds.archived_at)
+    if holds.person is not None:
+        person = holds.person
+        yield Stop(
+            StopSource.PERSON,
+            person.policy,
+            what=person.by or "somebody",
+            since=person.since,
+            note=person.reason,
+            keeper=_OWNERS,
+        )
+    for cap in holds.caps:
+        yield Stop(
+            StopSource.CAP,
+            cap.effect.stop_policy,
+            what=str(cap.rule),
+            since=cap.since,
+            until=cap.until,
+            keeper=_keeper(cap),
+        )
+
+
+def _keeper(cap: ReachedCap) -> str:
+    """As ``budgets.selectors.spending.may_change`` has it."""
+    return _FINANCE if cap.rule.is_platform else _OWNERS_OR_FINANCE
