@@ -140,31 +140,24 @@ def _decide(user: Any, card: RateCard, form: PortalForm) -> RateCard | None:
 
 def _trial(user: Any, card: RateCard, now: datetime) -> dict[str, Any] | None:
     """What the last whole month would have cost by this card, beside what it cost."""
-    last = read.month_at(read.month_at(now).start - timedelta(seconds=1))
-    workspaces = list(selectors.visible_workspaces(user, include_archived=True))
-    if card.account_id is not None:
-        workspaces = [row for row in workspaces if row.account_id == card.account_id]
-    before = read.costs(workspaces, last.start, last.end)
-    after = read.costs(workspaces, last.start, last.end, trial=card)
-    rows: list[tuple[Any, tuple[Decimal, ...]]] = []
-    for workspace in workspaces:
-        had, has = before[workspace.pk].payable, after[workspace.pk].payable
-        old, new = (had.amount if had else Decimal(0)), (has.amount if has else Decimal(0))
-        if old or new:
-            rows.append((workspace, (old, new, new - old)))
-    rows.sort(key=lambda row: -abs(row[1][2]))
+    spaces = selectors.visible_workspaces(user, include_archived=True)
+    month, rows = read.try_card(card, spaces, now=now)
     if not rows:
         return None
 
     def texts(amounts: Iterable[Decimal]) -> list[str]:
         return [money_text(amount, card.currency) for amount in amounts]
 
-    def added(part: list[tuple[Any, tuple[Decimal, ...]]]) -> list[str]:
-        return texts(sum((row[1][at] for row in part), Decimal(0)) for at in range(3))
+    def added(part: list[read.Tried]) -> list[str]:
+        columns = zip(*((row.before, row.after, row.change) for row in part), strict=True)
+        return texts(sum(column, Decimal(0)) for column in columns)
 
     return {
-        "month": last.name,
-        "rows": [(workspace, texts(amounts)) for workspace, amounts in rows[:TRIED_WORKSPACES]],
+        "month": month,
+        "rows": [
+            (row.workspace, texts((row.before, row.after, row.change)))
+            for row in rows[:TRIED_WORKSPACES]
+        ],
         "rest": added(rows[TRIED_WORKSPACES:]) if len(rows) > TRIED_WORKSPACES else None,
         "rest_count": len(rows) - TRIED_WORKSPACES,
         "totals": added(rows),

@@ -133,6 +133,7 @@ def test_a_proposed_card_with_steps_is_tried_on_the_last_month(books: Books):
     card = billing.propose_rate_card(
         books.fleet.finance, name="Next", currency="EUR", prices=[price(tiers=STEPS)]
     )
-    window = read.month_of("2026-03")
-    tried = read.costs([books.fleet.vision], window.start, window.end, trial=card)
-    assert tried[books.fleet.vision.pk].burst == 144
+    month, rows = read.try_card(card, [books.fleet.vision], now=AFTER)
+    # 64 GPU-hours of burst: 192 at 3; in steps 96 + 32 + 16.
+    assert month == "2026-03"
+    assert [row.change for row in rows] == [Decimal(144 - 192)]

@@ -44,6 +44,7 @@ from budgets.selectors.billing.statements import (
     visible_adjustments,
     visible_statements,
 )
+from budgets.selectors.billing.trials import Tried, try_card
 
 __all__ = [
     "Changes",
@@ -58,6 +59,7 @@ __all__ = [
     "PriceDifference",
     "Reconciliation",
     "StatementSheet",
+    "Tried",
     "WorkloadPart",
     "account_currency",
     "accounts_of",
@@ -89,6 +91,7 @@ __all__ = [
     "reconciliation",
     "statement_for",
     "statement_sheet",
+    "try_card",
     "unsettled_in",
     "visible_adjustments",
     "visible_discrepancies",

@@ -20,7 +20,6 @@ from django.db.models import F, Q, QuerySet, Sum
 from budgets.charging import Charges, LineKind, RateCard, Unpriced, charge
 from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
-from budgets.models import RateCard as CardRow
 from budgets.selectors.billing.months import UTC_ZONE, unstored_month
 from budgets.selectors.billing.prices import PriceBook, price_book
 from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
@@ -66,24 +65,17 @@ def cost(workspace: Workspace, start: datetime, end: datetime) -> Cost:
     return costs([workspace], start, end)[workspace.pk]
 
 
-def costs(
-    workspaces: Iterable[Workspace],
-    start: datetime,
-    end: datetime,
-    *,
-    trial: CardRow | None = None,
-) -> dict[int, Cost]:
+def costs(workspaces: Iterable[Workspace], start: datetime, end: datetime) -> dict[int, Cost]:
     """Costs by workspace key; as many queries as for one.
 
     Args:
         workspaces: Visible to the caller.
         start: UTC, inclusive.
         end: UTC, exclusive.
-        trial: A card that is taken for active from ``start`` on.
     """
     rows = list(workspaces)
     window = Period(start, end)
-    book = price_book(window, accounts={row.account_id for row in rows}, trial=trial)
+    book = price_book(window, accounts={row.account_id for row in rows})
     if not book.currency:
         return {row.pk: NOTHING for row in rows}
     charged = account_charges(window, book=book, workspaces=rows)

@@ -58,18 +58,15 @@ class PriceBook:
         return found
 
 
-def rate_card_at(
-    account_id: int | None, window: Period, *, trial: CardRow | None = None
-) -> RateCard | None:
+def rate_card_at(account_id: int | None, window: Period) -> RateCard | None:
     """The prices that hold for one account (None: for everybody) in a window.
 
     Args:
         account_id: Account key.
         window: Rates that begin before its end.
-        trial: A card that is taken for active from the window's start on, in its own scope.
     """
     accounts = () if account_id is None else (account_id,)
-    book = price_book(window, accounts=accounts, trial=trial)
+    book = price_book(window, accounts=accounts)
     return book.shared if account_id is None else book.of(account_id)
 
 
@@ -92,14 +89,14 @@ def price_book(
     Args:
         window: Rates that begin before its end.
         accounts: Only own cards of these; None for those of all accounts.
-        trial: A card that is taken for active from the window's start on, in its own scope.
+        trial: A card that is taken for active for the whole window, in its own scope.
     """
     cards = CardRow.objects.filter(state=CardRow.State.ACTIVE, valid_from__lt=window.end)
     if accounts is not None:
         cards = cards.filter(Q(account__isnull=True) | Q(account__in=accounts))
     rows = list(cards.order_by("valid_from", "decided_at", "pk"))
     if trial is not None:
-        rows.append(trial)
+        rows = [*_besides(rows, trial, window), trial]
     if not rows:
         return PriceBook("", None, {})
     lists = _lists(rows, trial, window)
@@ -112,7 +109,9 @@ def price_book(
 
     def card_of(scope: int | None) -> RateCard:
         own = [lists[row.pk] for row in by_scope.get(scope, [])] if scope is not None else []
-        chosen = _leading((*by_scope.get(None, []), *by_scope.get(scope, [])), window)
+        chosen = _leading(
+            (*by_scope.get(None, []), *by_scope.get(scope, [])), lists, at=utc_hour(window.start)
+        )
         return RateCard(
             merged_rates(everybody, own, spot=spot),
             currency=currency,
@@ -281,13 +280,25 @@ def _spot(window: Period) -> dict[FlavorName, list[SpotPoint]]:
     return found
 
 
-def _leading(rows: Iterable[CardRow], window: Period) -> CardRow | None:
+def _besides(rows: Iterable[CardRow], trial: CardRow, window: Period) -> list[CardRow]:
+    """Cards that count beside one that is tried: of its own scope none that begins after it."""
+    start = utc_hour(window.start)
+    return [
+        row
+        for row in rows
+        if row.pk != trial.pk
+        and (row.account_id != trial.account_id or (row.valid_from or start) <= start)
+    ]
+
+
+def _leading(
+    rows: Iterable[CardRow], lists: Mapping[int, PriceList], *, at: datetime
+) -> CardRow | None:
     """The card whose terms hold for a whole window: that in force at its start, an own one first;
     else the first.
     """
     chosen: CardRow | None = None
     for row in rows:
-        begun = row.valid_from is not None and row.valid_from <= window.start
-        if chosen is None or begun or row.valid_from is None:
+        if chosen is None or lists[row.pk].start <= at:
             chosen = row
     return chosen
