@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
+
+from clusters.kueue.multikueue_group import Round
 
 ADMITTED_ON: Final = 'The workload was admitted on "{cluster}"'
 
@@ -141,3 +144,18 @@ Action: TypeAlias = (
     | MarkJobInactive
     | Tell
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do now, in this order, and when time alone asks for another look.
+
+    Attributes:
+        actions: To be carried out.
+        look_again: When time alone changes the answer.
+        opened: The round of nominations that begins with it; to be remembered.
+    """
+
+    actions: tuple[Action, ...] = ()
+    look_again: datetime | None = None
+    opened: Round | None = None

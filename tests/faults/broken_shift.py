@@ -28,15 +28,15 @@ def forget_ownership() -> None:
 
 def prefer_the_oldest() -> None:
     """The copy that was admitted first wins, also one that a returning worker brings along."""
-    from clusters.kueue import multikueue, multikueue_group
+    from clusters.kueue import multikueue, multikueue_group, multikueue_rules
 
     def standing(view: multikueue_group.View) -> dict[str, multikueue_group.Document]:
         found = view.group.copies.items()
         return {name: copy.workload for name, copy in found if copy.workload and copy.is_ours}
 
     multikueue_group.View.standing = standing  # type: ignore[method-assign]
-    rules = [rule for rule in multikueue._RULES if rule is not multikueue._stale_copies]
-    multikueue._RULES = tuple(rules)  # type: ignore[misc]
+    rules = [rule for rule in multikueue.RULES if rule is not multikueue_rules._stale_copies]
+    multikueue.RULES = tuple(rules)  # type: ignore[misc]
 
 
 def wait_for_nobody() -> None:

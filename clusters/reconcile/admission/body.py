@@ -31,19 +31,18 @@ from clusters.reconcile.admission.image import (
     Image,
     object_key,
 )
-from clusters.reconcile.admission.outbox import Answer, Outbox, Target
+from clusters.reconcile.admission.next_writes import NextWrites
+from clusters.reconcile.admission.outbox import Answer, Outbox
 from clusters.reconcile.admission.patience import CyclePace, Patience
-from clusters.reconcile.admission.plan import Surroundings, plan
-from clusters.reconcile.admission.queue_status import queue_keys, queue_write
+from clusters.reconcile.admission.queue_status import queue_keys
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import settings_of
 from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.batch import is_elastic
 from clusters.reconcile.jobs.keys import SLICE_OF, annotations_of
-from clusters.reconcile.jobs.owning import job_of, workload_keys
+from clusters.reconcile.jobs.owning import workload_keys
 from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, Write, Writer, no_fault
 
@@ -78,6 +77,9 @@ class AdmissionBody:
         self._dirty: dict[str, None] = {}
         self._feed = Feed(self._image, self._engine, cluster=context.cluster.slug, now=context.now)
         self._alarms = Alarms()
+        self._next = NextWrites(
+            self._engine, self._image, self._decided, self._alarms, now=context.now
+        )
         self._held = Held()
         self._is_untold = True
         self._pace = CyclePace()
@@ -201,7 +203,7 @@ class AdmissionBody:
         for key in self._held.due(time.monotonic()):
             self._decided.give_back(key, now=self._context.now())
             self._pace.change()
-            self._outbox.read(key, self._targets(key))
+            self._outbox.read(key, self._next.targets(key))
 
     # What goes out
 
@@ -210,46 +212,17 @@ class AdmissionBody:
         keys, self._dirty = list(self._dirty), {}
         if not keys:
             return
-        around = self._around()
+        around = self._next.around()
         for key in keys:
             if self._outbox.is_busy(key) or key in self._held:
                 continue  # its answer marks it again
-            write = self._next_write(key, around)
+            write = self._next.of(key, around)
             if write is None:
                 continue
             if write.step in _CAN_WAIT:
                 self._patience.add([key])
             else:
                 self._send(key, write)
-
-    def _around(self) -> Surroundings:
-        now = self._context.now()
-        # Which queues are active is only known once the engine has settled.
-        self._engine.state.settle(now)
-        return Surroundings(
-            engine=self._engine,
-            flavors=self._image.of(r.RESOURCE_FLAVOR),
-            priority_classes=self._image.of(r.PRIORITY_CLASS),
-            now=now,
-            workloads=self._image.of(r.WORKLOAD),
-            successors=self._image.successors,
-        )
-
-    def _next_write(self, key: str, around: Surroundings) -> Write | None:
-        workload = self._image.get(r.WORKLOAD, key)
-        write = self._decided.write_for(key, workload, now=around.now)
-        if write is not None:
-            return write
-        job = job_of(workload, self._image.jobs_for(key))
-        if job is None and workload is not None:
-            # Of several Workloads one that its owner no longer counts.
-            owner = self._image.owner_of(workload)
-            is_of_several = owner is not None and (is_set(owner) or is_elastic(owner))
-            job = owner if is_of_several else None
-        step = plan(workload, job, around)
-        if step.look_again is not None:
-            self._alarms.set(key, step.look_again)
-        return step.write
 
     def _send(self, key: str, write: Write) -> None:
         now = time.monotonic()
@@ -298,14 +271,11 @@ class AdmissionBody:
             patience.begin_pass(queue_keys(self._engine, self._image), now=now)
         if patience.wait_s(now) != 0.0:
             return
-        around = self._around()
+        around = self._next.around()
         for key in (patience.next() for _ in range(LOOKS)):
             if not key or self._outbox.is_busy(key) or key in self._held:
                 continue  # its answer marks it, and the next pass comes to it again
-            if ":" in key:
-                write = queue_write(self._engine, self._image, key, now=around.now)
-            else:
-                write = self._next_write(key, around)
+            write = self._next.told(key, around)
             if write is not None:
                 self._send(key, write)
                 if write.step in _CAN_WAIT:
@@ -367,15 +337,3 @@ class AdmissionBody:
                 self._context.cluster.slug, key, write.step if write else "read",
                 error.reason, error.message,
             )  # fmt: skip
-
-    def _targets(self, key: str) -> list[Target]:
-        kind, _, rest = key.partition(":")
-        for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT):
-            if rest and resource.kind == kind:
-                namespace, _, name = rest.rpartition("/")
-                return [(resource, namespace, name)]
-        namespace, _, name = key.partition("/")
-        targets: list[Target] = [(r.WORKLOAD, namespace, name)]
-        for job in self._image.jobs_for(key):
-            targets.append((queueing.resource_of(job), namespace, job["metadata"]["name"]))
-        return targets
