@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
+from typing import Any
 
 from django.db.models import F, Q, Sum
 
@@ -122,22 +123,10 @@ def live_revisions(
         namespaces: Only of these workspaces; None for all.
     """
     some = Q() if namespaces is None else Q(budget__workspace__namespace__in=list(namespaces))
-    # What an open-ended revision in force has superseded never comes back. The row in force is
-    # only a short cut here: a stale one leaves more rows, never fewer than are needed.
-    may_count = (
-        Q(budget__in_force__isnull=True)
-        | Q(budget__in_force__valid_until__isnull=False)
-        | Q(budget__in_force__valid_from__gt=start)
-        | Q(valid_from__gt=F("budget__in_force__valid_from"))
-        | Q(
-            valid_from=F("budget__in_force__valid_from"),
-            number__gte=F("budget__in_force__number"),
-        )
-    )
     revisions = list(
         BudgetRevision.objects.filter(
             Q(valid_until__isnull=True) | Q(valid_until__gt=start),
-            may_count,
+            _not_superseded(start),
             some,
             state=BudgetRevision.State.LIVE,
         )
@@ -154,27 +143,38 @@ def live_revisions(
         )
     )
     lines = _lines_of([row[0] for row in revisions], start, flavors)
-    return tuple(
-        RevisionSpan(
-            namespace=namespace,
-            account=account,
-            number=number,
-            valid_from=valid_from,
-            valid_until=valid_until,
-            lines=tuple(lines[pk]),
-            preference=tuple(preference),
-            spill=Spill(spill),
+    return tuple(_span(row, lines[row[0]]) for row in revisions)
+
+
+def _not_superseded(start: datetime) -> Q:
+    """What an open-ended revision in force has superseded never comes back.
+
+    The row in force is only a short cut here: a stale one leaves more rows, never fewer than are
+    needed.
+    """
+    return (
+        Q(budget__in_force__isnull=True)
+        | Q(budget__in_force__valid_until__isnull=False)
+        | Q(budget__in_force__valid_from__gt=start)
+        | Q(valid_from__gt=F("budget__in_force__valid_from"))
+        | Q(
+            valid_from=F("budget__in_force__valid_from"),
+            number__gte=F("budget__in_force__number"),
         )
-        for (
-            pk,
-            namespace,
-            account,
-            number,
-            valid_from,
-            valid_until,
-            preference,
-            spill,
-        ) in revisions
+    )
+
+
+def _span(row: tuple[Any, ...], lines: Iterable[Line]) -> RevisionSpan:
+    _, namespace, account, number, valid_from, valid_until, preference, spill = row
+    return RevisionSpan(
+        namespace=namespace,
+        account=account,
+        number=number,
+        valid_from=valid_from,
+        valid_until=valid_until,
+        lines=tuple(lines),
+        preference=tuple(preference),
+        spill=Spill(spill),
     )
 
 

@@ -92,23 +92,26 @@ def register_cluster(
     faults += _row_faults(row)
     if faults:
         raise Rejected(faults)
-    table = examine(
-        Candidate(
-            slug=slug,
-            role=role,
-            mode=mode,
-            kubeconfig=minimal,
-            certificate_ends=row.certificate_expires_at,
-            kueue_configuration=row.kueue_configuration,
-            allows_local_jobs=allows_local_jobs,
-        )
-    )
+    table = examine(_candidate(row, minimal))
     _require_offer(table, mode)
     row.kubeconfig_sealed = seal(minimal)
     _store(actor, row, table)
     if row.role == Cluster.Role.WORKER:
         _first_token(row)
     return row
+
+
+def _candidate(row: Cluster, kubeconfig: str) -> Candidate:
+    """What preflight is to examine of a row that is not stored yet."""
+    return Candidate(
+        slug=row.slug,
+        role=row.role,
+        mode=row.mode,
+        kubeconfig=kubeconfig,
+        certificate_ends=row.certificate_expires_at,
+        kueue_configuration=row.kueue_configuration,
+        allows_local_jobs=row.allows_local_jobs,
+    )
 
 
 def rotate_kubeconfig(

@@ -94,12 +94,7 @@ def propose_rate_card(
         faults.append(
             Fault("floor_hours", "unknown", f"{floor_hours!r} is none of actual, fixed_730.")
         )
-    rows = _price_rows(prices, faults)
-    tiers = [
-        tier
-        for index, draft in enumerate(prices)
-        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
-    ]
+    rows, tiers = _rows_of(prices, faults)
     if not rows and account is None:
         faults.append(Fault("prices", "required", "Name the price of at least one flavor."))
     card = RateCard(
@@ -112,11 +107,7 @@ def propose_rate_card(
         reason=reason[:500],
         author=actor,
     )
-    save_checked(card, also=faults)
-    for row in rows.values():
-        row.card = card
-    RatePrice.objects.bulk_create(rows.values())
-    RateTier.objects.bulk_create(tiers)
+    _store(card, rows, tiers, faults)
     audit(
         actor,
         action="rate_card.propose",
@@ -126,6 +117,30 @@ def propose_rate_card(
         after=_state(card),
     )
     return card
+
+
+def _rows_of(
+    prices: Sequence[PriceDraft], faults: list[Fault]
+) -> tuple[Sequence[RatePrice], Sequence[RateTier]]:
+    """Prices and volume steps as rows without a card yet; what is wrong is added to the faults."""
+    rows = _price_rows(prices, faults)
+    tiers = [
+        tier
+        for index, draft in enumerate(prices)
+        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
+    ]
+    return list(rows.values()), tiers
+
+
+def _store(
+    card: RateCard, rows: Sequence[RatePrice], tiers: Sequence[RateTier], faults: list[Fault]
+) -> None:
+    """Save a card with its prices, or reject it with everything that is wrong."""
+    save_checked(card, also=faults)
+    for row in rows:
+        row.card = card
+    RatePrice.objects.bulk_create(rows)
+    RateTier.objects.bulk_create(tiers)
 
 
 @transaction.atomic
