@@ -9,7 +9,6 @@ Source: spec money, sections 1.7 and 3; ISO 4217 for the minor units.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -217,26 +216,14 @@ def quantise(exact: Fraction, *, digits: int) -> Decimal:
     return Decimal(f"{whole}E-{digits}")
 
 
-def largest_remainder(shares: Sequence[Fraction], *, total: int) -> tuple[int, ...]:
-    """Make exact shares whole so that they still add up.
+def whole_shares(numerators: Sequence[int], *, denominator: int, total: int) -> tuple[int, ...]:
+    """Make shares whole so that they still add up: each its floor or one more.
 
     Args:
-        shares: Exact, ≥ 0; their order breaks ties between equal remainders, first wins.
-        total: What they add up to.
-
-    Returns:
-        One int per share, its floor or one more, with the sum ``total``.
-
-    Raises:
-        UnitsError: A share is negative or the shares do not add up to ``total``.
-    """
-    common = math.lcm(*(share.denominator for share in shares))
-    numerators = [share.numerator * (common // share.denominator) for share in shares]
-    return whole_shares(numerators, denominator=common, total=total)
-
-
-def whole_shares(numerators: Sequence[int], *, denominator: int, total: int) -> tuple[int, ...]:
-    """Make shares whole as :func:`largest_remainder`, given over one common denominator.
+        numerators: Of the exact shares, ≥ 0; their order breaks ties between equal remainders,
+            first wins.
+        denominator: Of all of them.
+        total: What the shares add up to.
 
     Raises:
         UnitsError: A share is negative or the shares do not add up to ``total``.

@@ -12,7 +12,7 @@ from django.db.models import F, Q
 from budgets.models.access import User
 from budgets.models.base import FrozenFields
 from budgets.models.budget import Budget
-from budgets.spending import HARD_ACTIONS, Action, Cap, Counts, Unit, Window
+from budgets.spending import Action, Cap, Counts, Unit, Window
 
 LONGEST_GRACE_MINUTES = 7 * 24 * 60
 
@@ -108,11 +108,6 @@ class SpendRule(FrozenFields):
             action=Action(self.action),
             grace=timedelta(minutes=self.grace_minutes),
         )
-
-    @property
-    def is_hard(self) -> bool:
-        """Whether it holds jobs back when it is reached."""
-        return Action(self.action) in HARD_ACTIONS
 
     @property
     def unit_words(self) -> str:

@@ -20,7 +20,6 @@ from budgets.plan.fleet import (
     check_envelope,
     check_fleet,
     check_pool_envelope,
-    fleet_levels,
     levels_at,
 )
 from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
@@ -36,7 +35,6 @@ from budgets.plan.timeline import (
     capacity_at,
     edges,
     in_force_at,
-    relevant_only,
     window_holds,
 )
 from budgets.plan.words import (
@@ -95,14 +93,12 @@ __all__ = [
     "check_fleet",
     "check_pool_envelope",
     "edges",
-    "fleet_levels",
     "impact",
     "in_force_at",
     "largest_job",
     "levels_at",
     "plan_quota",
     "reach",
-    "relevant_only",
     "share_of",
     "short_form_lines",
     "split_line",

@@ -6,7 +6,7 @@ that a budget can be lowered while nodes are broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,17 +52,6 @@ class FleetLevel:
     def excess(self) -> int:
         """GPUs promised beyond the limit, at least 0."""
         return max(0, self.promised - self.limit)
-
-
-def fleet_levels(
-    timeline: FleetTimeline, *, start: datetime, end: datetime | None
-) -> Iterator[FleetLevel]:
-    """Sweep all edges of ``[start, end)``: one level per edge and known flavor, in time order.
-
-    O(edges x (revisions + capacities + amounts)).
-    """
-    for instant in edges(timeline, start=start, end=end):
-        yield from levels_at(timeline, instant)
 
 
 def levels_at(timeline: FleetTimeline, instant: datetime) -> tuple[FleetLevel, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from budgets.plan.drafts import FlavorTerms
@@ -131,20 +131,3 @@ def in_force_at(revisions: Sequence[RevisionSpan], instant: datetime) -> dict[st
         if rival is None or (rival.valid_from, rival.number) < (span.valid_from, span.number):
             newest[span.namespace] = span
     return newest
-
-
-def relevant_only(timeline: FleetTimeline, *, flavors: Iterable[str]) -> FleetTimeline:
-    """The same timeline with the lines, capacities and amounts of some flavors only."""
-    wanted = frozenset(flavors)
-    return FleetTimeline(
-        flavors={slug: terms for slug, terms in timeline.flavors.items() if slug in wanted},
-        capacities=tuple(span for span in timeline.capacities if span.flavor in wanted),
-        measured={key: gpus for key, gpus in timeline.measured.items() if key[1] in wanted},
-        pool_amounts=tuple(span for span in timeline.pool_amounts if span.flavor in wanted),
-        pool_accounts=timeline.pool_accounts,
-        revisions=tuple(
-            replace(span, lines=tuple(line for line in span.lines if line.flavor in wanted))
-            for span in timeline.revisions
-        ),
-        envelopes={key: limits for key, limits in timeline.envelopes.items() if key[1] in wanted},
-    )

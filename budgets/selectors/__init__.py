@@ -11,7 +11,6 @@ from budgets.selectors.fleet import (
     SetupStep,
     fleet_grid,
     setup_steps,
-    unplaced_floor,
 )
 from budgets.selectors.fleet_rows import (
     visible_capacities,
@@ -117,7 +116,6 @@ __all__ = [
     "revision_for",
     "roles_of",
     "setup_steps",
-    "unplaced_floor",
     "usage_by_key",
     "usage_csv",
     "usage_heat",

@@ -12,7 +12,6 @@ from budgets.errors import NotAllowed
 from budgets.models import (
     Account,
     Allocation,
-    BudgetLine,
     BudgetRevision,
     Capacity,
     Envelope,
@@ -264,28 +263,3 @@ def _total(level: FleetLevel, cells: list[FleetCell]) -> FleetTotal:
         broken=sum(cell.broken for cell in cells),
         unmet=max(0, level.promised - placed) + short,
     )
-
-
-def unplaced_floor() -> dict[str, dict[str, int]]:
-    """Namespace -> flavor -> committed GPUs that stand on no worker. Two queries."""
-    wanted = {
-        (namespace, flavor): gpus
-        for namespace, flavor, gpus in BudgetLine.objects.filter(
-            revision__budget__in_force=F("revision")
-        ).values_list("revision__budget__workspace__namespace", "flavor__slug", "committed")
-    }
-    placed = {
-        (namespace, flavor): gpus
-        for namespace, flavor, gpus in Allocation.objects.filter(
-            line__revision__budget__in_force=F("line__revision")
-        )
-        .order_by()
-        .values_list("line__revision__budget__workspace__namespace", "line__flavor__slug")
-        .annotate(gpus=Sum("committed"))
-    }
-    found: dict[str, dict[str, int]] = {}
-    for (namespace, flavor), gpus in wanted.items():
-        missing = gpus - placed.get((namespace, flavor), 0)
-        if missing > 0:
-            found.setdefault(namespace, {})[flavor] = missing
-    return found

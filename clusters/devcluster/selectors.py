@@ -43,14 +43,6 @@ class Filter:
             return False
         return all((_value(document, path) == want) is equal for path, want, equal in self.fields)
 
-    @property
-    def one_name(self) -> str:
-        """The name, when the field selector asks for exactly one."""
-        for path, want, equal in self.fields:
-            if path == "metadata.name" and equal:
-                return want
-        return ""
-
 
 def parse_filter(kind: Kind, *, namespace: str, labels: str, fields: str) -> Filter:
     """Reads the selectors of a request's query.

@@ -5,7 +5,7 @@ Source: Kueue pkg/cache/queue/manager.go, pkg/controller/core/workload_controlle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -60,10 +60,6 @@ class QueueSet:
     def refusal(self, key: str) -> Refusal | None:
         """Why a workload waits in no queue."""
         return self._refusals.get(key)
-
-    def refusals(self) -> Iterator[tuple[str, Refusal]]:
-        """Every workload that waits in no queue."""
-        yield from self._refusals.items()
 
     def waiting_in(self, local_queue: str) -> int:
         """Number of pending workloads of a LocalQueue; a stopped one shows none.

@@ -133,12 +133,6 @@ def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
     return share_of(engine.state.snapshot.cohorts[name].node).published
 
 
-def cohort_error(engine: Engine, name: str, *, now: datetime) -> str:
-    """Why a Cohort's quota is not in force, empty when it is."""
-    engine.state.settle(now)
-    return "cohort has a cycle" if engine.state.snapshot.is_cyclic(name) else ""
-
-
 def capacity(engine: Engine, name: str, *, now: datetime) -> Capacity:
     """What a ClusterQueue could take now and at most.
 

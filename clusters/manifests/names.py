@@ -46,7 +46,6 @@ KIND_ORDER: Final = (
     "LocalQueue",
 )
 QUOTA_KINDS: Final = ("Namespace", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
-MULTIKUEUE_KINDS: Final = ("MultiKueueCluster", "MultiKueueConfig", "AdmissionCheck")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from django.utils import timezone
 
@@ -12,7 +11,6 @@ from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.selectors.fleet import LOST_AFTER
 
 _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.DRIFTED)
-SLOW = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,6 @@ class ContextRow:
     faults: tuple[Fault, ...]
     is_current: bool = False
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether it may be registered."""
-        return not self.faults
-
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigReport:

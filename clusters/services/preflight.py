@@ -46,11 +46,6 @@ class PreflightTable:
         """Whether the cluster answered at all."""
         return self.probe is not None
 
-    @property
-    def is_green(self) -> bool:
-        """Whether nothing is at fault; warnings may be there."""
-        return all(row.state != FAULT for row in self.rows)
-
     def stored(self) -> dict[str, Any]:
         """JSON for ``Cluster.preflight``."""
         return {

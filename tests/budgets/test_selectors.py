@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from budgets import selectors, services
 from budgets.errors import NotAllowed
-from budgets.models import Account, Allocation, BudgetRevision, Interval, Role, Workspace
+from budgets.models import Account, BudgetRevision, Interval, Role, Workspace
 from budgets.plan import ClusterPlace, Line, Promises, Quota, RevisionDraft, plan_quota
 from tests.builders import SmallFleet, line
 from tests.factories import IntervalFactory, WorkspaceFactory
@@ -235,13 +235,6 @@ def test_fleet_grid_leaves_out_what_a_manager_only_reserved(fleet: SmallFleet):
     grid = selectors.fleet_grid(fleet.auditor)
     assert grid.totals["h100"].in_use == 0
     assert "hub" not in grid.clusters
-
-
-def test_unplaced_floor_names_what_stands_nowhere(fleet: SmallFleet):
-    fleet.revise(fleet.vision, line("h100", 16))
-    assert selectors.unplaced_floor() == {}
-    Allocation.objects.all().delete()
-    assert selectors.unplaced_floor() == {"acme-vision": {"h100": 16}}
 
 
 def test_setup_steps_lead_an_admin_and_nobody_else(fleet: SmallFleet):

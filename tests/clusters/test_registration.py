@@ -261,7 +261,7 @@ def test_contexts_are_listed_with_what_speaks_against_them(
     document = json.loads(east.kubeconfig)
     document["contexts"].append({"name": "other", "context": {"cluster": "none", "user": "none"}})
     report = services.inspect_kubeconfig(json.dumps(document))
-    assert [(row.name, row.is_usable) for row in report.contexts] == [
+    assert [(row.name, not row.faults) for row in report.contexts] == [
         ("gpu-east", True),
         ("other", False),
     ]

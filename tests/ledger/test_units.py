@@ -19,11 +19,11 @@ from budgets.units import (
     apportion,
     currency_digits,
     from_seconds,
-    largest_remainder,
     month_period,
     quantise,
     to_seconds,
     utc,
+    whole_shares,
 )
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -127,16 +127,15 @@ def test_negated_nothing_is_nothing():
 
 
 def test_largest_remainder_gives_ties_to_the_first():
-    third = Fraction(1, 3)
-    assert largest_remainder([third, third, third], total=1) == (1, 0, 0)
-    assert largest_remainder([Fraction(1, 2), Fraction(3, 4), Fraction(3, 4)], total=2) == (0, 1, 1)
+    assert whole_shares([1, 1, 1], denominator=3, total=1) == (1, 0, 0)
+    assert whole_shares([2, 3, 3], denominator=4, total=2) == (0, 1, 1)
 
 
 def test_largest_remainder_refuses_shares_that_do_not_add_up():
     with pytest.raises(UnitsError):
-        largest_remainder([Fraction(1, 3)], total=1)
+        whole_shares([1], denominator=3, total=1)
     with pytest.raises(UnitsError):
-        largest_remainder([Fraction(-1), Fraction(2)], total=1)
+        whole_shares([-1, 2], denominator=1, total=1)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(0, 10**9))

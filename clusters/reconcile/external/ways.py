@@ -148,11 +148,6 @@ def intent(local: Document, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def is_taken_by_apply(local: Document) -> bool:
-    """Whether Kueue's own manager applies here, so that a field has to be handed over to it."""
-    return any(_is_kueues(entry) for entry in _entries(local))
-
-
 def handed_over(local: Document) -> dict[str, Any] | None:
     """The merge patch, on the main resource, that makes the field Kueue's alone.
 
