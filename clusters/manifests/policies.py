@@ -13,7 +13,7 @@ from typing import Final
 
 from clusters.manifests import names
 from clusters.manifests.names import Document
-from clusters.manifests.rights import Post
+from clusters.manifests.rbac import Post
 
 _API: Final = "admissionregistration.k8s.io/v1"
 _QUEUE: Final = f"'{names.QUEUE_LABEL}'"

@@ -1,175 +1,289 @@
-"""Rights on a cluster in the words of RBAC: rules, the questions they come to, and Role documents.
+"""The least rights that each identity needs, as one table; Roles and preflight both come from it.
 
-The portal never writes these documents: an admin applies them, and preflight asks the API server
-about every line. Which rights each identity needs is ``least_rights``.
+Identities: *portal* is who the registered kubeconfig stands for; *multikueue* is the service
+account on a worker whose token the manager holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue_settings import QUEUED_HERE, Framework
 from clusters.manifests import names
-from clusters.manifests.names import Document
+from clusters.manifests.rbac import Post, Rule
 
-_RBAC_API: Final = "rbac.authorization.k8s.io/v1"
-_LEASE_NAMESPACE: Final = "kube-system"
+_READ: Final = ("get", "list", "watch")
+_OWN: Final = ("get", "list", "watch", "create", "patch", "delete")
+_KUEUE: Final = "kueue.x-k8s.io"
+# Started by a change, and stopped by their deletion.
+_DELETED: Final = frozenset({"Pod"})
+# Kinds whose copies follow a change of size.
+_FOLLOWING: Final = frozenset({"LeaderWorkerSet"})
+KUEUE_CONFIG_MAP: Final = "kueue-manager-config"
+KUEUE_DEPLOYMENT: Final = "kueue-controller-manager"
+KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
+KUEUE_WEBHOOKS: Final = (
+    "kueue-mutating-webhook-configuration",
+    "kueue-validating-webhook-configuration",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Verbs on resources of one API group, cluster-wide or in one namespace, on some names or all.
+def portal_rules(post: Post) -> tuple[Rule, ...]:
+    """What the *portal* identity needs on a cluster."""
+    rules = [*_quota_rules(), *_reading_rules(), *_lease_rules(post), *_sign_rules()]
+    rules += _acting_rules(post)
+    if post.is_portal_mode:
+        rules += _deciding_rules()
+        rules += _queueing_rules(post.kinds)
+    if post.is_manager:
+        rules += _multikueue_rules(post)
+        if post.is_portal_mode:
+            rules += _kind_rules(post.kinds)
+        else:
+            rules += _beside_rules(post)
+    else:
+        rules += _worker_rules()
+    return tuple(rules)
 
-    Attributes:
-        why: One phrase for people; why the portal asks for it.
-        is_required: Without it something does not work; else only a check or a hint is missing.
+
+def multikueue_rules(kinds: Iterable[Framework] = ()) -> tuple[Rule, ...]:
+    """What the *multikueue* identity needs on a worker to run jobs there, and nothing else.
+
+    Args:
+        kinds: Kinds of jobs besides batch/v1 Job. Their rights can be given before a worker
+            serves them.
     """
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    why: str
-    namespace: str = ""
-    resource_names: tuple[str, ...] = ()
-    is_required: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One question for a SelfSubjectAccessReview."""
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-    why: str
-    is_required: bool
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """What the review asks about; empty ones left out."""
-        found = {
-            "verb": self.verb,
-            "group": self.group,
-            "resource": self.resource,
-            "subresource": self.subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
-        return {key: value for key, value in found.items() if value or key == "group"}
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """A cluster's place in the fleet: what the rights depend on.
-
-    Attributes:
-        is_manager: Manager or worker.
-        is_portal_mode: The portal decides; else Kueue does.
-        installation: Id of the portal's installation.
-        workers: Worker slugs, for the Secrets that the manager holds.
-        lease_namespace: Where shifts keep their Leases.
-        kinds: Kinds of jobs besides batch/v1 Job that are dispatched.
-        nominates: The portal nominates workers beside a live Kueue (manager only).
-        cures: The guard may cure what it finds beside a live Kueue (manager only).
-        has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
-    """
-
-    is_manager: bool
-    is_portal_mode: bool
-    installation: str
-    workers: tuple[str, ...] = ()
-    lease_namespace: str = _LEASE_NAMESPACE
-    kinds: tuple[Framework, ...] = ()
-    nominates: bool = False
-    cures: bool = False
-    has_profiles: bool = False
-
-
-def questions(rules: Iterable[Rule]) -> tuple[Access, ...]:
-    """Every single right of the rules, one question each."""
-    return tuple(
-        Access(
-            verb=verb,
-            group=rule.group,
-            resource=resource.partition("/")[0],
-            subresource=resource.partition("/")[2],
-            namespace=rule.namespace,
-            name=name,
-            why=rule.why,
-            is_required=rule.is_required,
-        )
-        for rule in rules
-        for resource in rule.resources
-        for verb in rule.verbs
-        for name in rule.resource_names or ("",)
+    verbs = ("create", "get", "list", "watch", "delete")
+    return (
+        Rule(
+            _KUEUE,
+            ("workloads",),
+            ("create", "get", "list", "watch", "update", "patch", "delete"),
+            "copies of the manager's workloads",
+        ),
+        Rule(_KUEUE, ("workloads/status",), ("get", "patch", "update"), "stopping a copy"),
+        Rule("batch", ("jobs",), verbs, "the jobs"),
+        Rule("batch", ("jobs/status",), ("get",), "following the jobs"),
+        Rule("batch", ("jobs",), ("patch",), "the size of elastic jobs", is_required=False),
+        *(
+            Rule(
+                kind.group,
+                (kind.plural,),
+                (*verbs, "patch") if kind.kind in _FOLLOWING else verbs,
+                f"running {kind.kind}s",
+                is_required=False,
+            )
+            for kind in kinds
+        ),
     )
 
 
-def role_documents(
-    rules: Sequence[Rule], *, account: str, name: str, namespace: str = names.KUEUE_NAMESPACE
-) -> tuple[Document, ...]:
-    """A service account and the Roles that give it the rules, ready for ``kubectl apply``.
-
-    Args:
-        rules: Of one identity on one cluster.
-        account: Service account.
-        name: Name of every Role and binding.
-        namespace: Where the service account lives.
-    """
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    documents: list[Document] = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": account, "namespace": namespace},
-        },
-    ]
-    for place, rows in _by_namespace(rules).items():
-        documents += _role_and_binding(name, place, rows, subject)
-    return tuple(documents)
+def _quota_rules() -> Iterator[Rule]:
+    yield Rule(
+        "",
+        ("namespaces",),
+        ("get", "list", "watch", "create", "patch"),
+        "a namespace per workspace; none is ever deleted",
+    )
+    yield Rule(
+        _KUEUE,
+        ("resourceflavors", "cohorts", "clusterqueues", "localqueues"),
+        _OWN,
+        "the quota objects",
+    )
 
 
-def _role_and_binding(
-    name: str, namespace: str, rules: Sequence[Rule], subject: Mapping[str, str]
-) -> Iterator[Document]:
-    kind = "Role" if namespace else "ClusterRole"
-    metadata: Document = {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}}
-    if namespace:
-        metadata["namespace"] = namespace
-    yield {
-        "apiVersion": _RBAC_API,
-        "kind": kind,
-        "metadata": metadata,
-        "rules": [_rule_document(rule) for rule in rules],
-    }
-    yield {
-        "apiVersion": _RBAC_API,
-        "kind": f"{kind}Binding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-        "subjects": [dict(subject)],
-    }
+def _reading_rules() -> Iterator[Rule]:
+    yield Rule(_KUEUE, ("workloads",), _READ, "usage is metered from workloads")
+    yield Rule("batch", ("jobs",), _READ, "which job a workload belongs to")
+    yield Rule("", ("nodes",), _READ, "measured capacity")
+    yield Rule("", ("pods",), ("list",), "GPUs in use on nodes", is_required=False)
+    yield Rule(
+        _KUEUE,
+        ("workloadpriorityclasses", "admissionchecks", "topologies"),
+        _READ,
+        "explaining decisions",
+        is_required=False,
+    )
+    yield Rule("", ("limitranges",), _READ, "requests that they default", is_required=False)
+    yield Rule(
+        "node.k8s.io",
+        ("runtimeclasses",),
+        _READ,
+        "the overhead of pods",
+        is_required=False,
+    )
 
 
-def _rule_document(rule: Rule) -> Document:
-    found: Document = {
-        "apiGroups": [rule.group],
-        "resources": list(rule.resources),
-        "verbs": list(rule.verbs),
-    }
-    if rule.resource_names:
-        found["resourceNames"] = list(rule.resource_names)
-    return found
+def _acting_rules(post: Post) -> Iterator[Rule]:
+    """What people do to single jobs; without it only those actions are missing."""
+    if not post.is_portal_mode:  # there the portal writes workloads anyway
+        yield Rule(
+            _KUEUE,
+            ("workloads",),
+            ("patch",),
+            "cancelling a job and putting it back, for its owner",
+            is_required=False,
+        )
+    why = "deleting a job for its owner"
+    yield Rule("batch", ("jobs",), ("delete",), why, is_required=False)
+    for kind in post.kinds if post.is_manager else ():
+        yield Rule(kind.group, (kind.plural,), ("delete",), why, is_required=False)
 
 
-def _by_namespace(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
-    for rule in rules:
-        found.setdefault(rule.namespace, []).append(rule)
-    return found
+def _lease_rules(post: Post) -> Iterator[Rule]:
+    place = post.lease_namespace
+    leases, group = ("leases",), "coordination.k8s.io"
+    yield Rule(group, leases, ("create",), "one writer at a time", namespace=place)
+    yield Rule(
+        group,
+        leases,
+        ("get", "update"),
+        "one writer at a time",
+        namespace=place,
+        resource_names=names.lease_names(post.installation, is_manager=post.is_manager),
+    )
+
+
+def _sign_rules() -> Iterator[Rule]:
+    """Only looked at by preflight: is a Kueue here, and how is it configured."""
+    why, place = "telling whether a Kueue runs here, and how", names.KUEUE_NAMESPACE
+    yield Rule("", ("configmaps",), ("get",), why, place, (KUEUE_CONFIG_MAP,), is_required=False)
+    yield Rule(
+        "coordination.k8s.io", ("leases",), ("get",), why, place, (KUEUE_LEASE,), is_required=False
+    )
+    yield Rule(
+        "apps", ("deployments",), ("get",), why, place, (KUEUE_DEPLOYMENT,), is_required=False
+    )
+    yield Rule(
+        "admissionregistration.k8s.io",
+        ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+        ("get",),
+        why,
+        resource_names=KUEUE_WEBHOOKS,
+        is_required=False,
+    )
+    yield Rule(
+        "admissionregistration.k8s.io",
+        ("validatingadmissionpolicies", "mutatingadmissionpolicies"),
+        ("get", "list"),
+        "seeing whether the generated policies are in place",
+        is_required=False,
+    )
+
+
+def _deciding_rules() -> Iterator[Rule]:
+    """Portal mode: what a Kueue controller would write."""
+    yield Rule(
+        _KUEUE,
+        ("workloads",),
+        ("create", "update", "patch", "delete"),
+        "a workload for each job",
+    )
+    yield Rule(
+        _KUEUE,
+        (
+            "workloads/status",
+            "clusterqueues/status",
+            "localqueues/status",
+            "cohorts/status",
+        ),
+        ("get", "patch", "update"),
+        "admission and its conditions",
+    )
+    yield Rule("batch", ("jobs",), ("patch", "update"), "starting and suspending jobs")
+    yield Rule("batch", ("jobs/status",), ("get", "patch", "update"), "the manager's copy")
+    yield Rule("", ("pods",), _READ, "whether pods are ready")
+    yield Rule("scheduling.k8s.io", ("priorityclasses",), _READ, "priorities of jobs")
+    yield Rule("", ("events",), ("create", "patch"), "telling users", is_required=False)
+
+
+def _queueing_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+    """Portal mode: kinds besides Job that are started and suspended here."""
+    for kind in kinds:
+        if kind in QUEUED_HERE:
+            why = f"starting and suspending {kind.kind}s"
+            verbs = (*_READ, "patch", *(("delete",) if kind.kind in _DELETED else ()))
+            yield Rule(kind.group, (kind.plural,), verbs, why, is_required=False)
+
+
+def _kind_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+    """A manager in portal mode: each kind is read, and its status is what the worker's says."""
+    for kind in kinds:
+        why, name = f"dispatching {kind.kind}s", kind.plural
+        yield Rule(kind.group, (name,), _READ, why, is_required=False)
+        if kind.kind != "LeaderWorkerSet":  # its own controller would write over it
+            yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
+
+
+def _beside_rules(post: Post) -> Iterator[Rule]:
+    """A manager under a live Kueue: nominations, and the cures of the guard."""
+    if post.nominates:
+        why = "nominating workers, and waking what waits for one"
+        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why)
+        yield Rule(_KUEUE, ("workloads",), ("patch",), why)
+    if post.cures:
+        why = "putting back a job that was rejected and is active again"
+        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why)
+        why = "giving back the quota of a stopped job whose copy is gone"
+        yield Rule("batch", ("jobs/status",), ("get", "patch"), why)
+        for kind in post.kinds:
+            status = (f"{kind.plural}/status",)
+            yield Rule(kind.group, (kind.plural,), _READ, why, is_required=False)
+            yield Rule(kind.group, status, ("patch",), why, is_required=False)
+    if post.nominates or post.cures:
+        # What tells which way of nominating is possible.
+        yield Rule(
+            "admissionregistration.k8s.io",
+            ("mutatingadmissionpolicybindings",),
+            ("get", "list"),
+            "seeing whether Kueue's policy for nominations is bound",
+            is_required=False,
+        )
+
+
+def _multikueue_rules(post: Post) -> Iterator[Rule]:
+    yield Rule(
+        _KUEUE,
+        ("admissionchecks", "multikueueconfigs", "multikueueclusters"),
+        _OWN,
+        "connecting the workers",
+    )
+    yield from _spend_rules(post)
+    if post.is_portal_mode:
+        # Dispatch holds the credentials itself: no Secret is written for a Kueue to read.
+        status = ("multikueueclusters/status", "admissionchecks/status")
+        yield Rule(_KUEUE, status, ("get", "patch", "update"), "showing which workers answer")
+        if post.has_profiles:
+            why, place = "workers that a ClusterProfile leads to", names.KUEUE_NAMESPACE
+            yield Rule("multicluster.x-k8s.io", ("clusterprofiles",), ("get",), why, place)
+        return
+    secrets, place = ("secrets",), names.KUEUE_NAMESPACE
+    yield Rule("", secrets, ("create",), "kubeconfigs of the workers", namespace=place)
+    if post.workers:
+        yield Rule(
+            "",
+            secrets,
+            ("get", "patch", "delete"),
+            "kubeconfigs of the workers",
+            namespace=place,
+            resource_names=tuple(names.secret_name(worker) for worker in post.workers),
+        )
+
+
+def _spend_rules(post: Post) -> Iterator[Rule]:
+    """Answering the portal's own AdmissionCheck; without it queues with a hard cap stay closed."""
+    why = "spend rules: letting jobs in, holding them back, and bringing them back"
+    if post.is_portal_mode:  # there the portal writes all of it anyway
+        return
+    yield Rule(_KUEUE, ("admissionchecks/status",), ("get", "patch"), why, is_required=False)
+    yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why, is_required=False)
+    yield Rule(_KUEUE, ("workloads",), ("patch",), why, is_required=False)
+
+
+def _worker_rules() -> Iterator[Rule]:
+    account, place = (names.MULTIKUEUE_ACCOUNT,), names.KUEUE_NAMESPACE
+    why = "short-lived tokens for dispatch"
+    yield Rule("", ("serviceaccounts/token",), ("create",), why, place, account)
+    yield Rule("", ("serviceaccounts",), ("get",), why, place, account)

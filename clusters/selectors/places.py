@@ -11,7 +11,7 @@ from budgets.models import Flavor
 from budgets.plan import ClusterPlace
 from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings, Framework
 from clusters.manifests.policies import PolicyWish
-from clusters.manifests.rights import Post
+from clusters.manifests.rbac import Post
 from clusters.manifests.translate import Site
 from clusters.models import Cluster
 from clusters.selectors.cordons import cordons_now

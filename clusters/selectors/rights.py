@@ -9,10 +9,10 @@ import yaml
 from budgets.models import User
 from clusters.kueue.multikueue_settings import Framework
 from clusters.manifests import names
-from clusters.manifests.least_rights import multikueue_rules, portal_rules
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents
-from clusters.manifests.rights import Post, role_documents
+from clusters.manifests.rbac import Post, role_documents
+from clusters.manifests.rights import multikueue_rules, portal_rules
 from clusters.models import Cluster
 from clusters.selectors.fleet import cluster_for
 from clusters.selectors.places import policy_wish

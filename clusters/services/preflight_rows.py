@@ -11,9 +11,9 @@ from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
 from clusters.kueue.configuration import parse_duration
-from clusters.manifests.least_rights import portal_rules
 from clusters.manifests.policies import policy_names
-from clusters.manifests.rights import Post, questions
+from clusters.manifests.rbac import Post, questions
+from clusters.manifests.rights import portal_rules
 from clusters.models import Cluster
 from clusters.selectors.places import policy_wish
 from clusters.services import probes

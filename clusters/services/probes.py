@@ -20,14 +20,14 @@ from clusters.errors import ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.transport import Call
-from clusters.manifests.least_rights import (
+from clusters.manifests.names import KUEUE_NAMESPACE
+from clusters.manifests.rbac import Access
+from clusters.manifests.rights import (
     KUEUE_CONFIG_MAP,
     KUEUE_DEPLOYMENT,
     KUEUE_LEASE,
     KUEUE_WEBHOOKS,
 )
-from clusters.manifests.names import KUEUE_NAMESPACE
-from clusters.manifests.rights import Access
 
 PROOF_S = 5.0
 _STEP_S = 0.05

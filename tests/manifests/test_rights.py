@@ -9,9 +9,9 @@ import yaml
 
 from clusters.kueue.multikueue_settings import Framework
 from clusters.manifests import names
-from clusters.manifests.least_rights import multikueue_rules, portal_rules
 from clusters.manifests.policies import PolicyWish, policy_documents, policy_names
-from clusters.manifests.rights import Post, questions, role_documents
+from clusters.manifests.rbac import Post, questions, role_documents
+from clusters.manifests.rights import multikueue_rules, portal_rules
 from tests.golden import assert_golden
 
 POSTS = {

@@ -8,8 +8,8 @@ import pytest
 
 from budgets.plan import ClusterPlace, plan_quota
 from clusters.manifests import names
-from clusters.manifests.least_rights import portal_rules
-from clusters.manifests.rights import Post, questions
+from clusters.manifests.rbac import Post, questions
+from clusters.manifests.rights import portal_rules
 from clusters.manifests.translate import Site, render
 from clusters.selectors.places import site_of
 from tests.builders import line, promises

@@ -25,10 +25,10 @@ from clusters.kube.client import (
     Propagation,
     WriteOptions,
 )
-from clusters.manifests.least_rights import portal_rules
 from clusters.manifests.names import INSTALLATION_LABEL, KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from clusters.manifests.policies import PolicyWish, policy_documents
-from clusters.manifests.rights import Post, role_documents
+from clusters.manifests.rbac import Post, role_documents
+from clusters.manifests.rights import portal_rules
 from clusters.reconcile.admission.image import LIMIT_RANGE, RUNTIME_CLASS
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane

@@ -12,7 +12,7 @@ from django.utils import timezone
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import AuditEntry
 from clusters import selectors, services
-from clusters.manifests.least_rights import portal_rules
+from clusters.manifests.rights import portal_rules
 from clusters.models import Cluster, ClusterHealth, GuardIncident, NominationWay, WorkloadState
 from clusters.reconcile.claims import roles_for
 from clusters.selectors.places import post_of

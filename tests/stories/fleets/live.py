@@ -22,9 +22,9 @@ from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.apply import apply_documents
 from clusters.kube.client import HttpKubeClient, KubeClient, WriteOptions
-from clusters.manifests.least_rights import multikueue_rules, portal_rules
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
-from clusters.manifests.rights import Post, role_documents
+from clusters.manifests.rbac import Post, role_documents
+from clusters.manifests.rights import multikueue_rules, portal_rules
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet

@@ -1,0 +1,175 @@
+"""Rights on a cluster in the words of RBAC: rules, the questions they come to, and Role documents.
+
+The portal never writes these documents: an admin applies them, and preflight asks the API server
+about every line. Which rights each identity needs is ``rights``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clusters.kueue.multikueue_settings import Framework
+from clusters.manifests import names
+from clusters.manifests.names import Document
+
+_RBAC_API: Final = "rbac.authorization.k8s.io/v1"
+_LEASE_NAMESPACE: Final = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Verbs on resources of one API group, cluster-wide or in one namespace, on some names or all.
+
+    Attributes:
+        why: One phrase for people; why the portal asks for it.
+        is_required: Without it something does not work; else only a check or a hint is missing.
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    namespace: str = ""
+    resource_names: tuple[str, ...] = ()
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One question for a SelfSubjectAccessReview."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    why: str
+    is_required: bool
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What the review asks about; empty ones left out."""
+        found = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": self.resource,
+            "subresource": self.subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {key: value for key, value in found.items() if value or key == "group"}
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A cluster's place in the fleet: what the rights depend on.
+
+    Attributes:
+        is_manager: Manager or worker.
+        is_portal_mode: The portal decides; else Kueue does.
+        installation: Id of the portal's installation.
+        workers: Worker slugs, for the Secrets that the manager holds.
+        lease_namespace: Where shifts keep their Leases.
+        kinds: Kinds of jobs besides batch/v1 Job that are dispatched.
+        nominates: The portal nominates workers beside a live Kueue (manager only).
+        cures: The guard may cure what it finds beside a live Kueue (manager only).
+        has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
+    """
+
+    is_manager: bool
+    is_portal_mode: bool
+    installation: str
+    workers: tuple[str, ...] = ()
+    lease_namespace: str = _LEASE_NAMESPACE
+    kinds: tuple[Framework, ...] = ()
+    nominates: bool = False
+    cures: bool = False
+    has_profiles: bool = False
+
+
+def questions(rules: Iterable[Rule]) -> tuple[Access, ...]:
+    """Every single right of the rules, one question each."""
+    return tuple(
+        Access(
+            verb=verb,
+            group=rule.group,
+            resource=resource.partition("/")[0],
+            subresource=resource.partition("/")[2],
+            namespace=rule.namespace,
+            name=name,
+            why=rule.why,
+            is_required=rule.is_required,
+        )
+        for rule in rules
+        for resource in rule.resources
+        for verb in rule.verbs
+        for name in rule.resource_names or ("",)
+    )
+
+
+def role_documents(
+    rules: Sequence[Rule], *, account: str, name: str, namespace: str = names.KUEUE_NAMESPACE
+) -> tuple[Document, ...]:
+    """A service account and the Roles that give it the rules, ready for ``kubectl apply``.
+
+    Args:
+        rules: Of one identity on one cluster.
+        account: Service account.
+        name: Name of every Role and binding.
+        namespace: Where the service account lives.
+    """
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    documents: list[Document] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": namespace},
+        },
+    ]
+    for place, rows in _by_namespace(rules).items():
+        documents += _role_and_binding(name, place, rows, subject)
+    return tuple(documents)
+
+
+def _role_and_binding(
+    name: str, namespace: str, rules: Sequence[Rule], subject: Mapping[str, str]
+) -> Iterator[Document]:
+    kind = "Role" if namespace else "ClusterRole"
+    metadata: Document = {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}}
+    if namespace:
+        metadata["namespace"] = namespace
+    yield {
+        "apiVersion": _RBAC_API,
+        "kind": kind,
+        "metadata": metadata,
+        "rules": [_rule_document(rule) for rule in rules],
+    }
+    yield {
+        "apiVersion": _RBAC_API,
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [dict(subject)],
+    }
+
+
+def _rule_document(rule: Rule) -> Document:
+    found: Document = {
+        "apiGroups": [rule.group],
+        "resources": list(rule.resources),
+        "verbs": list(rule.verbs),
+    }
+    if rule.resource_names:
+        found["resourceNames"] = list(rule.resource_names)
+    return found
+
+
+def _by_namespace(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        found.setdefault(rule.namespace, []).append(rule)
+    return found
