@@ -214,7 +214,7 @@ def start_everything(children: Processes, port: int) -> None:
         lambda: all((kubeconfigs / f"{name}.kubeconfig").is_file() for name in names),
         "the embedded clusters",
         children,
-        15,
+        60,
     )
     _run(children, [*manage, "seed_demo", "--kubeconfigs", kubeconfigs])
     celery: list[str | Path] = [python, "-m", "celery", "-A", "portal"]
@@ -229,7 +229,7 @@ def start_everything(children: Processes, port: int) -> None:
         [*gunicorn, "-b", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"],
     )
     children.start("jobs", [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs])
-    wait_for(lambda: _is_ready(f"http://127.0.0.1:{port}/readyz"), "the web server", children, 30)
+    wait_for(lambda: _is_ready(f"http://127.0.0.1:{port}/readyz"), "the web server", children, 120)
 
 
 def _run(children: Processes, command: Sequence[str | Path]) -> None:

@@ -10,6 +10,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from budgets import selectors
 from budgets.models import Account, AlertRule, Delivery, Webhook, Workspace
@@ -235,12 +237,13 @@ def _deliveries(user: Any) -> Section:
         key="deliveries",
         title="Deliveries",
         columns=("To", "About", "State", "Attempts", "Problem"),
+        numbers=("Attempts",),
         rows=[
             Row(
                 (
                     row.webhook.name if row.webhook else row.address,
                     row.alert.rule.subject if row.alert else str(row.export),
-                    row.get_state_display() + (f", {when(row.sent_at)}" if row.sent_at else ""),
+                    _sent(row),
                     row.attempts,
                     row.problem,
                 ),
@@ -253,6 +256,11 @@ def _deliveries(user: Any) -> Section:
         remove_label="Try again",
         removed="On its way again.",
     )
+
+
+def _sent(row: Delivery) -> SafeString | str:
+    words = row.get_state_display()
+    return format_html("{}, {}", words, when(row.sent_at)) if row.sent_at else words
 
 
 def _is_quiet(rule: AlertRule) -> bool:

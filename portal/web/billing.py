@@ -95,22 +95,28 @@ def _month_deed(deed: str) -> Callable[[Any, str, str], str]:
 
     def draw_up(user: Any, month: str, zone: str) -> str:
         done = actions.draw_up_statements(user, month=month, zone=zone)
-        return f"{done.drawn} statements are drawn up, {done.kept} reviewed ones stay."
+        return f"{_statements(done.drawn)} drawn up; reviewed and kept: {done.kept}."
 
     def review(user: Any, month: str, zone: str) -> str:
-        return f"{len(actions.review_statements(user, month=month, zone=zone))} are reviewed."
+        done = actions.review_statements(user, month=month, zone=zone)
+        return f"{_statements(len(done))} reviewed."
 
     def close(user: Any, month: str, zone: str) -> str:
         actions.close_period(user, month=month, zone=zone)
         return f"{month} is closed: nothing of it changes any more."
 
     def issue(user: Any, month: str, zone: str) -> str:
-        return f"{len(actions.issue_statements(user, month=month, zone=zone))} are issued."
+        done = actions.issue_statements(user, month=month, zone=zone)
+        return f"{_statements(len(done))} issued."
 
     deeds = {"draw_up": draw_up, "review": review, "close": close, "issue": issue}
     if deed not in deeds:
         raise Http404
     return deeds[deed]
+
+
+def _statements(count: int) -> str:
+    return "One statement is" if count == 1 else f"{count} statements are"
 
 
 @page("GET", "POST")

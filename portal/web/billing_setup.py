@@ -82,6 +82,7 @@ def adjustments(request: HttpRequest) -> HttpResponseBase:
         title="Adjustments",
         text="One proposes, somebody else approves; an approved one is on the next draft.",
         columns=("Account", "Amount", "Month", "Reason", "State"),
+        numbers=("Amount",),
         rows=[
             Row(
                 (
@@ -293,6 +294,7 @@ def _time_series(user: Any) -> Section:
         title="Time series",
         text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on.",
         columns=("From", "Flavor", "Price per GPU-hour"),
+        numbers=("Price per GPU-hour",),
         rows=[
             Row((when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}"))
             for row in points

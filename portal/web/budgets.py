@@ -178,7 +178,14 @@ def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
             messages.success(request, done.get_stop_policy_display())
             return redirect("workspace", namespace=namespace)
     status = 409 if stale else 422 if form.errors else 200
-    context = {"workspace": workspace, "form": form, "stale": stale}
+    bars = seen.bars_now([workspace]).get(workspace.pk, [])
+    context = {
+        "workspace": workspace,
+        "form": form,
+        "stale": stale,
+        "running": seen.workload_counts([workspace]).get(namespace, (0, 0))[1],
+        "in_use": sum(bar.used for bar in bars),
+    }
     return render(request, "budgets/stop.html", context, status=status)
 
 

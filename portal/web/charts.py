@@ -38,6 +38,8 @@ STACK = (
     ("Idle", "idle", "idle"),
     ("Burst", "burst", "burst"),
 )
+# Ticks as the tables write numbers: 0.5 and 20,000, never 500m or 20k.
+PLAIN = ",.9~g"
 STEP_SECONDS = {"hour": 3600, "day": 86_400}
 Trace = dict[str, Any]
 
@@ -230,7 +232,7 @@ def _time_layout(unit: str) -> dict[str, Any]:
     layout["bargap"] = 0
     layout["hovermode"] = "x unified"
     layout["xaxis"] = {"type": "date", "title": {"text": ""}}
-    layout["yaxis"] = {"title": {"text": unit}, "rangemode": "tozero", "tickformat": "~s"}
+    layout["yaxis"] = {"title": {"text": unit}, "rangemode": "tozero", "tickformat": PLAIN}
     return layout
 
 
@@ -238,7 +240,11 @@ def _keys_layout() -> dict[str, Any]:
     layout = deepcopy(_checked_layout())
     layout["margin"] = {"l": 160, "r": 12, "t": 8, "b": 44}
     layout["hovermode"] = "y unified"
-    layout["xaxis"] = {"title": {"text": "GPU-hours"}, "rangemode": "tozero"}
+    layout["xaxis"] = {
+        "title": {"text": "GPU-hours"},
+        "rangemode": "tozero",
+        "tickformat": PLAIN,
+    }
     layout["yaxis"] = {"type": "category", "autorange": "reversed", "title": {"text": ""}}
     return layout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -18,6 +19,7 @@ IN_ONE_SENTENCE = {
     400: "This could not be read; nothing was changed.",
     403: "Your role does not allow this; nothing was changed.",
     404: "This is gone or not yours; reload the page.",
+    405: "This address is not asked in that way; nothing was changed.",
     500: "The portal failed here; what was saved before stands. Try again.",
 }
 
@@ -38,6 +40,14 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def not_found(request: HttpRequest, exception: Any = None) -> HttpResponse:
     return _answer(request, 404)
+
+
+def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
+    """What a reader gets who signs in again and is sent to where a button had led."""
+    log.info("method_refused method=%s path=%s", request.method, request.path)
+    answer = _answer(request, 405)
+    answer["Allow"] = ", ".join(allowed)
+    return answer
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

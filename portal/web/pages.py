@@ -12,10 +12,10 @@ from typing import Any
 from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from budgets.errors import NotAllowed, Rejected
 from budgets.selectors import remembered_roles
+from portal.web.errors import method_not_allowed
 
 View = Callable[..., HttpResponseBase]
 log = logging.getLogger(__name__)
@@ -37,8 +37,9 @@ def page(*methods: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
-        @require_http_methods(allowed)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if request.method not in allowed:
+                return method_not_allowed(request, allowed)
             is_read = request.method in ("GET", "HEAD")
             remembering = remembered_roles() if is_read else contextlib.nullcontext()
             with timezone.override(zone_of(request.user)), remembering:

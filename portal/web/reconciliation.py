@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -65,7 +65,7 @@ def reconciliation(request: HttpRequest) -> HttpResponseBase:
         for name, words in PARTS
         if name in ALWAYS or any(getattr(fact, name) for fact in found.facts)
     ]
-    rows = read.visible_discrepancies(user)[:SHOWN]
+    rows = list(read.discrepancies_to_settle(user)[: SHOWN + 1])
     context = {
         "found": found,
         "form": form,
@@ -74,10 +74,10 @@ def reconciliation(request: HttpRequest) -> HttpResponseBase:
             (fact, [_signed(fact, name) for name, _ in parts], fact.is_explained)
             for fact in found.facts
         ],
-        "discrepancies": [(row, TAGS[Discrepancy.State(row.state)]) for row in rows],
+        "discrepancies": [(row, TAGS[Discrepancy.State(row.state)]) for row in rows[:SHOWN]],
         "before": _link(found.cluster, found.day - timedelta(days=1)),
         "after": _link(found.cluster, found.day + timedelta(days=1)),
-        "shown": SHOWN,
+        "shown": SHOWN if len(rows) > SHOWN else 0,
     }
     return render(request, "billing/reconciliation.html", context)
 
@@ -97,6 +97,7 @@ def discrepancy(request: HttpRequest, key: int) -> HttpResponseBase:
             return redirect("discrepancy", key=row.pk)
     context = {
         "row": row,
+        "samples": [(datetime.fromisoformat(at), *gpus) for at, *gpus in row.samples],
         "tag": TAGS[Discrepancy.State(row.state)],
         "form": form,
         "may_write": may_write,

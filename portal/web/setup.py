@@ -112,6 +112,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
             title="Envelope",
             text="Inside it an owner's budget is live at once; beyond it, it waits for you.",
             columns=("Flavor", "Committed", "Ceiling of each workspace", "Account pool"),
+            numbers=("Committed", "Ceiling of each workspace", "Account pool"),
             rows=[
                 Row((row.flavor.name, gpus(row.committed), gpus(row.ceiling), gpus(row.pool)))
                 for row in envelopes

@@ -27,6 +27,7 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
             title="Stated",
             text="Wins over what is measured, while its window lasts.",
             columns=("Cluster", "Flavor", "GPUs", "From", "Until", "Reason"),
+            numbers=("GPUs",),
             rows=[
                 Row(
                     (
@@ -51,6 +52,7 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
             title="Measured",
             text="Ready nodes that carry the flavor's labels.",
             columns=("Cluster", "Flavor", "Ready", "Broken", "In use", "Measured"),
+            numbers=("Ready", "Broken", "In use"),
             rows=[
                 Row(
                     (

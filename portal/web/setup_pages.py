@@ -46,6 +46,7 @@ class Section:
         said: Sentence after it is done; ``{name}`` of typed values.
         to: Where to go then; empty stays.
         is_folded: The form opens on demand, as one under a table or a dangerous one does.
+        numbers: Those of the columns that stand at the right, digit under digit.
         remove: What a row's button does with the row's key.
     """
 
@@ -61,6 +62,7 @@ class Section:
     is_danger: bool = False
     is_folded: bool = False
     columns: Sequence[str] = ()
+    numbers: Sequence[str] = ()
     rows: Sequence[Row] = ()
     empty: str = ""
     remove: Callable[[str], Any] | None = None
@@ -79,9 +81,18 @@ class Section:
         return bool(self.columns) or self.is_danger or self.is_folded
 
     @property
-    def lines(self) -> list[tuple[Row, list[tuple[str, Any]]]]:
-        """Rows with the heading of each cell, which a phone shows in front of it."""
-        return [(row, list(zip(self.columns, row.cells, strict=True))) for row in self.rows]
+    def lines(self) -> list[tuple[Row, list[tuple[str, Any, bool]]]]:
+        """Rows; each cell with its heading, which a phone shows, and whether it is a number."""
+        return [
+            (
+                row,
+                [
+                    (column, cell, column in self.numbers)
+                    for column, cell in zip(self.columns, row.cells, strict=True)
+                ],
+            )
+            for row in self.rows
+        ]
 
 
 def require_admin(request: HttpRequest) -> Any:

@@ -166,6 +166,7 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
             title="GPUs",
             text="The newest row in force counts.",
             columns=("Flavor", "GPUs", "From", "Until"),
+            numbers=("GPUs",),
             rows=[
                 Row(
                     (

@@ -253,6 +253,12 @@ def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
     )
 
 
+def last_days(count: int) -> tuple[datetime, datetime]:
+    """Begin and end of the last days of the reader's clock, today among them: ``days=7``."""
+    today = timezone.localdate()
+    return _midnight(today - timedelta(days=count - 1)), _midnight(today + timedelta(days=1))
+
+
 def _midnight(day: Any) -> datetime:
     local = datetime.combine(day, time.min, tzinfo=timezone.get_current_timezone())
     return local.astimezone(UTC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -19,10 +18,12 @@ from portal.web import charts
 from portal.web.context import waiting_requests
 from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.pages import page
+from portal.web.usage import last_days
 
 PER_PAGE = 50
 JOBS_SHOWN = 10
 REVISIONS_SHOWN = 5
+WEEK_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
         ),
         "week": week,
         "outlook": _outlooks([found]).get(found.pk),
-        "usage_url": f"{reverse('usage')}?workspace={namespace}&days=7",
+        "usage_url": f"{reverse('usage')}?workspace={namespace}&days={WEEK_DAYS}",
         "job_yaml": _job_to_copy(found),
         "cordoned": seen.windows_of(found),
         "held": selectors.last_hold(found),
@@ -133,10 +134,9 @@ def _now(user: Any, found: Workspace) -> dict[str, Any]:
 
 
 def _week(user: Any, found: Workspace) -> selectors.UsageTable:
-    end = timezone.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    wanted = selectors.UsageFilter(
-        start=end - timedelta(days=7), end=end, workspaces=(found.namespace,), step="hour"
-    )
+    # The same days as those of the page of use that stands beside them.
+    start, end = last_days(WEEK_DAYS)
+    wanted = selectors.UsageFilter(start=start, end=end, workspaces=(found.namespace,), step="hour")
     return selectors.usage_totals(user, wanted)
 
 

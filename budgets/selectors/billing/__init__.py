@@ -23,6 +23,7 @@ from budgets.selectors.billing.prices import (
 )
 from budgets.selectors.billing.reconciliation import (
     Reconciliation,
+    discrepancies_to_settle,
     reconciliation,
     unsettled_in,
     visible_discrepancies,
@@ -75,6 +76,7 @@ __all__ = [
     "corrections_in",
     "cost",
     "costs",
+    "discrepancies_to_settle",
     "draw",
     "exchange_rate",
     "line_for",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Case, Q, QuerySet, Sum, When
 
 from budgets.errors import NotAllowed
 from budgets.metering import CapacityFact
@@ -88,6 +88,12 @@ def visible_discrepancies(user: User) -> QuerySet[Discrepancy]:
     """Discrepancies for platform roles, the newest first; for others none."""
     found = Discrepancy.objects.select_related("proposed_by", "decided_by")
     return found if roles_of(user).sees_everything else found.none()
+
+
+def discrepancies_to_settle(user: User) -> QuerySet[Discrepancy]:
+    """The same, those first that stand in the way of a close."""
+    is_settled = Case(When(state__in=UNSETTLED, then=0), default=1)
+    return visible_discrepancies(user).order_by(is_settled, "-start", "cluster", "pk")
 
 
 def reconciliation(user: User, *, cluster: str = "", day: date | None = None) -> Reconciliation:
