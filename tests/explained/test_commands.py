@@ -18,6 +18,7 @@ from tests.explained.engines import answer, engine_of, held, job
 from tests.explained.evidence import holder, waiting
 from tests.factories import IntervalFactory, PendingReasonFactory
 from tests.reconcile import admission_harness as harness
+from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 
@@ -105,9 +106,9 @@ def test_why_asks_a_cluster_without_a_database(tmp_path: Path):
         place.create(*harness.quota_objects(8))
         shift = world.start("w1", "admission")
         place.create(harness.job("first", gpus=8, run_s=60))
-        harness.eventually(lambda: harness.is_true(place.workload_of("first"), "Admitted"))
+        eventually(lambda: harness.is_true(place.workload_of("first"), "Admitted"))
         place.create(harness.job("second", gpus=4, run_s=60))
-        harness.eventually(lambda: place.workload_of("second"))
+        eventually(lambda: place.workload_of("second"))
         shift.stop()
         before = [item["metadata"]["resourceVersion"] for item in place.all(harness.r.WORKLOAD)]
         file = tmp_path / "kubeconfig"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.devcluster.controllers import RUN_SECONDS
 from clusters.errors import LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.lease import ClusterLease
@@ -91,7 +92,7 @@ def test_admission_rebuilds_everything_when_it_is_killed_between_any_two_writes(
         "metadata": {"name": "urgent"},
         "value": 100,
     }
-    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=5))
+    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=600))
     with Reaper(world) as reaper:
         reaper.keep_alive("w1", "admission", AdmissionBody)
         eventually(lambda: (place.job("low").get("status") or {}).get("active"))
@@ -101,6 +102,9 @@ def test_admission_rebuilds_everything_when_it_is_killed_between_any_two_writes(
                 lambda name=name: is_true(place.workload_of(name), "Finished"),
                 why=lambda: str((reaper.killed_at, place.all(r.WORKLOAD))),
             )
+            # However late it was preempted, it was not over before, and it is soon after.
+            soon = {"metadata": {"annotations": {RUN_SECONDS: "1"}}}
+            place.client.patch(r.JOB, "low", soon, namespace=NS)
             assert condition(place.workload_of(name), "Finished")["reason"] == "Succeeded"
     steps = {step for _, _, step in reaper.killed_at}
     assert {"create-workload", "reserve", "start", "preempt", "suspend", "release"} <= steps

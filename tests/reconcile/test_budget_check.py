@@ -187,6 +187,7 @@ def test_without_the_portal_new_jobs_wait_and_running_ones_run(space, cluster):
         hand.until(lambda: is_true(manager.workload_of("waits"), "Admitted"))
 
 
+@pytest.mark.django_db(transaction=True)  # the body closes the connection
 def test_a_database_that_does_not_answer_leaves_jobs_waiting(space, cluster, monkeypatch):
     def lost(*_):
         raise OperationalError("gone")
