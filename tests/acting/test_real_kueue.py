@@ -22,7 +22,6 @@ from tests.reconcile.test_real_sync import is_active
 
 __all__ = ["installation", "kueue_road"]  # fixtures
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
-PATIENCE_S = 90
 
 
 def plan(fleet: SmallFleet, worker: str, **changes) -> MaintenanceWindow:
@@ -60,7 +59,7 @@ def submit(road: Road, name: str) -> WorkloadState:
             if owner["uid"] == made["metadata"]["uid"]
         ]
 
-    road.until(lambda: bool(workloads()), seconds=PATIENCE_S)
+    road.until(lambda: bool(workloads()))
     (found,) = workloads()
     names = {"uid": found["metadata"]["uid"], "name": found["metadata"]["name"]}
     return seen(Cluster.objects.get(slug="manager"), name, **names)
@@ -82,21 +81,21 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     road = kueue_road
     clients = (road.manager, *road.workers)
     fleet.revise(fleet.vision, line("h100", 48))  # stands on both workers
-    road.until(lambda: all(is_active(client, NAMESPACE) for client in clients), seconds=PATIENCE_S)
+    road.until(lambda: all(is_active(client, NAMESPACE) for client in clients))
 
     # A cordoned worker takes nothing new.
     window = plan(fleet, "gpu-east")
-    road.until(lambda: not is_active(road.workers[0], NAMESPACE), seconds=PATIENCE_S)
+    road.until(lambda: not is_active(road.workers[0], NAMESPACE))
     first = submit(road, "first")
-    road.until(lambda: running(road.workers, "first") == [1], seconds=PATIENCE_S)
+    road.until(lambda: running(road.workers, "first") == [1])
     services.end_maintenance(fleet.admin, window=window, reason="done")
-    road.until(lambda: is_active(road.workers[0], NAMESPACE), seconds=PATIENCE_S)
+    road.until(lambda: is_active(road.workers[0], NAMESPACE))
 
     # A drained one gives its job to the other.
     window = plan(fleet, "gpu-west", drains=True)
-    road.until(lambda: running(road.workers, "first") == [0], seconds=PATIENCE_S)
+    road.until(lambda: running(road.workers, "first") == [0])
     services.end_maintenance(fleet.admin, window=window, reason="done")
-    road.until(lambda: is_active(road.workers[1], NAMESPACE), seconds=PATIENCE_S)
+    road.until(lambda: is_active(road.workers[1], NAMESPACE))
 
     # A cordoned flavor takes nothing new, and what runs on it runs on.
     window = plan(fleet, "gpu-east", flavor=fleet.flavors["h100"])
@@ -104,12 +103,12 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     def taints() -> list[dict]:
         return road.workers[0].get(r.RESOURCE_FLAVOR, "h100")["spec"].get("nodeTaints") or []
 
-    road.until(lambda: bool(taints()), seconds=PATIENCE_S)
+    road.until(lambda: bool(taints()))
     second = submit(road, "second")
-    road.until(lambda: running(road.workers, "second") == [1], seconds=PATIENCE_S)
+    road.until(lambda: running(road.workers, "second") == [1])
     assert running(road.workers, "first") == [0]
     services.end_maintenance(fleet.admin, window=window, reason="done")
-    road.until(lambda: not taints(), seconds=PATIENCE_S)
+    road.until(lambda: not taints())
 
     # Cancelled: stopped wherever it runs, its quota given back, and back again when wanted.
     def workload() -> dict:
@@ -118,19 +117,17 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     act(fleet, first, "deactivate")
     road.until(
         lambda: not running(road.workers, "first") and not is_true(workload(), "QuotaReserved"),
-        seconds=PATIENCE_S,
     )
     assert workload()["metadata"]["annotations"][REASON] == "wrong data"
     WorkloadState.objects.filter(pk=first.pk).update(phase="pending", reason="Deactivated")
     act(fleet, first, "activate")
-    road.until(lambda: bool(running(road.workers, "first")), seconds=PATIENCE_S)
+    road.until(lambda: bool(running(road.workers, "first")))
 
     # Deleted: gone everywhere.
     for state in (first, second):
         act(fleet, state, "delete_job")
     road.until(
         lambda: not any(running(clients, name) for name in ("first", "second")),
-        seconds=PATIENCE_S,
     )
     # No usage shift follows these rows, and the queues stay while a row holds quota.
     WorkloadState.objects.all().delete()

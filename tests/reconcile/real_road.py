@@ -30,7 +30,7 @@ class Road:
 
     def until(self, check: Callable[[], bool]) -> None:
         """Turns all bodies until the check holds."""
-        ends = time.monotonic() + PATIENCE_S
+        ends = time.monotonic() + 2 * PATIENCE_S  # three bodies are turned in between
         while not check():
             assert time.monotonic() < ends, self.troubles()
             for hand in self.hands:
