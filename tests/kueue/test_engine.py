@@ -506,6 +506,7 @@ def test_cohort_cycle_is_reported_while_the_queue_stays_ready():
         cohort("top", "pool"),
         cluster_queue("q", group(f0=quota(4)), in_cohort="pool"),
     )
+    world.engine.state.settle(world.now)
     assert world.engine.state.snapshot.is_cyclic("pool")
     assert cluster_queue_report(world.engine, "q", now=world.now).condition.is_active
 
