@@ -189,7 +189,8 @@ def _admitted(view: View) -> Verdict | None:
     if (copy.is_adopted and not copy.has_job) or copy.has_lost:
         # Its Job was deleted on the worker; made again it would run twice under one admission.
         return Verdict((RemoveCopy(name, why="job-deleted"),))
-    if view.state == "Pending":
+    if view.state == "Pending" or (view.state == "Ready" and not view.chosen):
+        # Somebody else set it Ready: the winner is stored before its Job is made.
         return Verdict(_choose(view, name, losers))
     if view.state != "Ready":
         return Verdict(losers)

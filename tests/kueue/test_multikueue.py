@@ -494,6 +494,14 @@ def test_decide_holds_its_laws_for_any_group(
             assert state == "Ready"
 
 
+def test_ready_check_without_a_winner_is_given_one_before_its_job_is_made():
+    """As somebody leaves it who sets the check by hand."""
+    for nominated, want in (([], Nominate(("b",))), (["b"], Choose("b"))):
+        document = local(state="Ready", nominatedClusterNames=nominated)
+        copies = {"a": Copy(), "b": copied(true("Admitted"))}
+        assert decide(group(document, copies=copies)).actions == (want,)
+
+
 def test_finished_copy_waits_until_the_end_of_its_job_was_told():
     document = local(true("Admitted"), state="Ready", clusterName="a")
     fresh = copied(true("Admitted"), true("Finished", since=-1), job=True, is_job_open=True)
