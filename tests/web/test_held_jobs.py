@@ -16,8 +16,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from budgets import services
-from budgets.models import Budget, Workspace
-from budgets.services.spending import settle_spending
+from budgets.models import Budget, SpendRule, Workspace
+from budgets.services.spending import break_glass, settle_spending
 from clusters.explaining.evidence import read_evidence
 from clusters.kueue.explanation import explain
 from clusters.models import Cluster, MaintenanceWindow, PendingReason, WorkloadState
@@ -31,7 +31,7 @@ from tests.web.conftest import Visitors
 
 PAGE = "/jobs/gpu-east/uid-0/"
 RELEASE = "until an owner of the workspace or an admin releases it"
-CAP = "1 GPU-hours beyond the floor a day"
+CAP = "2 GPU-hours beyond the floor a day"
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def hold(fleet: SmallFleet) -> None:
 
 def reach_cap(fleet: SmallFleet, **terms: object) -> None:
     """A rule made yesterday would count yesterday; this one is reached in the first two hours."""
-    ruled(fleet, 1, **terms)
+    ruled(fleet, 2, **terms)
     running(fleet, 0)
     with time_machine.travel(hours(2), tick=False):
         settle_spending()
@@ -175,8 +175,8 @@ def test_manager_is_held_while_every_worker_is_closed(visitors: Visitors, worker
 def test_soft_cap_is_told_as_the_end_of_borrowing(visitors: Visitors, worker: Cluster):
     reach_cap(visitors.fleet, action="drop_to_floor")
     with time_machine.travel(hours(2), tick=False):
-        waiting_job(visitors.fleet, worker, gpus=16)
-        text = visitors.text("owner", PAGE)
+        waiting_job(visitors.fleet, Cluster.objects.get(slug="hub"), gpus=16)
+        text = visitors.text("owner", "/jobs/hub/uid-0/")
     assert (
         "It asks for 16 H100, and its budget has no more than 8 H100 under the spend cap of "
         f"{CAP} (until 2026-03-02 00:00 UTC)" in text
@@ -189,9 +189,18 @@ def test_cap_whose_glass_is_broken_or_whose_window_has_turned_holds_nothing(
     reach_cap(visitors.fleet)
     with time_machine.travel(hours(2), tick=False):
         row = waiting_job(visitors.fleet, worker)
+        assert read_reasons([row])[0].evidence.stops
+        break_glass(
+            visitors.fleet.owner,
+            rule=SpendRule.objects.get(),
+            until=hours(3),
+            reason="the paper is due",
+        )
+        assert read_reasons([row])[0].evidence.stops == ()
+    with time_machine.travel(hours(4), tick=False):
+        assert read_reasons([row])[0].evidence.stops, "the glass is whole again"
     with time_machine.travel(hours(25), tick=False):
-        [read] = read_reasons([row])
-    assert read.evidence.stops == ()
+        assert read_reasons([row])[0].evidence.stops == ()
 
 
 def test_archived_workspace_is_told_and_not_its_hold(visitors: Visitors, worker: Cluster):
