@@ -23,6 +23,7 @@ from budgets.metering import HourFact, Pools
 from budgets.models import (
     BillingTerms,
     BreakGlass,
+    Budget,
     MeterState,
     SpendEffect,
     SpendRule,
@@ -108,6 +109,23 @@ def effect_of(workspace: Workspace) -> SpendEffect | None:
     No query for a workspace of :func:`~budgets.selectors.roles.visible_workspaces`.
     """
     return getattr(workspace.budget, "spend_effect", None)
+
+
+def running_jobs_stop_at(workspace: Workspace) -> datetime | None:
+    """When rules that hold new jobs by now will stop the running ones too; None when never.
+
+    No query but where new jobs are held.
+    """
+    effect = effect_of(workspace)
+    if effect is None or effect.stop_policy != Budget.StopPolicy.HOLD:
+        return None
+    return earliest_drain(cap_states(rules_of(workspace)))
+
+
+def earliest_drain(states: Iterable[CapState]) -> datetime | None:
+    """When the first of these rules stops (or stopped) running jobs; None when none does."""
+    times = (state.verdict.drains_at for state in states)
+    return min((at for at in times if at is not None), default=None)
 
 
 def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[CapState]:

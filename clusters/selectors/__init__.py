@@ -31,10 +31,12 @@ from clusters.selectors.guard import IncidentRow, incidents_of
 from clusters.selectors.maintenance import (
     FloorAtStake,
     WindowPreview,
+    WorkerAtStake,
     visible_windows,
     window_for,
     windows_of,
     windows_over,
+    worker_at_stake,
 )
 from clusters.selectors.preemptions import (
     PreemptionRow,
@@ -88,6 +90,7 @@ __all__ = [
     "TreeGroup",
     "WhyPending",
     "WindowPreview",
+    "WorkerAtStake",
     "WorkloadDetail",
     "WorkloadFilter",
     "WorkloadHours",
@@ -122,6 +125,7 @@ __all__ = [
     "window_for",
     "windows_of",
     "windows_over",
+    "worker_at_stake",
     "workload_counts",
     "workload_detail",
     "workload_hours",

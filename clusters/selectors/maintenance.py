@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import F, Prefetch, Q, QuerySet, Sum
+from django.db.models import Count, F, Prefetch, Q, QuerySet, Sum
 
 from budgets.models import Allocation, Flavor, User, Workspace
 from budgets.selectors import free_rooms, roles_of, utc_now
@@ -61,6 +61,36 @@ class WindowPreview:
     def gpu_seconds(self) -> int:
         """Of the floor, that cannot be delivered there."""
         return sum(row.gpu_seconds for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAtStake:
+    """What stands and runs on one worker now.
+
+    Attributes:
+        floor: Committed GPUs that stand there.
+        workspaces: That they are promised to.
+        jobs: That hold GPUs there.
+        job_gpus: GPUs that they hold.
+    """
+
+    floor: int
+    workspaces: int
+    jobs: int
+    job_gpus: int
+
+
+def worker_at_stake(slug: str) -> WorkerAtStake:
+    """What goes when a worker goes; for admins. Five queries."""
+    floors = floors_at_stake((slug,), None, seconds=0)
+    jobs = WorkloadState.objects.filter(cluster__slug=slug, phase__in=HOLDING, gpu_total__gt=0)
+    held = jobs.aggregate(jobs=Count("pk"), gpus=Sum("gpu_total"))
+    return WorkerAtStake(
+        floor=sum(row.gpus for row in floors),
+        workspaces=len({row.workspace.pk for row in floors}),
+        jobs=held["jobs"],
+        job_gpus=held["gpus"] or 0,
+    )
 
 
 def covered_workers(cluster: Cluster | None) -> tuple[str, ...]:

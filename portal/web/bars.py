@@ -69,12 +69,15 @@ class Bar:
 
 
 def draw(numbers: BarNumbers) -> Bar:
-    """Draw one bar; its scale ends at the largest of ceiling, use and use plus waiting."""
+    """Draw one bar; its scale ends at the largest of ceiling, use, and use plus waiting."""
     committed, ceiling = numbers.committed, max(numbers.ceiling, numbers.committed)
     burst_end = committed + numbers.burst
     used = numbers.committed_used + numbers.burst
     pending_from = burst_end if numbers.burst else numbers.committed_used
-    scale = max(ceiling, burst_end, pending_from + numbers.pending, 1)
+    promised = max(ceiling, burst_end)
+    # A long queue does not squeeze the budget: it is drawn as long as all the rest at most.
+    pending_end = min(pending_from + numbers.pending, 2 * promised or numbers.pending)
+    scale = max(promised, pending_end, 1)
     over = max(0, burst_end - ceiling)
     tracks = [
         _segment("committed", 0, committed, scale),
@@ -85,7 +88,7 @@ def draw(numbers: BarNumbers) -> Bar:
         _segment("committed-used", 0, numbers.committed_used, scale),
         _segment("burst-used", committed, burst_end - over, scale),
         _segment("over", burst_end - over, burst_end, scale),
-        _segment("pending", pending_from, pending_from + numbers.pending, scale),
+        _segment("pending", pending_from, pending_end, scale),
     ]
     facts = _facts(numbers, ceiling, over)
     words = ", ".join(words for _, words in facts)
@@ -97,7 +100,7 @@ def draw(numbers: BarNumbers) -> Bar:
         tick=_percent(ceiling, scale) if ceiling else "",
         cap="" if numbers.cap is None else _percent(numbers.cap, scale),
         facts=facts,
-        text=f"{numbers.flavor_name}: {used} GPUs in use; {words}.",
+        text=f"{numbers.flavor_name}: {used:,} GPUs in use; {words}.",
     )
 
 
@@ -105,17 +108,19 @@ def _facts(numbers: BarNumbers, ceiling: int, over: int) -> tuple[tuple[str, str
     facts = []
     room = ceiling - numbers.committed
     if numbers.committed or not room:
-        facts.append(("committed", f"{numbers.committed_used} of {numbers.committed} committed"))
+        facts.append(
+            ("committed", f"{numbers.committed_used:,} of {numbers.committed:,} committed")
+        )
     if room or numbers.burst:
-        facts.append(("burst", f"{numbers.burst} of {room} burst"))
+        facts.append(("burst", f"{numbers.burst:,} of {room:,} burst"))
     if numbers.lent:
-        facts.append(("lent", f"{numbers.lent} lent"))
+        facts.append(("lent", f"{numbers.lent:,} lent"))
     if numbers.pending:
-        facts.append(("pending", f"{numbers.pending} waiting"))
+        facts.append(("pending", f"{numbers.pending:,} waiting"))
     if numbers.cap is not None:
-        facts.append(("cap", f"capped at {numbers.cap}"))
+        facts.append(("cap", f"capped at {numbers.cap:,}"))
     if over:
-        facts.append(("trouble", f"{over} above the ceiling of {ceiling}"))
+        facts.append(("trouble", f"{over:,} above the ceiling of {ceiling:,}"))
     return tuple(facts)
 
 

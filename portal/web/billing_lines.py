@@ -105,13 +105,15 @@ def price_steps(line: StatementLine) -> list[dict[str, Any]]:
 
 
 def _price(part: Mapping[str, Any], kind: str) -> str:
-    if averages := part.get("averages"):
-        return price_text(_average(averages, part, kind)) + " on average"
     if kind == RowKind.BURST:
-        return price_text(Decimal(part["burst"]))
-    if kind == RowKind.LENDING_CREDIT:
-        return price_text(Decimal(part["committed"]) * Decimal(part["lending_credit"]))
-    return price_text(Decimal(part["committed"]))
+        listed = Decimal(part["burst"])
+    elif kind == RowKind.LENDING_CREDIT:
+        listed = Decimal(part["committed"]) * Decimal(part["lending_credit"])
+    else:
+        listed = Decimal(part["committed"])
+    averages = part.get("averages")
+    paid = _average(averages, part, kind) if averages else listed
+    return price_text(listed) if paid == listed else f"{price_text(paid)} on average"
 
 
 def _average(averages: Mapping[str, str], part: Mapping[str, Any], kind: str) -> Decimal:

@@ -91,7 +91,14 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
             return redirect(
                 "clusters" if change == "deregister" else reverse("cluster", args=[slug])
             )
-    context = {"row": detail.row, "detail": detail, "what": what, "form": form, "change": change}
+    context = {
+        "row": detail.row,
+        "detail": detail,
+        "what": what,
+        "form": form,
+        "change": change,
+        "stake": seen.worker_at_stake(slug) if change == "deregister" else None,
+    }
     return render(request, "clusters/change.html", context, status=422 if form.errors else 200)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from budgets import selectors
@@ -117,7 +117,8 @@ def spend_rules(request: HttpRequest, namespace: str) -> HttpResponseBase:
     roles = selectors.roles_of(user)
     rules = list(seen.rules_of(found))
     changeable = [rule for rule in rules if seen.may_change(roles, rule)]
-    sections = [_caps(rules)]
+    states = seen.cap_states(rules)
+    sections = [_caps(states)]
     if seen.may_add(roles, found) and found.archived_at is None:
         sections.append(_add(user, found))
     if changeable:
@@ -129,7 +130,7 @@ def spend_rules(request: HttpRequest, namespace: str) -> HttpResponseBase:
     return sections_page(
         request,
         title="Spend rules",
-        headline=_headline(seen.effect_of(found)),
+        headline=_headline(seen.effect_of(found), seen.earliest_drain(states)),
         sections=sections,
         crumbs=(
             ("Workspaces", reverse("home")),
@@ -138,28 +139,31 @@ def spend_rules(request: HttpRequest, namespace: str) -> HttpResponseBase:
     )
 
 
-def _headline(effect: SpendEffect | None) -> str:
+def _headline(effect: SpendEffect | None, drains: datetime | None) -> SafeString | str:
     if effect is None:
         return "No rule holds anything back now."
+    then = format_html("are stopped {}.", age(drains)) if drains else "go on."
     words = [
         {
             "None": "",
-            "Hold": "New jobs are held; running jobs run on.",
+            "Hold": format_html("New jobs are held; running jobs {}", then),
             "HoldAndDrain": "New jobs are held, running jobs are stopped.",
         }[effect.stop_policy],
         "Nothing is borrowed beyond the committed GPUs." if effect.floor_only else "",
     ]
-    return f"{' '.join(filter(None, words))} ({effect.reason})"
+    return format_html(
+        "{} ({})", format_html_join(" ", "{}", zip(filter(None, words))), effect.reason
+    )
 
 
-def _caps(rules: list[SpendRule]) -> Section:
+def _caps(states: list[seen.CapState]) -> Section:
     return Section(
         key="caps",
         title="Caps",
         text="Counted up to this second, jobs that run now included. Days and months are those of "
         "the account's billing zone.",
         columns=COLUMNS,
-        rows=[_row(state) for state in seen.cap_states(rules)],
+        rows=[_row(state) for state in states],
         empty="No cap yet: the budget's ceilings alone limit what is used.",
     )
 
@@ -181,7 +185,7 @@ def _row(state: seen.CapState) -> Row:
 
 def _bar(state: seen.CapState) -> SafeString:
     amount = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
-    figure = f"{state.percent} %: {amount}"
+    figure = f"{state.percent:,} %: {amount}"
     more = f"; no price for {', '.join(state.unpriced)}" if state.unpriced else ""
     return format_html(
         '<progress max="100" value="{}" aria-label="{} %"></progress>'

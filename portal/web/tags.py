@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -130,6 +131,14 @@ def duration(seconds: int | None) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
     return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+@register.filter
+def in_json(value: Any) -> str:
+    """A value of an object as its document has it; text as it is, nothing as a word."""
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @register.filter

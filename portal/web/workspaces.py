@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from budgets import selectors
 from budgets.models import BudgetRevision, MonthOutlook, Workspace
-from budgets.selectors.spending import effect_of
+from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
 from portal.web.context import waiting_requests
@@ -116,6 +116,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
         "cordoned": seen.windows_of(found),
         "held": selectors.last_hold(found),
         "spend_effect": effect_of(found),
+        "spend_stops_at": running_jobs_stop_at(found),
     }
     return render(request, "workspaces/workspace.html", context)
 

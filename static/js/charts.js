@@ -23,8 +23,8 @@
   };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const themed = (figure) => {
-    const { data, layout } = structuredClone(figure);
-    for (const trace of data) {
+    const { data: drawn, layout } = structuredClone(figure);
+    for (const trace of drawn) {
       const meaning = trace.meta?.meaning;
       if (!meaning) continue;
       if (trace.marker) {
@@ -35,6 +35,10 @@
       if (trace.line) trace.line.color = color(meaning);
       if (trace.type === "heatmap") trace.colorscale = [[0, color("surface")], [1, color(meaning)]];
     }
+    // Waiting is a thin line over dark bars: a rim in the color of the page lets it be seen.
+    const rim = (trace) => ({ ...trace, meta: {}, hovertemplate: undefined, hoverinfo: "skip",
+      line: { ...trace.line, color: color("surface"), width: trace.line.width + 3, dash: "solid" } });
+    const data = drawn.flatMap((trace) => (trace.meta?.meaning === "pending" && trace.line ? [rim(trace), trace] : [trace]));
     const ink = color("ink-2"), grid = color("line");
     layout.font = { ...layout.font, color: ink, family: getComputedStyle(document.body).fontFamily };
     layout.hoverlabel = { bgcolor: color("raised"), bordercolor: grid, font: { color: color("ink") } };

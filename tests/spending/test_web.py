@@ -78,8 +78,8 @@ def test_the_page_shows_how_full_a_cap_is_and_when_it_will_be_reached(fleet, own
         text = owner.get(PAGE).content.decode()
         home = owner.get("/workspaces/acme-vision/").content.decode()
     assert "Reached" in text
-    assert "New jobs are held; running jobs run on." in text
-    assert "New jobs are held, running ones run on" in home
+    assert "New jobs are held; running jobs go on." in text
+    assert "New jobs are held, running ones go on." in home
 
 
 def test_broken_glass_stands_beside_the_cap(fleet, owner):
@@ -194,3 +194,15 @@ def test_api_names_what_is_wrong(fleet, owner):
     other = API.replace("acme-vision", "globex-search")
     assert owner.get(other).status_code == 404
     assert owner.get(f"{other}/{rule.pk}").status_code == 404
+
+
+def test_pages_tell_when_a_cap_will_stop_running_jobs(fleet, owner):
+    ruled(fleet, 40, action="hold_and_drain", grace_minutes=30)
+    running(fleet, 0)
+    with at(5):
+        settle_spending()
+        text = owner.get(PAGE).content.decode()
+        home = owner.get("/workspaces/acme-vision/").content.decode()
+    said = "running jobs are stopped <time"
+    assert said in text.partition("</h1>")[2].partition("</p>")[0]
+    assert "running ones are stopped <time" in home and "2026-03-01 05:30" in home

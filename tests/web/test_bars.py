@@ -66,6 +66,16 @@ def test_bar_shows_the_numbers_of_the_pages_document():
             id="waiting begins where the use ends",
         ),
         pytest.param(
+            Numbers(committed_used=16, pending=4096),
+            {
+                "committed": ("0.00", "25.00"),
+                "burst": ("25.00", "25.00"),
+                "committed-used": ("0.00", "25.00"),
+                "pending": ("25.00", "75.00"),
+            },
+            id="a long queue leaves the budget its half",
+        ),
+        pytest.param(
             Numbers(committed=0, ceiling=0, pending=8),
             {"pending": ("0.00", "100.00")},
             id="nothing promised and something waiting",

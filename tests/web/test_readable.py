@@ -6,13 +6,22 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.db.models import Sum
 
 from budgets import services
-from budgets.models import Alert, BillingPeriod, Delivery, Discrepancy, UsageRecord
+from budgets.models import (
+    Alert,
+    Allocation,
+    BillingPeriod,
+    Delivery,
+    Discrepancy,
+    UsageRecord,
+)
 from budgets.selectors.clock import utc_now
 from budgets.services import alerts
 from budgets.units import Period
 from clusters.models import Cluster, WorkloadState
+from tests.builders import line
 from tests.factories import UsageRecordFactory
 from tests.web.conftest import HTMX, Visitors
 
@@ -112,3 +121,21 @@ def test_the_week_of_a_workspace_is_the_week_of_the_page_of_use(visitors: Visito
     use = visitors["owner"].get(page.context["usage_url"])
     assert page.context["week"].totals == use.context["table"].totals
     assert page.context["week"].totals.committed_used > 0
+
+
+def test_removing_a_worker_tells_what_stands_and_runs_there(visitors: Visitors):
+    fleet = visitors.fleet
+    fleet.revise(fleet.vision, line("h100", 16))
+    stands = Allocation.objects.filter(cluster="gpu-east").aggregate(gpus=Sum("committed"))
+    cluster = Cluster.objects.create(
+        slug="gpu-east", name="East", role="worker", mode="portal", server="https://x.invalid",
+        context="x", user_kind="token", kubeconfig_sealed=b"x",
+    )  # fmt: skip
+    WorkloadState.objects.create(
+        cluster=cluster, uid="uid-1", namespace="globex-search", name="job", phase="running",
+        gpus={"h100": 8}, gpu_total=8, created_at=utc_now(), resource_version="1",
+    )  # fmt: skip
+    text = visitors.text("admin", "/clusters/gpu-east/deregister/")
+    assert f"{stands['gpus']} GPUs of floor stand there, of 1 workspace;" in text
+    assert "1 job holds 8 GPUs." in text
+    assert "of floor stand there" not in visitors.text("admin", "/clusters/gpu-east/drift/")
