@@ -126,6 +126,8 @@ def _acting_rules(post: Post) -> Iterator[Rule]:
             "cancelling a job and putting it back, for its owner",
             is_required=False,
         )
+        why = "putting back a job that a check rejected, for its owner"
+        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why, is_required=False)
     why = "deleting a job for its owner"
     yield Rule("batch", ("jobs",), ("delete",), why, is_required=False)
     for kind in post.kinds if post.is_manager else ():

@@ -4,8 +4,10 @@ What each verb means on the cluster that the job was submitted to:
 
 * DEACTIVATE: ``spec.active: false`` on its Workload, whoever decides there. Kueue (or the portal
   in its place) takes its quota back and suspends the job, whatever its kind; a manager removes the
-  copy from the worker. Nothing is deleted, and ACTIVATE puts it back in its queue.
-* RESTART: both after one another, the second when its quota is free.
+  copy from the worker. Nothing is deleted.
+* ACTIVATE: put back in its queue by ``guard.reactivate``, the one rule for it: once the quota of
+  its last run is free it is active again, and the mark of a check that rejected it goes.
+* RESTART: both after one another.
 * DELETE_JOB: the object that owns the Workload is deleted, with its pods. Kinds that the portal
   does not know, and pods that form a group, are left to whoever made them.
 
@@ -33,11 +35,12 @@ from clusters.errors import (
     Terminal,
 )
 from clusters.kube import resources as r
-from clusters.kube.protocol import DeleteOptions, KubeClient
+from clusters.kube.protocol import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue_settings import Framework
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
+from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.jobs.conditions import is_true
 from clusters.vault import SealBroken
 
@@ -149,40 +152,52 @@ def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Framewo
     live = client.get(r.WORKLOAD, action.name, namespace=action.namespace)
     if live["metadata"]["uid"] != action.uid:
         return Outcome(State.DONE, GONE)
-    is_active = (live.get("spec") or {}).get("active", True) is not False
     match action.verb:
         case Verb.DELETE_JOB:
             return _delete_job(action, live, client, kinds)
         case Verb.ACTIVATE:
-            if not is_active:
-                _set_active(client, live, True, None)
-            return Outcome(State.DONE)
+            return _put_back(client, live)
         case Verb.RESTART if action.is_stopped:
-            if is_true(live, "QuotaReserved"):
-                return Outcome(State.WAITING, "It is being stopped.", POLL)
-            if not is_active:
-                _set_active(client, live, True, None)
-            return Outcome(State.DONE, "It waits in its queue again.")
+            return _put_back(client, live, "It waits in its queue again.")
     if is_true(live, "Finished"):
         return Outcome(State.DONE, "It had finished already.")
-    if is_active:
-        _set_active(client, live, False, action.reason)
+    if (live.get("spec") or {}).get("active", True) is not False:
+        _deactivate(client, live, action.reason)
     if action.verb == Verb.RESTART:
         return Outcome(State.WAITING, "It is being stopped.", POLL, is_stopped=True)
     return Outcome(State.DONE)
 
 
-def _set_active(client: KubeClient, live: Document, active: bool, reason: str | None) -> None:
-    """One merge patch, bound to what was read; the reason goes when the job goes on."""
+def _deactivate(client: KubeClient, live: Document, reason: str) -> None:
+    """One merge patch, bound to what was read."""
     metadata = live["metadata"]
     body = {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
             "annotations": {REASON: reason},
         },
-        "spec": {"active": active},
+        "spec": {"active": False},
     }
     client.patch(r.WORKLOAD, metadata["name"], body, namespace=metadata["namespace"])
+
+
+def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
+    """Every write that brings it back, each about the answer to the one before.
+
+    The reason why it was stopped goes with the first of them.
+    """
+    is_active = (live.get("spec") or {}).get("active", True) is not False
+    if is_true(live, "QuotaReserved") and not (is_active or is_true(live, "Finished")):
+        return Outcome(State.WAITING, "It is being stopped.", POLL)
+    while (write := reactivation(live)) is not None:
+        body = dict(write.body or {})
+        if not write.subresource:
+            body["metadata"] = {**body["metadata"], "annotations": {REASON: None}}
+        options = WriteOptions(subresource=write.subresource)
+        live = client.patch(
+            write.resource, write.name, body, namespace=write.namespace, options=options
+        )
+    return Outcome(State.DONE, words)
 
 
 def _delete_job(

@@ -16,6 +16,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
 from clusters.reconcile.acting import REASON
+from clusters.reconcile.guard.reactivate import REJECTED, reactivation
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
 from tests.factories import WorkloadUsageFactory
@@ -141,6 +142,44 @@ def test_a_restart_goes_on_only_when_the_quota_is_free(
     action.refresh_from_db()
     assert action.state == "done"
     assert workload(kube, state)["spec"]["active"] is True
+
+
+REJECTED_BY_CHECK = {
+    "type": "Requeued", "status": "False", "reason": REJECTED, "message": "the budget is used up",
+    "lastTransitionTime": "2026-03-01T00:00:00Z",
+}  # fmt: skip
+STOPPING = {**REJECTED_BY_CHECK, "type": "QuotaReserved", "status": "True"}
+
+
+def stop_for_a_check(kube: HttpKubeClient, state: WorkloadState, *conditions: dict) -> None:
+    """What is left of a job that a check rejected, as Kueue leaves it."""
+    place: dict = {"namespace": NAMESPACE}
+    kube.patch(r.WORKLOAD, state.name, {"spec": {"active": False}}, **place)
+    holds = any(entry["status"] == "True" for entry in conditions)
+    part = {"name": "main", "count": 1}
+    admission = {"clusterQueue": NAMESPACE, "podSetAssignments": [part]} if holds else None
+    status = {"status": {"conditions": list(conditions), "admission": admission}}
+    to_status = WriteOptions(subresource="status")
+    kube.patch(r.WORKLOAD, state.name, status, options=to_status, **place)
+    WorkloadState.objects.filter(pk=state.pk).update(phase="pending", reason="Deactivated")
+
+
+def test_putting_back_what_a_check_rejected_takes_the_mark_of_that_away(
+    fleet: SmallFleet, kube: HttpKubeClient, submit: SubmitJob
+) -> None:
+    state = submit("train")
+    stop_for_a_check(kube, state, STOPPING)
+    action = later(ask(fleet, state, "activate"))
+    assert (action.state, action.message) == ("waiting", "It is being stopped.")
+    assert workload(kube, state)["spec"]["active"] is False, "the mark would come after that"
+    stop_for_a_check(kube, state, {**STOPPING, "status": "False"}, REJECTED_BY_CHECK)
+    services.run_workload_actions(now=utc_now() + timedelta(hours=2))
+    action.refresh_from_db()
+    assert (action.state, action.message) == ("done", "")
+    live = workload(kube, state)
+    assert live["spec"]["active"] is True
+    assert [entry["type"] for entry in live["status"]["conditions"]] == ["QuotaReserved"]
+    assert reactivation(live) is None
 
 
 def test_a_cluster_that_does_not_answer_is_tried_until_it_does(

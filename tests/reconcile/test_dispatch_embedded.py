@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.errors import Refusal, Unreachable
 from clusters.kube import resources as r
+from clusters.reconcile.admission import AdmissionBody
+from clusters.reconcile.jobs.writer import Moment
 from tests.reconcile.admission_harness import (
     CHECK,
     INSTALLATION,
@@ -91,8 +94,10 @@ def test_dispatch_runs_a_job_on_one_worker_and_brings_its_end_back(fleet):
     assert check["message"] == f'The workload was admitted on "{chosen}"'
     assert manager.job("train")["status"]["succeeded"] == 1
     eventually(lambda: not workers_with(fleet, r.JOB) and not workers_with(fleet, r.WORKLOAD))
-    assert condition(manager.get(r.ADMISSION_CHECK, CHECK), "Active")["reason"] == "Active"
-    assert is_true(manager.get(r.MULTIKUEUE_CLUSTER, "w1"), "Active")
+    eventually(
+        lambda: condition(manager.get(r.ADMISSION_CHECK, CHECK), "Active")["reason"] == "Active"
+    )
+    eventually(lambda: is_true(manager.get(r.MULTIKUEUE_CLUSTER, "w1"), "Active"))
 
 
 def told(fleet: Embedded) -> str:
@@ -159,6 +164,37 @@ def test_dispatch_starts_over_when_a_worker_evicts(fleet):
     )
     evictions = manager.workload_of("train")["status"]["schedulingStats"]["evictions"]
     assert evictions[0]["reason"] == "AdmissionCheck"
+
+
+def test_job_that_waits_for_another_worker_keeps_no_marks_of_its_last_start(fleet):
+    """Quota is often reserved again before the marks are off; they go all the same."""
+    manager, steps = fleet["manager"], []
+
+    def reserved_first(moment, _, write):
+        if moment is Moment.BEFORE:
+            steps.append(write.step)
+            if write.step in ("clear-start", "restore") and steps.count("reserve") < 2:
+                raise Unreachable(Refusal("reserving again is quicker"))
+
+    fleet.start("manager", "admission", body=lambda at: AdmissionBody(at, hook=reserved_first))
+    for worker in WORKERS:
+        fleet.start(worker, "admission")
+    fleet["w2"].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "Hold"}})
+    fleet.start("manager", "dispatch", workers=WORKERS)
+    manager.create(job("train", gpus=8, run_s=60, managed=True))
+    eventually(lambda: manager.job("train").get("status", {}).get("active"))
+    assert selector_of(manager.job("train")) == {"gpu": "h100"}
+    fleet["w1"].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
+    eventually(lambda: steps.count("reserve") == 2, why=lambda: told(fleet))
+    eventually(lambda: not selector_of(manager.job("train")), why=lambda: str(steps))
+    assert is_true(manager.workload_of("train"), "QuotaReserved")
+    fleet["w2"].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "None"}})
+    eventually(lambda: selector_of(manager.job("train")) == {"gpu": "h100"})
+
+
+def selector_of(found: Document) -> Document:
+    """Node selector of a Job's pods."""
+    return found["spec"]["template"]["spec"].get("nodeSelector") or {}
 
 
 def test_dispatch_passes_over_a_worker_with_a_foreign_job_and_never_deletes_it(fleet):

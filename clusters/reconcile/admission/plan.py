@@ -269,7 +269,9 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
             return _stop(job)
         if is_evicted and has_quota:
             return None if queueing.is_active(job) else _release(workload, around)
-        return None if has_quota else _reset(workload, job, around) or _first(workload, around)
+        # Quota may be reserved again before the marks of the last start are off.
+        reset = _reset(workload, job, around)
+        return reset if has_quota else reset or _first(workload, around)
     if not queueing.is_started_here(job, is_dispatched=_is_dispatched(workload)):
         return _running(workload, job, around)
     if queueing.is_suspended(job):
