@@ -18,7 +18,8 @@ import pytest
 import urllib3
 
 from budgets import services
-from budgets.models import Interval, UsageRecord
+from budgets.models import Discrepancy, Interval, UsageRecord
+from clusters.errors import Retryable
 from clusters.kube import resources as r
 from tests.builders import SmallFleet, line
 from tests.controlplane.control_plane import ControlPlane
@@ -31,6 +32,8 @@ from tests.reconcile.usage_hand import UsageHand, usage_hand
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.django_db]
 NAMESPACE = "acme-vision"
+# The shift looks once a minute; so often, what lags for a quarter of a minute would be told.
+LOOK_S = 5.0
 PATH = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 
 
@@ -145,6 +148,8 @@ class Meter:
 
     road: Road
     hands: list[UsageHand]
+    looks: int = 0
+    _looked_at: float = 0.0
 
     def until(self, check: Callable[[], object], *, seconds: float = 120.0) -> None:
         ends = time.monotonic() + seconds
@@ -156,7 +161,17 @@ class Meter:
         for hand in self.hands:
             hand.body._reported_at = 0.0
             hand.body.turn()
+        if time.monotonic() - self._looked_at >= LOOK_S:
+            self.look_at_queues()
         time.sleep(0.05)
+
+    def look_at_queues(self) -> None:
+        """Compare the ledger with what the workers' queues say, as their shifts do."""
+        self._looked_at = time.monotonic()
+        for hand in self.hands[1:]:
+            with contextlib.suppress(Retryable):
+                hand.body.counting.look_at_queues()
+                self.looks += 1
 
     def submit(self, name: str, *, gpus: int, run_for: str) -> None:
         document = job(name, gpus=gpus, run_for=run_for)
@@ -206,6 +221,12 @@ def kinds() -> list[tuple[Any, ...]]:
 def is_everything_closed() -> bool:
     rows = Interval.objects.filter(namespace=NAMESPACE).exclude(kind="manager_wait")
     return rows.exists() and not rows.filter(end=None).exclude(state="superseded").exists()
+
+
+def disagreements() -> list[tuple[Any, ...]]:
+    """What the ledger and its checks disagree on, and would block the close."""
+    rows = Discrepancy.objects.filter(state=Discrepancy.State.OPEN)
+    return list(rows.values_list("kind", "cluster", "subject", "flavor", "message"))
 
 
 def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
@@ -261,6 +282,10 @@ def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
             return sums
 
         meter.until(has_metered)
+        # Nothing that happened here is a disagreement: a close may go on.
+        meter.look_at_queues()
+        assert meter.looks >= 2 * len(WORKERS)
+        assert not disagreements()
         counted = observer.counted()
         for found in kueue_road.manager.list(r.JOB).items:
             if found["metadata"]["namespace"] == NAMESPACE:
