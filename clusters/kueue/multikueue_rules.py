@@ -121,8 +121,12 @@ def _out_of_sync(view: View, name: str) -> Verdict | None:
         f'Remote workload on worker cluster "{name}" is out of sync with its user job, '
         "resetting for re-dispatch"
     )
+    copy = view.group.copies[name]
     if view.is_evicted:
-        return None
+        # What has ended is never evicted there: its worker stops the Job, which tells that.
+        if copy.has_job and copy.is_job_ours and not view.group.is_silent:
+            return Verdict((CopyStatus(name),))
+        return Verdict((RemoveCopy(name, why="out-of-sync"),))
     if view.state == "Ready":
         told = Tell("MultiKueueOutOfSync", text)
         return Verdict((SetCheck("Retry", _after(view, text)), told))

@@ -445,6 +445,20 @@ def test_decide_never_takes_an_out_of_sync_end_over():
     assert [type(item) for item in racing] == [Tell, RemoveCopy]
 
 
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        pytest.param({"job": True}, CopyStatus("a"), id="its worker stops the job in order"),
+        pytest.param({}, RemoveCopy("a", why="out-of-sync"), id="no job will tell that it stopped"),
+    ],
+)
+def test_decide_follows_an_eviction_to_a_copy_that_ended_out_of_sync(changes, want):
+    """It stays Admitted there and is never evicted: waiting for that would keep the quota."""
+    ended = copied(true("Finished", "OutOfSync"), ADMITTED, spec={"active": False}, **changes)
+    found = actions(local(ADMITTED, EVICTED), copies={"a": ended}, is_job_active=True)
+    assert found == (want,)
+
+
 def test_check_of_finds_the_first_check_that_dispatches():
     document = local(others={"budget": "Ready"})
     controllers = {CHECK: "kueue.x-k8s.io/multikueue", "budget": "portal/budget"}
