@@ -53,7 +53,18 @@ class ReflectorSettings:
 
 
 class Reflector:
-    """Runs in a thread of its caller's choice; everything else may be called from any thread."""
+    """Runs in a thread of its caller's choice; everything else may be called from any thread.
+
+    Args:
+        client: The cluster.
+        resource: What to keep an image of.
+        handler: Told of every difference.
+        selection: Which of it.
+        settings: Waits.
+        pulse: Notices a silent cluster.
+        keep: What of a document is kept and told, its metadata's name, namespace, uid and
+            resourceVersion at least; None for all of it.
+    """
 
     def __init__(
         self,
@@ -64,6 +75,7 @@ class Reflector:
         selection: Selection = EVERYTHING,
         settings: ReflectorSettings | None = None,
         pulse: Pulse | None = None,
+        keep: Callable[[Document], Document] | None = None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -71,6 +83,7 @@ class Reflector:
         self._selection = selection
         self._settings = settings or ReflectorSettings()
         self._pulse = pulse
+        self._keep = keep or _whole
         self._lock = threading.Lock()
         self._objects: dict[Key, Document] = {}
         self._version = ""
@@ -168,7 +181,7 @@ class Reflector:
         listed = self._client.list(
             self._resource, self._selection, page_size=self._settings.page_size
         )
-        now = {_key(document): document for document in listed.items}
+        now = {_key(document): self._keep(document) for document in listed.items}
         with self._lock:
             before, self._objects = self._objects, dict(now)
         # What is gone first: a name may have been taken again by another object.
@@ -222,6 +235,7 @@ class Reflector:
             return
         document.setdefault("apiVersion", self._resource.api_version)
         document.setdefault("kind", self._resource.kind)
+        document = self._keep(document)
         with self._lock:
             if event.type is WatchType.DELETED:
                 self._objects.pop(_key(document), None)
@@ -235,6 +249,10 @@ class Reflector:
 
     def _touch(self) -> None:
         self._last_contact = time.monotonic()
+
+
+def _whole(document: Document) -> Document:
+    return document
 
 
 def _key(document: Document) -> Key:

@@ -98,7 +98,7 @@ def _reading_rules() -> Iterator[Rule]:
     yield Rule(_KUEUE, ("workloads",), _READ, "usage is metered from workloads")
     yield Rule("batch", ("jobs",), _READ, "which job a workload belongs to")
     yield Rule("", ("nodes",), _READ, "measured capacity")
-    yield Rule("", ("pods",), ("list",), "GPUs in use on nodes", is_required=False)
+    yield Rule("", ("pods",), ("list", "watch"), "GPUs in use on nodes", is_required=False)
     yield Rule(
         _KUEUE,
         ("workloadpriorityclasses", "admissionchecks", "topologies"),

@@ -398,7 +398,7 @@ def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
     }
     kube.create(r.POD, pod)
     with usage_hand("gpu-east") as hand:
-        hand.body.counting.measure()
+        hand.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.ready_gpus, row.broken_gpus, row.used_gpus, row.nodes) == (8, 16, 3, 3)
 
@@ -406,8 +406,9 @@ def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
         uid = kueue_on(kube).submit("train")
         kueue_on(kube).admit("train", ago(10), gpus=5)
         hand.until(has_phase(uid, "running"))
-        east.cluster.faults.fail(403, count=1, path="pods")
-        hand.body.counting.measure()
+    east.cluster.faults.fail(403, count=10_000, path="pods")
+    with usage_hand("gpu-east") as hand:
+        hand.measure()
     row.refresh_from_db()
     assert (row.ready_gpus, row.used_gpus) == (8, 5)
 

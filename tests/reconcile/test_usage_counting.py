@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from budgets.models import CapacityHour, CapacityWatch, Discrepancy, MeasuredCapacity
+from clusters.devcluster.access import Denial
+from clusters.devcluster.server import DevServer
+from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import DeleteOptions, HttpKubeClient, WriteOptions
+from clusters.kube.transport import Call, Transport
 from clusters.models import Cluster
 from clusters.reconcile.usage.counting import queue_sights
 from tests.builders import SmallFleet, hours
@@ -80,11 +87,11 @@ def test_the_shift_counts_foreign_pods_and_compares_queues(
         uid = kueue_on(kube).submit("train")
         kueue_on(kube).admit("train", ago(10), gpus=5)
         hand.until(has_phase(uid, "running"))
-        hand.body.counting.measure()
+        hand.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.used_gpus, row.outside_gpus, row.held_gpus, row.by_pods) == (7, 2, 5, True)
         CapacityWatch.objects.update(until=ago(60))
-        hand.body.counting.measure()
+        hand.measure()
         hour = CapacityHour.objects.filter(flavor="h100").order_by("hour").last()
         assert hour is not None
         assert hour.free == 9 * hour.measured_s
@@ -100,8 +107,9 @@ def test_the_shift_counts_foreign_pods_and_compares_queues(
             for _ in range(4):
                 hand.body.counting.look_at_queues()
             assert Discrepancy.objects.filter(kind="queue").count() == want
-        hand.body.counting._clock.skew = timedelta(seconds=90)
-        hand.body.counting.measure()
+        clock = hand.body.counting._clock
+        clock.skew, clock._pulse = timedelta(seconds=90), None  # else the next answer says none
+        hand.measure()
     assert Discrepancy.objects.filter(kind="clock", amount=90).exists()
 
 
@@ -116,6 +124,70 @@ def test_without_any_pod_what_workloads_hold_is_used(
         uid = kueue_on(kube).submit("train")
         kueue_on(kube).admit("train", ago(10), gpus=5)
         hand.until(has_phase(uid, "running"))
-        hand.body.counting.measure()
+        hand.measure()
     row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
     assert (row.used_gpus, row.by_pods) == (5, False)
+
+
+@contextmanager
+def asked() -> Iterator[list[str]]:
+    """Paths of all requests, but those of the pulse."""
+    paths: list[str] = []
+    send = Transport.send
+
+    def noted(self: Transport, call: Call) -> Any:
+        paths.append(call.path)
+        return send(self, call)
+
+    with mock.patch.object(Transport, "send", noted):
+        yield paths
+
+
+@pytest.mark.embedded
+@pytest.mark.django_db(transaction=True)
+def test_counting_follows_the_pods_without_a_request_of_its_own(
+    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+) -> None:
+    node(kube)
+    pod(kube, "acme-vision", "5")
+    pod(kube, "somebody-else", "2")
+
+    def used() -> int:
+        hand.measure()
+        return MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100").used_gpus
+
+    with usage_hand("gpu-east") as hand:
+        assert used() == 7
+        with asked() as paths:
+            assert used() == 7
+        assert not [path for path in paths if "nodes" in path or "pods" in path]
+        kube.delete(r.POD, "p", namespace="somebody-else", options=DeleteOptions(grace_period_s=0))
+        hand.until(lambda: used() == 5, 60)
+
+
+@pytest.mark.embedded
+@pytest.mark.django_db(transaction=True)
+def test_pods_that_may_be_listed_and_not_watched_are_counted(
+    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+) -> None:
+    node(kube)
+    pod(kube, "acme-vision", "5")
+    east.cluster.access.denials.append(Denial(verbs=("watch",), resources=("pods",)))
+    with usage_hand("gpu-east") as hand:
+        hand.measure()
+        hand.until(lambda: hand.body.counting._pods.relists > 1, 60)
+        hand.measure()
+        row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
+        assert (row.used_gpus, row.by_pods) == (5, True)
+
+
+@pytest.mark.embedded
+@pytest.mark.django_db(transaction=True)
+def test_an_image_that_is_not_current_is_not_counted(
+    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+) -> None:
+    node(kube)
+    east.cluster.faults.fail(500, count=10_000, path="nodes")
+    with usage_hand("gpu-east") as hand, pytest.raises(ClusterError):
+        hand.measure()
+    assert not MeasuredCapacity.objects.filter(cluster="gpu-east").exists()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clusters.reconcile.usage.measure import FlavorNodes, measure, pod_gpus
+from clusters.reconcile.usage.measure import FlavorNodes, measure, node_facts, pod_facts, pod_gpus
 
 GPU = "nvidia.com/gpu"
 H100 = FlavorNodes("h100", GPU, {"gpu": "h100"})
@@ -33,6 +33,7 @@ def container(gpus: int, **rest: Any) -> dict[str, Any]:
 
 def pod(name: str, gpus: int, *, phase: str = "Running") -> dict[str, Any]:
     return {
+        "metadata": {"name": name, "namespace": "n"},
         "spec": {"nodeName": name, "containers": [container(gpus)]},
         "status": {"phase": phase},
     }
@@ -55,6 +56,8 @@ def pod(name: str, gpus: int, *, phase: str = "Running") -> dict[str, Any]:
 )
 def test_measure_counts(nodes: list, pods: list, want: tuple[int, int, int, int]) -> None:
     assert measure(nodes, pods, flavors=[H100]) == {"h100": want}
+    kept = [node_facts(each) for each in nodes], [pod_facts(each) for each in pods]
+    assert measure(*kept, flavors=[H100]) == {"h100": want}
 
 
 @pytest.mark.parametrize("flavors", [[H100, SPOT], [SPOT, H100]])

@@ -144,6 +144,7 @@ class UsageHand:
 
     body: UsageBody
     context: ShiftContext
+    is_counting: bool = False
 
     def until(self, reached: Callable[[], bool]) -> None:
         ends = time.monotonic() + PATIENCE_S
@@ -154,6 +155,15 @@ class UsageHand:
                 return
             time.sleep(0.02)
         raise AssertionError("it did not come to that in time")
+
+    def measure(self) -> None:
+        """Count the GPUs, once nodes and pods are known."""
+        counting = self.body.counting
+        if not self.is_counting:
+            counting.start()
+            self.is_counting = True
+            counting._await_images()
+        counting.measure()
 
     def listed(self) -> UsageHand:
         """After the first list was written down and built."""
@@ -193,6 +203,7 @@ def usage_hand(
         finally:
             stop.set()
             body.close()
+            body.counting.close()
             for thread in threads:
                 thread.join(PATIENCE_S)
             clients.close()

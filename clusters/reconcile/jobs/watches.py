@@ -14,7 +14,7 @@ from clusters.errors import Forbidden, NotFound
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
-from clusters.kube.watch import Reflector
+from clusters.kube.watch import Reflector, ReflectorSettings
 
 BATCH: Final = 500
 """So many things are taken at once, so that a flood leaves time to act between them."""
@@ -98,7 +98,13 @@ class Watches:
         self._threads: list[threading.Thread] = []
 
     def add(
-        self, resource: Resource, *, selection: Selection = EVERYTHING, is_optional: bool = False
+        self,
+        resource: Resource,
+        *,
+        selection: Selection = EVERYTHING,
+        is_optional: bool = False,
+        settings: ReflectorSettings | None = None,
+        keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Reflector:
         """Watch one more resource.
 
@@ -106,10 +112,18 @@ class Watches:
             resource: What to watch.
             selection: Which of it.
             is_optional: A cluster that does not serve it, or forbids it, counts as synced.
+            settings: Waits of the ``Reflector``.
+            keep: What of a document is kept and told.
         """
         teller = _Teller(self._cluster, resource, self._sink)
         reflector = Reflector(
-            self._client, resource, teller, selection=selection, pulse=self._pulse
+            self._client,
+            resource,
+            teller,
+            selection=selection,
+            settings=settings,
+            pulse=self._pulse,
+            keep=keep,
         )
         self._reflectors[resource] = reflector
         if is_optional:

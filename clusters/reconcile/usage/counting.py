@@ -19,24 +19,41 @@ from budgets.metering import QueueSample
 from budgets.models import Flavor, Workspace
 from budgets.services import HeldNow, record_measured_capacity
 from budgets.services.reconciliation import QueueSight, QueueWatch, note_skew
-from clusters.errors import ClusterError, Forbidden, Terminal
+from clusters.errors import ClusterError, Forbidden, Refusal, Terminal, Unreachable
 from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
+from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.kueue.amounts import parse_amount
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.jobs.watches import Seen, Watches
 from clusters.reconcile.usage.inbox import ClusterClock
-from clusters.reconcile.usage.measure import FlavorNodes, measure, with_used
+from clusters.reconcile.usage.measure import (
+    FlavorNodes,
+    measure,
+    node_facts,
+    pod_facts,
+    with_used,
+)
 from clusters.reconcile.usage.states import COUNTED, held_on
 
 log = logging.getLogger(__name__)
 
 MEASURE_S = 15.0
 QUEUES_S = 60.0
+POLL_S = 0.05
+# An image that is older is not measured; nodes change seldom, and the pulse keeps them young.
+LATE_S = 15.0
+PODS_LATE_S = 60.0
 ON_NODES = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
+# Where pods may be listed and not watched, they are listed about as often as they are counted.
+PATIENT = ReflectorSettings(backoff_cap_s=2 * MEASURE_S)
 
 
 class Counting:
     """Counts on one worker.
+
+    Nodes and pods are watched, and only what is measured of them is kept; counting itself makes
+    no request.
 
     Args:
         context: The shift.
@@ -49,11 +66,18 @@ class Counting:
         self._slug = context.cluster.slug
         self._queues = QueueWatch(self._slug)
         self._looked_at = -QUEUES_S
+        self._watches = Watches(
+            context.client, cluster=self._slug, pulse=context.pulse, sink=_nobody
+        )
+        self._nodes: Reflector | None = None
+        self._pods: Reflector | None = None
 
     def run(self) -> None:
         """Counts now and then until the shift ends; what fails is told and tried again."""
         stop = self._context.stop
         try:
+            self.start()
+            self._await_images()
             while not stop.is_set():
                 try:
                     self.measure()
@@ -68,7 +92,26 @@ class Counting:
                     connection.close()
                 stop.wait(MEASURE_S)
         finally:
+            self.close()
             connection.close()
+
+    def start(self) -> None:
+        """Begin to watch nodes and pods."""
+        self._nodes = self._watches.add(NODE, keep=node_facts)
+        self._pods = self._watches.add(
+            POD, selection=ON_NODES, is_optional=True, settings=PATIENT, keep=pod_facts
+        )
+
+    def _await_images(self) -> None:
+        """Wait for the first lists, not longer than until something is known to be wrong."""
+        ends = time.monotonic() + MEASURE_S
+        while not (self._watches.is_synced or self._watches.last_error()):
+            if time.monotonic() > ends or self._context.stop.wait(POLL_S):
+                return
+
+    def close(self) -> None:
+        """End the watches."""
+        self._watches.close()
 
     def measure(self) -> None:
         """Count the GPUs of the cluster's nodes; in use by its pods.
@@ -77,13 +120,13 @@ class Counting:
         none: then what Workloads hold is in use.
 
         Raises:
-            ClusterError: Nodes cannot be listed, or pods for another reason.
+            ClusterError: Nodes, or pods for another reason than a missing right, are not known as
+                they are now.
         """
-        client = self._context.client
-        nodes = client.list(NODE).items
+        nodes = _current(self._nodes, late_s=LATE_S)
         pods: list[Document] = []
         with contextlib.suppress(Forbidden):
-            pods = client.list(POD, ON_NODES).items
+            pods = _current(self._pods, late_s=PODS_LATE_S)
         flavors = [
             FlavorNodes(row.slug, row.resource_name, row.node_labels)
             for row in Flavor.objects.filter(archived_at__isnull=True)
@@ -114,6 +157,26 @@ class Counting:
         known = {slug: (resource, start) for slug, resource, start in flavors}
         self._context.fence()
         self._queues.look(queue_sights(documents, known, at=now), at=now)
+
+
+def _current(watch: Reflector | None, *, late_s: float) -> list[Document]:
+    """The image of a watch.
+
+    Raises:
+        ClusterError: It is not there, or was current longer ago than ``late_s``.
+    """
+    age = watch.age() if watch is not None and watch.is_synced else None
+    if watch is None or age is None or age > late_s:
+        error = watch.last_error if watch is not None else None
+        if error is not None:
+            # Told again and again while it lasts: without what earlier times have added to it.
+            raise error.with_traceback(None)
+        raise Unreachable(Refusal("nothing current is known"))
+    return watch.snapshot()
+
+
+def _nobody(seen: Seen) -> None:
+    """The image is looked at when it is counted; no single change is of interest."""
 
 
 def queue_sights(

@@ -95,6 +95,41 @@ def pod_gpus(spec: Mapping[str, Any], resource: str) -> int:
     return max(main + beside, largest)
 
 
+def node_facts(node: Document) -> Document:
+    """What of a node is measured, under its identity; a node lists all its images besides."""
+    status = node.get("status") or {}
+    return {
+        "metadata": {**_identity(node), "labels": node["metadata"].get("labels") or {}},
+        "spec": {"unschedulable": (node.get("spec") or {}).get("unschedulable", False)},
+        "status": {name: status.get(name) for name in ("capacity", "allocatable", "conditions")},
+    }
+
+
+def pod_facts(pod: Document) -> Document:
+    """What of a pod is measured, under its identity."""
+    spec = pod.get("spec") or {}
+    return {
+        "metadata": _identity(pod),
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            **{
+                kind: [
+                    {name: row.get(name) for name in ("resources", "restartPolicy")}
+                    for row in spec.get(kind) or ()
+                ]
+                for kind in ("containers", "initContainers")
+            },
+        },
+        "status": {"phase": (pod.get("status") or {}).get("phase")},
+    }
+
+
+def _identity(document: Document) -> Document:
+    known = document["metadata"]
+    names = ("namespace", "name", "uid", "resourceVersion")
+    return {name: known[name] for name in names if name in known}
+
+
 def _flavor_of(node: Document, flavors: Sequence[FlavorNodes]) -> FlavorNodes | None:
     labels = node["metadata"].get("labels") or {}
     capacity = (node.get("status") or {}).get("capacity") or {}
