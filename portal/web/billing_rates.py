@@ -70,6 +70,8 @@ def rate_propose(request: HttpRequest) -> HttpResponseBase:
         if card is not None:
             messages.success(request, f"Card {card} is proposed; it holds once it is activated.")
             return redirect("rate_card", key=card.pk)
+    elif request.method == "POST":
+        form.take(actions.price_faults(form.drafts()))
     context = {"form": form}
     return render(request, "billing/rate_propose.html", context, status=422 if form.errors else 200)
 

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from budgets import selectors
 from budgets.exports import FORMATS
@@ -148,6 +149,7 @@ def export(request: HttpRequest, export_id: int) -> HttpResponseBase:
         "export": found,
         "operation": found.operation,
         "is_running": found.operation.state == Operation.State.RUNNING,
+        "complete_until": parse_datetime(found.about.get("complete_until") or ""),
         "can_fetch": found.is_ready and reads.still_sees(user, found),
         "format_title": FORMATS[found.format].title,
         "deliveries": found.deliveries.all() if found.plan_id else (),

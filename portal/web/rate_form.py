@@ -103,7 +103,9 @@ class CardForm(PortalForm):
                 self.fault_fields[f"prices.{len(found)}.{name}"] = f"{flavor.slug}.{name}"
             committed, burst, credit = (value or "0" for value in typed)
             is_dynamic = self.cleaned_data.get(f"{flavor.slug}.is_dynamic", False)
-            tiers = [tier for slug, tier in self.cleaned_data["steps"] if slug == flavor.slug]
+            tiers = [
+                tier for slug, tier in self.cleaned_data.get("steps", ()) if slug == flavor.slug
+            ]
             found.append(
                 actions.PriceDraft(flavor.slug, committed, burst, credit, is_dynamic, tiers)
             )

@@ -214,7 +214,7 @@ def _state(state: seen.CapState) -> SafeString | str:
         return format_html('<span class="tag good">{}</span>', "Room left")
     reached = format_html('<span class="tag trouble">{}</span>', "Reached")
     drains = state.verdict.drains_at
-    return format_html("{} running jobs stop {}", reached, age(drains)) if drains else reached
+    return format_html("{}<br>running jobs stop {}", reached, age(drains)) if drains else reached
 
 
 def _add(user: Any, found: Workspace) -> Section:

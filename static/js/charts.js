@@ -45,13 +45,23 @@
     for (const axis of ["xaxis", "yaxis"]) Object.assign((layout[axis] ??= {}), { gridcolor: grid, linecolor: grid, zerolinecolor: grid });
     return { data, layout };
   };
+  // Names of bars get as much room as the box has for them; the table beside it has them whole.
+  const fitNames = ({ data, layout }, width) => {
+    if (data[0]?.orientation !== "h") return;
+    if (width < 480) layout.margin.l = 104;
+    const most = Math.floor(layout.margin.l / 7), names = data[0].y;
+    const short = (name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
+    Object.assign(layout.yaxis, { tickmode: "array", tickvals: names, ticktext: names.map(short) });
+  };
   const draw = async (box) => {
     const source = document.getElementById(box.dataset.chart);
     if (!source) return;
     try {
       const Plotly = await load(box.dataset.plotly);
       if (!box.isConnected) return;
-      const { data, layout } = themed(JSON.parse(source.textContent));
+      const figure = themed(JSON.parse(source.textContent));
+      fitNames(figure, box.clientWidth);
+      const { data, layout } = figure;
       box.querySelector(":scope > .loading")?.remove();
       await Plotly.react(box, data, layout, { displayModeBar: false, responsive: true });
       box.dataset.drawn = "true";

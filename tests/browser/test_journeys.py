@@ -13,7 +13,12 @@ from budgets.models import BudgetRevision, UsageRecord, WorkloadUsage
 from budgets.units import Period
 from clusters.models import Cluster, ClusterHealth, WorkloadState
 from tests.builders import SmallFleet, line
-from tests.factories import MeterStateFactory, UsageRecordFactory, WorkloadUsageFactory
+from tests.factories import (
+    MeterStateFactory,
+    UsageRecordFactory,
+    WorkloadUsageFactory,
+    WorkspaceFactory,
+)
 
 
 @pytest.fixture
@@ -297,7 +302,7 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
     busy.revise(busy.vision, line("h100", 40), actor=busy.owner, reason="the big run")
     services.set_capacity(None, cluster="gpu-east", flavor=busy.flavors["h100"], gpus=8)
     watched = visit(phone=phone, dark=dark)
-    watched.expected.append("404")
+    watched.expected += ["404", "405"]
     watched.open("/login/")
     watched.check()
     watched.sign_in("ada")
@@ -306,7 +311,9 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         "/",
         "/workspaces/acme-vision/",
         "/workspaces/acme-vision/budget/",
+        "/workspaces/acme-vision/budget/stop/",
         "/workspaces/acme-vision/history/2/decide/",
+        "/workspaces/acme-vision/spend/",
         "/jobs/",
         "/jobs/manager/uid-1/",
         "/what-if/",
@@ -319,6 +326,13 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         "/clusters/gpu-east/",
         "/clusters/gpu-east/deregister/",
         "/clusters/gpu-east/shadow/",
+        "/fleet/maintenance/plan/",
+        "/billing/",
+        "/billing/rates/new/",
+        "/billing/reconciliation/",
+        "/exports/",
+        "/alerts/",
+        "/tokens/1/revoke/",
         "/audit/",
         "/setup/",
         "/setup/flavors/h100/",
@@ -348,3 +362,38 @@ def test_keyboard_reaches_the_content_and_the_menu(visit, busy: SmallFleet):
     expect(page.get_by_role("link", name="API tokens")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("link", name="API tokens")).to_be_hidden()
+
+
+def test_charts_without_scripts_say_so_and_with_them_cut_long_names(visit, busy: SmallFleet):
+    long = WorkspaceFactory(account=busy.vision.account, slug="x" * 50)
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    UsageRecordFactory(workspace=long, flavor=busy.flavors["h100"], hour=now)
+    plain = visit(scripts=False)
+    plain.sign_in("fin")
+    page = plain.open("/usage/?days=7")
+    chart = page.locator("#usage-chart")
+    expect(chart).to_contain_text("The chart needs scripts; the table below")
+    expect(chart.get_by_text("Drawing the chart")).to_be_hidden()
+
+    phone = visit(phone=True)
+    phone.sign_in("fin")
+    page = phone.open("/usage/?days=7&split=workspace")
+    names = page.locator("[data-chart=keys-figure][data-drawn] .ytick text")
+    expect(names.first).to_be_visible(timeout=20_000)
+    shown = names.all_text_contents()
+    assert any(name.endswith("…") and len(name) < 20 for name in shown), shown
+    phone.check()
+
+
+def test_the_longest_name_stays_inside_of_a_phone(visit, busy: SmallFleet):
+    row = WorkloadState.objects.get(uid="uid-0")
+    row.name = row.job_name = "x" * 253
+    row.save()
+    phone = visit(phone=True)
+    phone.sign_in("olga")
+    for address in ("/workspaces/acme-vision/", "/jobs/", "/jobs/manager/uid-0/"):
+        page = phone.open(address)
+        expect(page.get_by_text("x" * 253).first).to_be_visible()
+        phone.check()
+    box = page.get_by_role("heading", level=1).bounding_box()
+    assert box is not None and box["x"] + box["width"] <= 390

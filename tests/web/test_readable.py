@@ -6,7 +6,6 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from django.db.models import Sum
 
 from budgets import services
 from budgets.models import (
@@ -126,16 +125,24 @@ def test_the_week_of_a_workspace_is_the_week_of_the_page_of_use(visitors: Visito
 def test_removing_a_worker_tells_what_stands_and_runs_there(visitors: Visitors):
     fleet = visitors.fleet
     fleet.revise(fleet.vision, line("h100", 16))
-    stands = Allocation.objects.filter(cluster="gpu-east").aggregate(gpus=Sum("committed"))
+    stands = Allocation.objects.filter(committed__gt=0).order_by("cluster")[0]
     cluster = Cluster.objects.create(
-        slug="gpu-east", name="East", role="worker", mode="portal", server="https://x.invalid",
+        slug=stands.cluster, name="East", role="worker", mode="portal", server="https://x.invalid",
         context="x", user_kind="token", kubeconfig_sealed=b"x",
     )  # fmt: skip
     WorkloadState.objects.create(
         cluster=cluster, uid="uid-1", namespace="globex-search", name="job", phase="running",
         gpus={"h100": 8}, gpu_total=8, created_at=utc_now(), resource_version="1",
     )  # fmt: skip
-    text = visitors.text("admin", "/clusters/gpu-east/deregister/")
-    assert f"{stands['gpus']} GPUs of floor stand there, of 1 workspace;" in text
+    text = visitors.text("admin", f"/clusters/{cluster.slug}/deregister/")
+    assert f"{stands.committed} GPUs of floor stand there, of 1 workspace;" in text
     assert "1 job holds 8 GPUs." in text
-    assert "of floor stand there" not in visitors.text("admin", "/clusters/gpu-east/drift/")
+    assert "of floor stand there" not in visitors.text("admin", f"/clusters/{cluster.slug}/drift/")
+
+
+def test_a_rate_card_shows_wrong_prices_beside_everything_else_that_is_wrong(visitors: Visitors):
+    typed = {"name": "", "currency": "EUR", "h100.committed": "abc", "a100.burst": "-3"}
+    answer = visitors["finance"].post("/billing/rates/new/", {**typed, "steps": "nonsense"})
+    assert answer.status_code == 422
+    wrong = set(answer.context["form"].errors)
+    assert {"name", "floor_hours", "h100.committed", "a100.burst", "steps"} <= wrong

@@ -15,6 +15,7 @@ from budgets.services.billing.rates import (
     PriceDraft,
     TierDraft,
     activate_rate_card,
+    price_faults,
     propose_rate_card,
     withdraw_rate_card,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "draw_up_statements",
     "issue_statements",
     "note_look",
+    "price_faults",
     "propose_acceptance",
     "propose_adjustment",
     "propose_rate_card",

@@ -57,6 +57,13 @@ class PriceDraft:
     tiers: Sequence[TierDraft] = ()
 
 
+def price_faults(prices: Sequence[PriceDraft]) -> list[Fault]:
+    """What is wrong with the rows of a card, whatever else is; their places as in a proposal."""
+    faults: list[Fault] = []
+    _rows_of(prices, faults)
+    return faults
+
+
 @transaction.atomic
 def propose_rate_card(
     actor: User | None,
@@ -232,6 +239,19 @@ def tier_rows(
             price_row=row, of_class=tier.of_class, above=above, price=price
         )
     return list(found.values())
+
+
+def _rows_of(
+    prices: Sequence[PriceDraft], faults: list[Fault]
+) -> tuple[dict[str, RatePrice], list[RateTier]]:
+    """Rows of prices by flavor, and their volume steps; what is wrong goes to the faults."""
+    rows = _price_rows(prices, faults)
+    tiers = [
+        tier
+        for index, draft in enumerate(prices)
+        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
+    ]
+    return rows, tiers
 
 
 def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> dict[str, RatePrice]:
