@@ -256,16 +256,20 @@ def _whole(quantity: Any, *, field: str) -> int:
 
 
 def _condition(row: Document) -> Condition:
-    kind, since = str(row.get("type", "")), row.get("lastTransitionTime")
-    if not isinstance(since, str):
-        raise BadDocument(f"condition {kind}: there is no time")
-    return _known_condition(kind, row.get("status") == "True", since, str(row.get("reason", "")))
+    get = row.get
+    try:
+        return _known_condition(
+            get("type", ""), get("status"), get("lastTransitionTime"), get("reason", "")
+        )
+    except TypeError as error:
+        raise BadDocument(f"condition {get('type')}: {error}") from error
 
 
 @lru_cache(maxsize=65_536)
-def _known_condition(kind: str, status: bool, since: str, reason: str) -> Condition:
+def _known_condition(kind: Any, status: Any, since: Any, reason: Any) -> Condition:
     """Each state of a workload repeats the conditions of the states before."""
-    return Condition(kind, status, _time(since, field=f"condition {kind}"), reason)
+    moment = _time(since, field=f"condition {kind}")
+    return Condition(str(kind), status == "True", moment, str(reason))
 
 
 def _evictions(stats: Document) -> int:

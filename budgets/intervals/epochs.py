@@ -38,7 +38,10 @@ class Step:
 
 @dataclass(slots=True)
 class Epoch:
-    """One admission of one object: quota was reserved at ``reserved_at`` and freed at ``end``."""
+    """One admission of one object: quota was reserved at ``reserved_at`` and freed at ``end``.
+
+    ``counted``: the state that the newest of ``steps`` was worked out from.
+    """
 
     number: int
     reserved_at: datetime
@@ -51,6 +54,7 @@ class Epoch:
     note: str = ""
     ended_by: str = ""
     steps: list[Step] = field(default_factory=list)
+    counted: WorkloadFacts | None = None
 
     def close(self, end: datetime, *, note: str = "", is_estimated: bool = False) -> None:
         """Let the admission end; what is called first stays."""
@@ -116,11 +120,18 @@ def _in_order(events: Iterable[WorkloadEvent], copy: Copy) -> list[WorkloadEvent
     ordered: list[WorkloadEvent] = []
     missing: list[WorkloadEvent] = []
     for version, sightings in sorted(by_version.items()):
-        if len(sightings) > 1:
-            sightings.sort(key=_sighting)
+        if len(sightings) == 1:
+            (event,) = sightings
+            if event.type is EventType.MISSING:
+                missing.append(event)
+            else:
+                # A list that did not show it was wrong when the object was seen again later.
+                missing = []
+                ordered.append(event)
+            continue
+        sightings.sort(key=_sighting)
         seen = [event for event in sightings if event.type is not EventType.MISSING]
         if seen:
-            # A list that did not show it was wrong when the object was seen again later.
             missing = []
             deleted = [event for event in seen if event.type is EventType.DELETED]
             ordered.append(deleted[0] if deleted else seen[0])
@@ -188,7 +199,11 @@ def _hold(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent 
 
 
 def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
-    amounts = _amounts(copy, event.facts)
+    facts, counted = event.facts, epoch.counted
+    if counted is not None and _holds_the_same(facts, counted):
+        return
+    amounts = _amounts(copy, facts)
+    epoch.counted = facts
     if not epoch.steps:
         epoch.steps.append(Step(None, amounts))
         return
@@ -208,6 +223,15 @@ def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent 
         epoch.steps.append(Step(max(before.observed_at, latest), less, frozenset(fewer)))
     if changed - fewer:
         epoch.steps.append(Step(seen_at, amounts, frozenset(changed - fewer)))
+
+
+def _holds_the_same(facts: WorkloadFacts, before: WorkloadFacts) -> bool:
+    """Whether everything that amounts are worked out from is equal, as in most states it is."""
+    return (
+        facts.assignments == before.assignments
+        and facts.pod_sets == before.pod_sets
+        and facts.reclaimable == before.reclaimable
+    )
 
 
 def _amounts(copy: Copy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], int]:
@@ -296,8 +320,9 @@ def _miss(copy: Copy, event: WorkloadEvent) -> None:
 def _check_skew(copy: Copy) -> None:
     ahead = timedelta(0)
     for event in copy.events:
-        newest = max((row.since for row in event.facts.conditions), default=event.observed_at)
-        ahead = max(ahead, newest - event.observed_at)
+        for row in event.facts.conditions:
+            if row.since > event.observed_at:
+                ahead = max(ahead, row.since - event.observed_at)
     if ahead > SKEW_WARNING:
         copy.problem(
             ProblemCode.CLOCK_SKEW,

@@ -33,8 +33,14 @@ class Interval(models.Model):
     pod_set = models.CharField(max_length=63)
     flavor = models.CharField(max_length=253)
     seq = models.PositiveIntegerField()
+    # Found by interval_by_workspace.
     workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="intervals"
+        Workspace,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="intervals",
+        db_index=False,
     )
     namespace = models.CharField(max_length=63)
     workload = models.CharField(max_length=253)
@@ -109,8 +115,12 @@ class PendingSpan(models.Model):
 class UsageRecord(models.Model):
     """Hour fact of one workspace and flavor; ``start`` differs from ``hour`` at period edges."""
 
-    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="usage")
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    # An index more is a good part of what a fact costs to write, and there are millions: who is
+    # first in the natural key has one by it, and nobody looks for a flavor alone.
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, related_name="usage", db_index=False
+    )
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
     hour = models.DateTimeField()
     start = models.DateTimeField()
     committed = models.BigIntegerField(default=0)
@@ -154,8 +164,10 @@ class UsageRecord(models.Model):
 class AccountUsage(models.Model):
     """Hour fact of one account and flavor: what covered its burst."""
 
-    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="usage")
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    account = models.ForeignKey(
+        Account, on_delete=models.PROTECT, related_name="usage", db_index=False
+    )
+    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
     hour = models.DateTimeField()
     start = models.DateTimeField()
     burst = models.BigIntegerField(default=0)
@@ -181,8 +193,9 @@ class AccountUsage(models.Model):
 class WorkloadUsage(models.Model):
     """GPU-seconds of one workload on one cluster and flavor in one hour, by class."""
 
+    # Found by workload_usage_by_hour.
     workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, related_name="workload_usage"
+        Workspace, on_delete=models.PROTECT, related_name="workload_usage", db_index=False
     )
     cluster = models.CharField(max_length=40)
     uid = models.CharField(max_length=64)

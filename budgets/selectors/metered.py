@@ -18,6 +18,7 @@ from budgets.metering import (
     Revision,
 )
 from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
+from budgets.models.reading import read_rows
 from budgets.plan import DatedGpus, RevisionSpan, amounts_at, in_force_at
 from budgets.selectors.timeline import live_revisions
 from budgets.units import (
@@ -58,7 +59,7 @@ def held_intervals(window: Period, *, workspaces: Iterable[int] | None = None) -
     ).exclude(state=Interval.State.SUPERSEDED)
     if workspaces is not None:
         rows = rows.filter(workspace__in=list(workspaces))
-    for uid, workspace, flavor, gpus, admitted, start, end, cluster in rows.values_list(
+    columns = rows.values_list(
         "uid",
         "workspace__namespace",
         "flavor",
@@ -67,7 +68,8 @@ def held_intervals(window: Period, *, workspaces: Iterable[int] | None = None) -
         "start",
         "end",
         "cluster",
-    ).iterator(chunk_size=5000):
+    )
+    for uid, workspace, flavor, gpus, admitted, start, end, cluster in read_rows(columns):
         if flavor in flavors:
             yield Held(
                 uid=WorkloadUid(uid),

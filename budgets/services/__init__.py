@@ -31,10 +31,11 @@ from budgets.services.capacity import retire_capacity, set_capacity
 from budgets.services.dirty import mark_dirty
 from budgets.services.flavors import archive_flavor, create_flavor, edit_flavor
 from budgets.services.holds import reallocate, set_stop_policy
+from budgets.services.hour_facts import MeterError
 from budgets.services.in_force import advance_in_force
 from budgets.services.ledger import StoreSummary, record_progress, store_intervals
 from budgets.services.measured import HeldNow, record_measured_capacity
-from budgets.services.meter import MeterError, MeterSummary, meter_usage
+from budgets.services.meter import MeterSummary, meter_usage
 from budgets.services.operations import advance_operation, finish_operation, start_operation
 from budgets.services.pools import (
     archive_pool,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import DateTimeField, Value
+from django.db.models.functions import Coalesce, Least
 
 from budgets.models import MeterState
 
 
 def mark_dirty(since: datetime, *, cluster: str | None = None) -> None:
     """Have the meter rewrite its facts from ``since`` on, for one cluster or for all.
+
+    The row is written even where an earlier mark stays: so a change waits for a meter that may
+    have read what was there before it, and marks what that meter leaves behind.
 
     Args:
         since: UTC; an earlier mark stays.
@@ -21,4 +25,5 @@ def mark_dirty(since: datetime, *, cluster: str | None = None) -> None:
     rows = (
         MeterState.objects.all() if cluster is None else MeterState.objects.filter(cluster=cluster)
     )
-    rows.filter(Q(dirty_from__isnull=True) | Q(dirty_from__gt=since)).update(dirty_from=since)
+    at = Value(since, output_field=DateTimeField())
+    rows.update(dirty_from=Least(Coalesce("dirty_from", at), at))

@@ -247,7 +247,11 @@ def _store_pending(
         for row in part:
             if (row.cluster, row.uid) in workloads:
                 stored[row.cluster, row.uid, row.start] = row
-    wanted = {(span.cluster, span.uid, span.start): span for span in pending}
+    wanted = {
+        (span.cluster, span.uid, span.start): span
+        for span in pending
+        if (span.cluster, span.uid) in workloads
+    }
     gone = [row for key, row in stored.items() if key not in wanted]
     changed = [
         span
@@ -256,26 +260,30 @@ def _store_pending(
     ]
     if gone:
         PendingSpan.objects.filter(pk__in=[row.pk for row in gone]).delete()
-    write_rows(
-        PendingSpan,
-        (*PENDING_KEY, *PENDING_CHANGING),
-        [
-            (
-                span.cluster,
-                span.uid,
-                span.start,
-                span.end,
-                span.gpus,
-                workspaces.get(span.namespace),
-                span.namespace,
-                span.workload,
-                span.requeued,
-            )
-            for span in changed
-        ],
-        unique=PENDING_KEY,
-        update=PENDING_CHANGING,
-    )
+    # As with intervals, what is not stored yet cannot come meanwhile.
+    for is_new in (True, False):
+        write_rows(
+            PendingSpan,
+            (*PENDING_KEY, *PENDING_CHANGING),
+            [
+                (
+                    span.cluster,
+                    span.uid,
+                    span.start,
+                    span.end,
+                    span.gpus,
+                    workspaces.get(span.namespace),
+                    span.namespace,
+                    span.workload,
+                    span.requeued,
+                )
+                for span in changed
+                if is_new is ((span.cluster, span.uid, span.start) not in stored)
+            ],
+            unique=PENDING_KEY,
+            update=PENDING_CHANGING,
+            is_new=is_new,
+        )
     edges: dict[str, datetime] = {}
     touched = [(row.cluster, row.start) for row in gone]
     touched += [(str(span.cluster), span.start) for span in changed]

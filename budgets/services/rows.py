@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from django.db import connection, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.db.models import F, Lookup, Q, QuerySet
+
+from budgets.models.reading import read_rows
 
 BATCH = 1000
 COPIED = 200
@@ -42,7 +44,7 @@ def rewrite_rows(
     model: type[models.Model] = rows.model
     stored = {
         tuple(row[1 : 1 + len(key)]): (row[0], tuple(row[1 + len(key) :]))
-        for row in rows.order_by().values_list("pk", *key, *amounts)
+        for row in read_rows(rows.order_by().values_list("pk", *key, *amounts))
     }
     gone = [pk for place, (pk, _) in stored.items() if place not in wanted]
     for batch in _batches(gone):
@@ -84,7 +86,7 @@ def write_rows(
     if len(rows) >= COPIED and connection.vendor == "postgresql":
         if is_new:
             copy_rows(model, names, rows)
-        else:
+        elif update or not _could_copy(model, names, rows):
             _merge_rows(model, names, rows, unique=unique, update=update)
         return
     fields = {field.attname: field.name for field in model._meta.concrete_fields}
@@ -96,6 +98,18 @@ def write_rows(
         unique_fields=[fields[name] for name in unique] if update else None,
         update_fields=[fields[name] for name in update] if update else None,
     )
+
+
+def _could_copy(
+    model: type[models.Model], names: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> bool:
+    """Insert rows of which mostly none is there; when one is, none was inserted."""
+    try:
+        with transaction.atomic():
+            copy_rows(model, names, rows)
+    except IntegrityError:
+        return False
+    return True
 
 
 def _merge_rows(
@@ -112,21 +126,66 @@ def _merge_rows(
     table, beside = quote(model._meta.db_table), quote(f"new_{model._meta.db_table}"[:63])
     listed = ", ".join(quote(columns[name]) for name in names)
     keys = ", ".join(quote(columns[name]) for name in unique)
-    # In the order of their keys, so that two writers never wait for each other's rows.
-    changes = ", ".join(f"{quote(columns[n])} = EXCLUDED.{quote(columns[n])}" for n in update)
-    action = f"DO UPDATE SET {changes}" if update else "DO NOTHING"
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"CREATE TEMPORARY TABLE {beside} ON COMMIT DROP AS "  # noqa: S608  the model's names
             f"SELECT {listed} FROM {table} WITH NO DATA"
         )
         _copy_into(beside, model, names, rows)
+        # In the order of their keys, so that two writers never wait for each other's rows.
+        source = f"SELECT {listed} FROM {beside} ORDER BY {keys}"  # noqa: S608  the model's names
+        changes = [f"{quote(columns[name])} = EXCLUDED.{quote(columns[name])}" for name in update]
         cursor.execute(
-            f"INSERT INTO {table} ({listed}) "  # noqa: S608  the model's own names
-            f"SELECT {listed} FROM {beside} ORDER BY {keys} "
-            f"ON CONFLICT ({keys}) {action}"
+            f"INSERT INTO {table} ({listed}) {source} ON CONFLICT ({keys}) "
+            f"{'DO UPDATE SET ' + ', '.join(changes) if changes else 'DO NOTHING'}"
         )
         cursor.execute(f"DROP TABLE {beside}")
+
+
+def rewrite_from(
+    rows: QuerySet[Any], sums: QuerySet[Any], *, key: Mapping[str, str], amounts: Mapping[str, str]
+) -> tuple[int, int]:
+    """Insert, change and delete until the rows are what a query says; nothing leaves the database.
+
+    Args:
+        rows: The stored rows of a window; it has a condition.
+        sums: A query of just the values of ``key`` and then of ``amounts``; no order, no nulls.
+        key: Column of the unique constraint, by attribute name → its name in ``sums``.
+        amounts: Column that may change → its name in ``sums``.
+
+    Returns:
+        Rows written, rows deleted. Rows that are right already are not touched.
+    """
+    model: type[models.Model] = rows.model
+    columns, quote = _columns(model), connection.ops.quote_name
+    table, own = quote(model._meta.db_table), quote(columns[str(model._meta.pk.attname)])
+    keys = [quote(columns[name]) for name in key]
+    values = [quote(columns[name]) for name in amounts]
+    wanted, wanted_params = _compiled(sums)
+    window, window_params = _compiled(rows.order_by().values("pk"))
+    places = ", ".join(map(quote, key.values()))
+    changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in values)
+    differs = " OR ".join(f"{table}.{name} <> EXCLUDED.{name}" for name in values)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # First, while what is about to be written is not there: of a new window there are none.
+        cursor.execute(
+            f"DELETE FROM {table} WHERE {own} IN ({window} AND "  # noqa: S608  the models' names
+            f"({', '.join(f'{table}.{name}' for name in keys)}) NOT IN "
+            f"(SELECT {places} FROM ({wanted}) AS wanted))",
+            [*window_params, *wanted_params],
+        )
+        removed = cursor.rowcount
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join([*keys, *values])}) {wanted} "
+            f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes} WHERE {differs}",
+            wanted_params,
+        )
+        return cursor.rowcount, removed
+
+
+def _compiled(query: QuerySet[Any]) -> tuple[str, Sequence[Any]]:
+    sql, params = query.query.get_compiler(connection=connection).as_sql()
+    return sql, params
 
 
 def copy_rows(
@@ -140,6 +199,16 @@ def copy_rows(
         rows: Their values.
     """
     _copy_into(connection.ops.quote_name(model._meta.db_table), model, names, rows)
+
+
+def look_up_foreign_keys() -> None:
+    """Have PostgreSQL look up now what it would look up when the transaction ends.
+
+    Raises:
+        IntegrityError: Something that a row names is not there.
+    """
+    if connection.vendor == "postgresql":
+        connection.check_constraints()
 
 
 def _copy_into(
@@ -157,12 +226,8 @@ def _copy_into(
     ):
         for at in range(0, len(rows), BATCH):
             # Column by column, for each has one way to be written.
-            parts = [
-                map(write, column)
-                for write, column in zip(
-                    writers, zip(*rows[at : at + BATCH], strict=True), strict=True
-                )
-            ]
+            columns_here = zip(*rows[at : at + BATCH], strict=True)
+            parts = [write(column) for write, column in zip(writers, columns_here, strict=True)]
             copy.write("".join(["\t".join(row) + "\n" for row in zip(*parts, strict=True)]))
 
 
@@ -170,25 +235,30 @@ def _columns(model: type[models.Model]) -> dict[str, str]:
     return {field.attname: str(field.column) for field in model._meta.concrete_fields}
 
 
-def _writer(field: Any) -> Callable[[Any], str]:
+def _writer(field: Any) -> Callable[[Sequence[Any]], Iterable[str]]:
     """How a column's values are written in PostgreSQL's text format of COPY."""
     if isinstance(field, models.JSONField):
-        return lambda value: _text(json.dumps(value, cls=field.encoder))
+        return lambda column: [_text(json.dumps(value, cls=field.encoder)) for value in column]
     if isinstance(field, models.CharField | models.TextField):
-        return _text
+        return _texts
     if isinstance(field, models.DateTimeField):
-        return _moment
+        return partial(map, _moment)
     if field.null:
-        return lambda value: NULL if value is None else str(value)
-    return str
+        return lambda column: [NULL if value is None else str(value) for value in column]
+    return partial(map, str)
+
+
+def _texts(column: Sequence[str | None]) -> Iterable[str]:
+    """Most columns have no null and nothing that needs an escape: one look at all of it."""
+    plain = [value for value in column if value is not None]
+    together = "".join(plain)
+    if len(plain) == len(column) and together.isprintable() and "\\" not in together:
+        return plain
+    return map(_text, column)
 
 
 def _text(value: str | None) -> str:
-    if value is None:
-        return NULL
-    if value.isprintable() and "\\" not in value:
-        return value
-    return value.translate(ESCAPES)
+    return NULL if value is None else value.translate(ESCAPES)
 
 
 @lru_cache(maxsize=65_536)

@@ -24,7 +24,7 @@ from budgets.models import (
     WorkloadUsage,
     WorkspaceDay,
 )
-from budgets.services.rows import rewrite_rows
+from budgets.services.rows import rewrite_from
 from budgets.units import Period
 
 ONE_DAY = timedelta(days=1)
@@ -140,33 +140,38 @@ def _days() -> Iterator[Period]:
 
 
 def _rewrite(total: _Total, window: Period) -> int:
-    written, removed = rewrite_rows(
+    written, removed = rewrite_from(
         _stored(total, window),
-        key=tuple(total.key),
-        amounts=total.amounts,
-        wanted=_wanted(total, window),
+        _sums(total, window),
+        key={name: f"key_{name}" for name in total.key},
+        amounts={name: f"sum_{name}" for name in total.amounts},
     )
     return written + removed
 
 
 def _differences(total: _Total, window: Period) -> int:
-    rows = _stored(total, window).values_list(*total.key, *total.amounts)
-    stored = {tuple(row[: len(total.key)]): tuple(row[len(total.key) :]) for row in rows}
-    wanted = _wanted(total, window)
+    stored, wanted = (
+        {tuple(row[: len(total.key)]): tuple(row[len(total.key) :]) for row in rows}
+        for rows in (
+            _stored(total, window).values_list(*total.key, *total.amounts),
+            _sums(total, window),
+        )
+    )
     return sum(stored.get(key) != wanted.get(key) for key in {*stored, *wanted})
 
 
-def _wanted(total: _Total, window: Period) -> dict[tuple[Any, ...], tuple[int, ...]]:
+def _sums(total: _Total, window: Period) -> QuerySet[Any]:
+    """What the totals of a window have to be: values of the key, then of the amounts."""
     period = _whole_days(window) if total.time == "day" else _whole_hours(window)
     names = {f"key_{name}": source for name, source in total.key.items()}
-    rows = (
+    rows: QuerySet[Any] = (
         total.facts.objects.filter(hour__gte=period.start, hour__lt=period.end)
         .order_by()
         .values(**names)
         .annotate(**{f"sum_{name}": Sum(name) for name in total.amounts})
         .values_list(*names, *(f"sum_{name}" for name in total.amounts))
     )
-    return {tuple(row[: len(names)]): tuple(row[len(names) :]) for row in rows}
+    return rows
 
 
 def _stored(total: _Total, window: Period) -> QuerySet[Any]:

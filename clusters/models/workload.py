@@ -51,7 +51,10 @@ class WorkloadState(models.Model):
         FAILED = "failed", "Failed"
         GONE = "gone", "Deleted"
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="workloads")
+    # Found by workload_state_once.
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.CASCADE, related_name="workloads", db_index=False
+    )
     uid = models.CharField(max_length=64)
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=253)

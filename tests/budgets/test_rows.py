@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from budgets.models import Interval, PendingSpan
+from budgets.models.reading import read_rows
 from budgets.services import rows as writing
 from budgets.services.ledger import PENDING_CHANGING, PENDING_KEY
 from budgets.services.rows import write_rows
@@ -75,3 +76,32 @@ def test_documents_are_stored_as_they_are(
     found = WorkloadState.objects.get()
     assert (found.gpus, found.message, found.created_at) == (gpus, "a\tb\\c", START)
     assert (found.is_remote_copy, found.reserved_at, found.priority) == (False, None, 0)
+
+
+@pytest.mark.django_db
+def test_rows_are_read_as_going_through_them_reads_them(fleet: SmallFleet) -> None:
+    times = (START, START + timedelta(microseconds=1), datetime(1, 1, 2, 3, 4, 5, tzinfo=UTC))
+    names = (*PENDING_KEY, *PENDING_CHANGING)
+    rows = [(*row[:2], at, *row[3:]) for row in spans(fleet, gpus=1) for at in times]
+    write_rows(PendingSpan, names, rows, unique=PENDING_KEY)
+    query = PendingSpan.objects.order_by("uid", "start").values_list(
+        *names, "workspace__account__created_at"
+    )
+    found, want = list(read_rows(query)), list(query)
+    assert found == want
+    assert [[(type(value), getattr(value, "tzinfo", None)) for value in row] for row in found] == [
+        [(type(value), getattr(value, "tzinfo", None)) for value in row] for row in want
+    ]
+
+
+@pytest.mark.django_db
+def test_documents_are_read_as_going_through_them_reads_them(fleet: SmallFleet) -> None:
+    cluster = register("gpu-east", "apiVersion: v1")
+    for nth, gpus in enumerate(({}, {"h100": 8}, {'a "quoted" \\ \n one': 1})):
+        WorkloadState.objects.create(
+            cluster=cluster, uid=f"u{nth}", namespace="ns", name="w", phase="pending", gpus=gpus,
+            created_at=START, resource_version="1",
+        )  # fmt: skip
+    query = WorkloadState.objects.order_by("uid").values_list("uid", "gpus", "reserved_at")
+    assert list(read_rows(query)) == list(query)
+    assert list(read_rows(query.filter(pk__in=()))) == []

@@ -129,12 +129,12 @@ def test_totals_of_no_fact_are_removed(metered: SmallFleet):
 def test_totals_are_written_with_the_facts_or_not_at_all(promised: SmallFleet, monkeypatch):
     store(held("a", 0, 2))
     complete(hours(2))
-    meter = importlib.import_module("budgets.services.meter")
+    facts = importlib.import_module("budgets.services.hour_facts")
 
     def fails(window: Period) -> int:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr(meter, "rewrite_totals", fails)
+    monkeypatch.setattr(facts, "rewrite_totals", fails)
     with pytest.raises(RuntimeError, match="disk"):
         services.meter_usage(hours(2))
     assert not UsageRecord.objects.exists()

@@ -215,18 +215,13 @@ def make_events(spaces: list[tuple[str, str]], *, until: datetime) -> tuple[int,
 def build_cluster(slug: str) -> None:
     """Step in a process of its own: what the shift *usage* does with what its watch put down."""
     from clusters.models import Cluster
-    from clusters.reconcile.usage.build import Source, build_from
+    from clusters.reconcile.usage.build import Backlog, Source, build_next
 
     cluster = Cluster.objects.get(slug=slug)
     source = Source(cluster.pk, slug, frozenset({GPU}))
-    mark, problems = 0, 0
-    while True:
-        found = build_from(source, mark)
-        if found is None:
-            break
-        mark = found.mark
-        problems += len(found.problems)
-    assert not problems, problems
+    backlog = Backlog(slug, 0)
+    while (problems := build_next(source, backlog)) is not None:
+        assert not problems, problems
 
 
 def measure() -> list[Figure]:

@@ -11,8 +11,10 @@ from django.db import DataError, connection
 
 from budgets.models import Interval
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.usage import backlog
 from clusters.reconcile.usage import build as building
-from clusters.reconcile.usage.build import Source, build
+from clusters.reconcile.usage.backlog import Backlog
+from clusters.reconcile.usage.build import Source, build, build_next
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.usage_hand import ORIGIN, usage_hand
@@ -199,6 +201,125 @@ def test_build_takes_a_fixed_number_of_queries(
     with django_assert_max_num_queries(24):
         build(source(east), uids)
     assert Interval.objects.count() == 40
+
+
+def ledger_rows() -> tuple[list[Any], list[Any]]:
+    """Everything that building writes, without keys and times of writing."""
+    return tuple(
+        sorted(
+            model.objects.values_list(
+                *(
+                    field.attname
+                    for field in model._meta.concrete_fields
+                    if field.attname not in ("id", "updated_at", "gpus")
+                )
+            ),
+            key=repr,
+        )
+        for model in (Interval, WorkloadState)
+    )  # type: ignore[return-value]  # of two
+
+
+def a_backlog(cluster: Cluster, *, jobs: int) -> None:
+    """Jobs whose states lie between each other's, the way a watch leaves them."""
+    steps: list[dict[str, Any]] = [
+        {},
+        {"conditions": RUNS, "flavor": "h100"},
+        {"conditions": {**RUNS, "Finished": 5}, "flavor": "h100"},
+        {"conditions": {**RUNS, "Finished": 5}, "flavor": "h100", "type": "DELETED"},
+    ]
+    for version, facts in enumerate(steps, start=1):
+        for job in range(jobs):
+            recorded(cluster, f"u{job}", 10 * job + version, name=f"j{job}", **facts)
+
+
+def catch_up(cluster: Cluster, *, memory: bool = True) -> int:
+    """Build everything that is there; how many workloads were built, each time counted."""
+    pending, built = Backlog(cluster.slug, 0), 0
+    while (uids := pending.take()) is not None:
+        for uid in sorted(uids):
+            found = build(source(cluster), [uid])
+            built += 1
+            if memory:
+                pending.note(found.events)
+        pending.advance()
+    return built
+
+
+@pytest.mark.django_db
+def test_backlog_is_built_once_and_comes_to_the_same_as_state_by_state(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_backlog(east, jobs=7)
+    monkeypatch.setattr(backlog, "AT_ONCE", 5)
+    assert catch_up(east) == 7
+    in_turn = ledger_rows()
+    assert [len(rows) for rows in in_turn] == [7, 7]
+    Interval.objects.all().delete()
+    WorkloadState.objects.all().delete()
+    assert catch_up(east, memory=False) > 7, "without the memory they are built again and again"
+    assert ledger_rows() == in_turn
+
+
+@pytest.mark.django_db
+def test_backlog_that_is_cut_off_is_built_from_its_mark(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_backlog(east, jobs=7)
+    catch_up(east)
+    want = ledger_rows()
+    Interval.objects.all().delete()
+    WorkloadState.objects.all().delete()
+    monkeypatch.setattr(backlog, "AT_ONCE", 5)
+    cut_off = Backlog(east.slug, 0)
+    for _ in range(2):
+        assert build_next(source(east), cut_off) == ()
+    uids = cut_off.take()
+    assert uids is not None
+    build(source(east), uids)
+    # Here it is killed: what was built last stands, and its mark was not moved.
+    after = Backlog(east.slug, cut_off.mark)
+    while build_next(source(east), after) is not None:
+        pass
+    assert ledger_rows() == want
+    before = list(Interval.objects.order_by("pk").values())
+    again = Backlog(east.slug, 0)
+    while build_next(source(east), again) is not None:
+        pass
+    assert list(Interval.objects.order_by("pk").values()) == before
+
+
+@pytest.mark.django_db
+def test_backlog_a_later_state_of_what_was_built_is_built(east: Cluster) -> None:
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100")
+    pending = Backlog(east.slug, 0)
+    assert build_next(source(east), pending) == ()
+    assert build_next(source(east), pending) is None
+    recorded(east, "u", 2, conditions={**RUNS, "Finished": 2}, flavor="h100")
+    assert pending.take() == {"u"}
+    assert build_next(source(east), pending) == ()
+    assert Interval.objects.get().state == "closed"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("writer", ["an event", "another builder"])
+def test_build_what_comes_between_making_and_locking_is_in_the_state(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100")
+    real = building._locked_family
+
+    def late(*given: Any) -> Any:
+        if writer == "an event":
+            recorded(east, "u", 2, conditions={**RUNS, "Finished": 2}, flavor="h100")
+        else:
+            WorkloadState.objects.update(phase="pending", updated_at=hours(0))
+        return real(*given)
+
+    monkeypatch.setattr(building, "_locked_family", late)
+    build(source(east), ["u"])
+    want = "finished" if writer == "an event" else "running"
+    assert WorkloadState.objects.get(uid="u").phase == want
 
 
 @pytest.mark.postgres

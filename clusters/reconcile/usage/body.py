@@ -20,6 +20,7 @@ from clusters.kube.resources import WORKLOAD
 from clusters.kube.watch import Reflector
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.usage import build as building
+from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.counting import Counting
 from clusters.reconcile.usage.inbox import ClusterClock, Contact, Inbox, Listed, Observation, Type
 from clusters.reconcile.usage.missing import ended_at, newest_of_missing
@@ -50,7 +51,8 @@ class UsageBody:
         self._context = context
         self._slug = context.cluster.slug
         state = MeterState.objects.filter(cluster=self._slug).first()
-        self._mark = max(0, state.last_event_id - OVERLAP) if state else 0
+        mark = max(0, state.last_event_id - OVERLAP) if state else 0
+        self._backlog = Backlog(self._slug, mark)
         self._message = state.message if state else ""
         clock = ClusterClock(context.now, pulse=context.pulse)
         self.counting = Counting(context, clock)
@@ -183,19 +185,16 @@ class UsageBody:
 
     def _build_new(self) -> None:
         """Build every Workload with an event beyond the mark, and move the mark."""
-        while True:
-            found = building.next_events(self._slug, self._mark)
-            if found is None:
-                return
-            self._build(set(found[1]))
-            self._mark = found[0]
-            record_progress(cluster=self._slug, last_event_id=self._mark)
+        while (uids := self._backlog.take()) is not None:
+            self._build(set(uids))
+            self._backlog.advance()
+            record_progress(cluster=self._slug, last_event_id=self._backlog.mark)
 
     def _build(self, uids: set[str]) -> None:
         """Build some Workloads; one that the database refuses does not keep the others back."""
         source = building.Source(self._context.cluster.pk, self._slug, self._resources())
         try:
-            problems = building.build(source, uids)
+            found = building.build(source, uids)
         except (DataError, IntegrityError) as error:
             if len(uids) > 1:
                 for uid in sorted(uids):
@@ -204,10 +203,11 @@ class UsageBody:
             log.error("workload_not_built cluster=%s uid=%s error=%s", self._slug, *uids, error)
             self._refused = f"A workload cannot be stored: {error}"
             return
-        own = [row for row in problems if row.is_blocking and row.cluster == self._slug]
+        self._backlog.note(found.events)
+        own = [row for row in found.problems if row.is_blocking and row.cluster == self._slug]
         spans = seen_spans(self._slug, {row.uid for row in own})
         note_problems(cluster=self._slug, uids=uids, problems=own, spans=spans)
-        for problem in problems:
+        for problem in found.problems:
             # Told once a shift: every build of the workload finds it again.
             key = problem.cluster, problem.uid, problem.code
             if key not in self._problems:

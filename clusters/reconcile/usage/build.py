@@ -6,48 +6,31 @@ Everything is rebuilt from the events as a whole, so it does not matter who buil
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Q
-from django.utils.dateparse import parse_datetime
 
 from budgets import intervals as ledger
+from budgets.models.reading import read_rows
 from budgets.selectors import clock_settings
 from budgets.selectors.clock import utc_now
 from budgets.services import store_intervals
+from budgets.services.batches import uncollected
 from budgets.services.rows import among, write_rows
-from budgets.units import ClusterName, WorkloadUid
-from clusters.models import Cluster, WorkloadEvent, WorkloadState
-from clusters.reconcile.usage.record import AFTER_GAP, COMPLETED_AT
+from budgets.units import ClusterName
+from clusters.models import Cluster, WorkloadState
+from clusters.reconcile.usage.backlog import Backlog
+from clusters.reconcile.usage.reading import EventReader, Place
 from clusters.reconcile.usage.states import WRITTEN, Recorded, state_of
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
-AT_ONCE = 10_000
-EVENT_FIELDS = (
-    "pk",
-    "cluster",
-    "uid",
-    "namespace",
-    "name",
-    "resource_version",
-    "type",
-    "observed_at",
-    "last_seen_at",
-    "payload",
-)
-UIDS_AT_ONCE = 5_000
-"""Keys in one question; SQLite bounds its parameters."""
-TYPES = {kind.value: kind for kind in WorkloadEvent.Type}
-LEDGER_TYPES = {kind.value: kind for kind in ledger.EventType}
 SLICE_REPLACED = "WorkloadSliceReplaced"
-
-Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,54 +44,39 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What one look at the table of events came to.
+    """What building some Workloads came to.
 
     Attributes:
-        mark: Key of the newest event that was looked at.
-        uids: Workloads that were built.
+        events: Keys of the cluster's events that they were built from.
         problems: What of their history could not be counted as it was seen.
     """
 
-    mark: int
-    uids: frozenset[str]
+    events: frozenset[int]
     problems: tuple[ledger.Problem, ...]
 
 
-def build_from(source: Source, mark: int) -> Built | None:
-    """Build every Workload with an event among the next ones beyond a mark.
+def build_next(source: Source, backlog: Backlog) -> tuple[ledger.Problem, ...] | None:
+    """Build every Workload that the next events of a backlog are about, and move its mark.
 
     Returns:
-        None when there is no event beyond it.
+        What of their history could not be counted as it was seen; None when there is no event.
     """
-    found = next_events(source.slug, mark)
-    if found is None:
+    uids = backlog.take()
+    if uids is None:
         return None
-    return Built(found[0], found[1], build(source, found[1]))
+    found = build(source, uids)
+    backlog.note(found.events)
+    backlog.advance()
+    return found.problems
 
 
-def next_events(cluster: str, mark: int) -> tuple[int, frozenset[str]] | None:
-    """(key of the newest, uids) of the next events beyond a mark; None when there is none.
-
-    The more lie there the more are taken at once: a job whose states lie near each other is
-    built once for all of them.
-    """
-    rows = list(
-        WorkloadEvent.objects.filter(cluster=cluster, pk__gt=mark)
-        .order_by("pk")
-        .values_list("pk", "uid")[:AT_ONCE]
-    )
-    return (rows[-1][0], frozenset(uid for _, uid in rows)) if rows else None
-
-
-def build(source: Source, uids: Collection[str]) -> tuple[ledger.Problem, ...]:
+@uncollected
+def build(source: Source, uids: Collection[str]) -> Built:
     """Bring states and intervals of some Workloads of one cluster up to their events.
 
     Args:
         source: The cluster.
         uids: Workloads with new events.
-
-    Returns:
-        What of their history could not be counted as it was seen.
 
     Numbered, because the order is what keeps two builders (the manager's and a worker's) from
     storing a history that lacks the other's half:
@@ -118,26 +86,56 @@ def build(source: Source, uids: Collection[str]) -> tuple[ledger.Problem, ...]:
     """
     wanted = sorted(set(uids))
     reader = EventReader(source.gpu_resources)
-    _make_states(source, wanted, reader)
+    made = _make_states(source, wanted, reader)
     with transaction.atomic():
-        places = _locked_family(source.cluster_id, wanted)
-        events = _events(places, reader)
-        _write_states(source, wanted, events)
-        return _write_intervals(places, events)
+        family = _locked_family(source.cluster_id, wanted)
+        histories = _events(family, reader)
+        own = {
+            uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
+        }
+        _write_states(
+            source,
+            {
+                uid: history
+                for uid, history in own.items()
+                if not made.stands(history, written_at=family[source.slug, uid])
+            },
+        )
+        problems = _write_intervals(family, histories)
+    # Whoever else is in the family was read too, but its states were not written here.
+    return Built(frozenset(event.pk for rows in own.values() for event in rows), problems)
 
 
-def _make_states(source: Source, uids: Collection[str], reader: EventReader) -> None:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """State rows that were put there, and what from: (cluster, uid) → keys of events."""
+
+    at: datetime
+    events: Mapping[Place, Sequence[int]]
+
+    def stands(self, history: Sequence[Recorded], *, written_at: datetime) -> bool:
+        """Whether a state row is still the one that was made, of the very same events."""
+        seen = history[0].seen
+        keys = self.events.get((seen.cluster, seen.uid))
+        return written_at == self.at and keys == [event.pk for event in history]
+
+
+def _make_states(source: Source, uids: Collection[str], reader: EventReader) -> _Made:
     known = WorkloadState.objects.filter(among("uid", uids), cluster_id=source.cluster_id)
     missing = set(uids) - set(known.values_list("uid", flat=True))
     # Mostly they are right at once, and need not be written again below.
-    events = reader.all_of({(source.slug, uid) for uid in missing})
-    found = {uid: state_of(history) for (_, uid), history in _by_place(events).items()}
-    _store_states(source, found, update=())
+    histories = reader.all_of({(source.slug, uid) for uid in missing})
+    states = {uid: state_of(history) for (_, uid), history in histories.items()}
+    at = _store_states(source, states, update=())
+    return _Made(
+        at, {place: [event.pk for event in history] for place, history in histories.items()}
+    )
 
 
 def _store_states(
     source: Source, states: Mapping[str, tuple[Any, ...]], *, update: Sequence[str]
-) -> None:
+) -> datetime:
+    """Returns when, which stands in every row that was written."""
     now = utc_now()
     write_rows(
         WorkloadState,
@@ -146,27 +144,33 @@ def _store_states(
         unique=("cluster_id", "uid"),
         update=update,
     )
+    return now
 
 
-def _locked_family(cluster_id: int, uids: Collection[str]) -> set[Place]:
+def _locked_family(cluster_id: int, uids: Collection[str]) -> dict[Place, datetime]:
     """All Workloads whose history hangs together with some of a cluster, locked in one order.
 
     A manager's Workload and its copies share namespace and name; slices of an elastic job and
     variants of one job share the job.
+
+    Returns:
+        (cluster, uid) → when its state was written.
     """
     own = WorkloadState.objects.filter(among("uid", uids), cluster_id=cluster_id)
     rows = list(own.values_list("namespace", "name", "job_kind", "job_name"))
     keys = {(namespace, name) for namespace, name, _, _ in rows}
     if not keys:
-        return set()
+        return {}
     jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
     found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
     # Found first and locked then, or two builders would wait for each other's rows.
     locked = WorkloadState.objects.select_for_update(of=("self",)).filter(among("pk", found))
     return {
-        (cluster, uid)
-        for cluster, uid, namespace, name, kind, job in locked.order_by("pk").values_list(
-            "cluster__slug", "uid", "namespace", "name", "job_kind", "job_name"
+        (cluster, uid): written_at
+        for cluster, uid, written_at, namespace, name, kind, job in read_rows(
+            locked.order_by("pk").values_list(
+                "cluster__slug", "uid", "updated_at", "namespace", "name", "job_kind", "job_name"
+            )
         )
         if (namespace, name) in keys or (namespace, kind, job) in jobs
     }
@@ -201,111 +205,34 @@ def _jobs_of_several(jobs: Collection[tuple[str, str, str]]) -> set[tuple[str, s
     return set(jobs) & {*replaced, *(job for job in jobs if job[1] == "Workload")}
 
 
-def _events(places: Collection[Place], reader: EventReader) -> list[Recorded]:
+def _events(places: Collection[Place], reader: EventReader) -> dict[Place, list[Recorded]]:
     return reader.all_of(places)
 
 
-class EventReader:
-    """Reads recorded events, each once: an event never changes, so what was read stays true.
-
-    Args:
-        gpu_resources: Device resources that flavors count.
-    """
-
-    def __init__(self, gpu_resources: frozenset[str]) -> None:
-        self._gpu_resources = gpu_resources
-        self._read: dict[int, Recorded | None] = {}
-        self._before: dict[Place, ledger.Read] = {}
-
-    def all_of(self, places: Collection[Place]) -> list[Recorded]:
-        """All events of some Workloads, oldest first, as they stand in the table now.
-
-        What cannot be read is reported and left out.
-        """
-        by_cluster: dict[str, list[str]] = {}
-        for cluster, uid in sorted(places):
-            by_cluster.setdefault(cluster, []).append(uid)
-        keys: list[int] = []
-        for cluster, uids in by_cluster.items():
-            for at in range(0, len(uids), UIDS_AT_ONCE):
-                keys += self._keys_of(cluster, uids[at : at + UIDS_AT_ONCE])
-        found = (self._read[key] for key in sorted(keys))
-        return [event for event in found if event is not None]
-
-    def _keys_of(self, cluster: str, uids: Collection[str]) -> list[int]:
-        # Both columns, or the index is of no use.
-        rows = WorkloadEvent.objects.filter(among("uid", uids), cluster=cluster, kind="Workload")
-        if not self._read:
-            return [self._take(row) for row in rows.order_by("pk").values_list(*EVENT_FIELDS)]
-        keys = list(rows.order_by().values_list("pk", flat=True))
-        new = [key for key in keys if key not in self._read]
-        for at in range(0, len(new), UIDS_AT_ONCE):
-            part = WorkloadEvent.objects.filter(among("pk", new[at : at + UIDS_AT_ONCE]))
-            for row in part.order_by("pk").values_list(*EVENT_FIELDS):
-                self._take(row)
-        return keys
-
-    def _take(self, row: tuple[Any, ...]) -> int:
-        pk, cluster, uid, namespace, name, version, kind, observed, last, payload = row
-        place = cluster, uid
-        try:
-            facts = ledger.read_facts(
-                payload, gpu_resources=self._gpu_resources, before=self._before.get(place)
-            )
-        except ledger.BadDocument as error:
-            log.error(
-                "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
-                cluster, namespace, name, uid, pk, error,
-            )  # fmt: skip
-            self._read[pk] = None
-            return int(pk)
-        self._before[place] = ledger.Read(payload, facts)
-        seen = ledger.WorkloadEvent(
-            cluster=ClusterName(cluster),
-            uid=WorkloadUid(uid),
-            resource_version=version,
-            observed_at=observed,
-            type=LEDGER_TYPES[kind],
-            facts=facts,
-            last_seen_at=last,
-            completed_at=_time(payload.get(COMPLETED_AT)),
-            after_gap=bool(payload.get(AFTER_GAP)),
-        )
-        self._read[pk] = Recorded(pk=pk, type=TYPES[kind], payload=payload, seen=seen)
-        return int(pk)
-
-
-def _write_states(source: Source, uids: Collection[str], events: Iterable[Recorded]) -> None:
-    rows = WorkloadState.objects.filter(among("uid", uids), cluster_id=source.cluster_id)
-    stored = {uid: values for uid, *values in rows.values_list("uid", *WRITTEN)}
-    histories = _by_place(events)
-    changed = {}
-    for uid in uids:
-        history = histories.get((source.slug, uid))
-        if history is None or uid not in stored:
-            continue
-        newest = state_of(history)
-        if list(newest) != stored[uid]:
-            changed[uid] = newest
-    # The rows are there and locked; an upsert is one plain statement where an update is a CASE
-    # per field and row.
+def _write_states(source: Source, histories: Mapping[str, Sequence[Recorded]]) -> None:
+    """Write the states of some Workloads, which are there and locked, where they changed."""
+    if not histories:
+        return
+    rows = WorkloadState.objects.filter(among("uid", histories), cluster_id=source.cluster_id)
+    stored = {row[0]: row[1:] for row in read_rows(rows.values_list("uid", *WRITTEN))}
+    newest = {uid: state_of(histories[uid]) for uid in stored}
+    changed = {uid: values for uid, values in newest.items() if values != stored[uid]}
+    # An upsert is one plain statement where an update is a CASE per field and row.
     _store_states(source, changed, update=(*WRITTEN, "updated_at"))
 
 
 def _write_intervals(
-    places: Collection[Place], events: Iterable[Recorded]
+    places: Collection[Place], histories: Mapping[Place, Sequence[Recorded]]
 ) -> tuple[ledger.Problem, ...]:
     if not places:
         return ()
     history = ledger.intervals(
-        [event.seen for event in events], manager=_manager(), clock=clock_settings()
+        [event.seen for history in histories.values() for event in history],
+        manager=_manager(),
+        clock=clock_settings(),
     )
     store_intervals(history.intervals, workloads=places, pending=history.pending)
     return history.problems
-
-
-def _time(text: str | None) -> datetime | None:
-    return parse_datetime(text) if text else None
 
 
 def _manager() -> ClusterName | None:
@@ -313,10 +240,3 @@ def _manager() -> ClusterName | None:
     rows = Cluster.objects.filter(role=Cluster.Role.MANAGER).values_list("slug", "state", "pk")
     ranked = sorted(rows, key=lambda row: (row[1] == Cluster.State.REMOVED, -row[2]))
     return ClusterName(ranked[0][0]) if ranked else None
-
-
-def _by_place(events: Iterable[Recorded]) -> dict[Place, list[Recorded]]:
-    found: dict[Place, list[Recorded]] = {}
-    for event in events:
-        found.setdefault((event.seen.cluster, event.seen.uid), []).append(event)
-    return found

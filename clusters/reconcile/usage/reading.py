@@ -1,0 +1,119 @@
+"""Recorded events out of the table, read as the ledger knows them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from budgets import intervals as ledger
+from budgets.models.reading import read_rows
+from budgets.services.rows import among
+from budgets.units import ClusterName, WorkloadUid
+from clusters.models import WorkloadEvent
+from clusters.reconcile.usage.record import AFTER_GAP, COMPLETED_AT
+from clusters.reconcile.usage.states import Recorded
+
+log = logging.getLogger(__name__)
+
+EVENT_FIELDS = (
+    "pk",
+    "cluster",
+    "uid",
+    "namespace",
+    "name",
+    "resource_version",
+    "type",
+    "observed_at",
+    "last_seen_at",
+    "payload",
+)
+UIDS_AT_ONCE = 5_000
+"""Keys in one question; SQLite bounds its parameters."""
+TYPES = {kind.value: kind for kind in WorkloadEvent.Type}
+LEDGER_TYPES = {kind.value: kind for kind in ledger.EventType}
+
+Place = tuple[str, str]
+"""(cluster, uid)"""
+
+
+class EventReader:
+    """Reads recorded events, each once: an event never changes, so what was read stays true.
+
+    Args:
+        gpu_resources: Device resources that flavors count.
+    """
+
+    def __init__(self, gpu_resources: frozenset[str]) -> None:
+        self._gpu_resources = gpu_resources
+        self._read: dict[int, Recorded | None] = {}
+        self._before: dict[Place, ledger.Read] = {}
+
+    def all_of(self, places: Collection[Place]) -> dict[Place, list[Recorded]]:
+        """All events of some Workloads, oldest first, as they stand in the table now.
+
+        What cannot be read is reported and left out; a Workload without events is not named.
+        """
+        by_cluster: dict[str, list[str]] = {}
+        for cluster, uid in sorted(places):
+            by_cluster.setdefault(cluster, []).append(uid)
+        keys: list[int] = []
+        for cluster, uids in by_cluster.items():
+            for at in range(0, len(uids), UIDS_AT_ONCE):
+                keys += self._keys_of(cluster, uids[at : at + UIDS_AT_ONCE])
+        found: dict[Place, list[Recorded]] = {}
+        for key in sorted(keys):
+            event = self._read[key]
+            if event is not None:
+                found.setdefault((event.seen.cluster, event.seen.uid), []).append(event)
+        return found
+
+    def _keys_of(self, cluster: str, uids: Collection[str]) -> list[int]:
+        # Both columns, or the index is of no use.
+        rows = WorkloadEvent.objects.filter(among("uid", uids), cluster=cluster, kind="Workload")
+        if not self._read:
+            found = rows.order_by("pk").values_list(*EVENT_FIELDS)
+            return [self._take(row) for row in read_rows(found)]
+        keys = list(rows.order_by().values_list("pk", flat=True))
+        new = [key for key in keys if key not in self._read]
+        for at in range(0, len(new), UIDS_AT_ONCE):
+            part = WorkloadEvent.objects.filter(among("pk", new[at : at + UIDS_AT_ONCE]))
+            for row in read_rows(part.order_by("pk").values_list(*EVENT_FIELDS)):
+                self._take(row)
+        return keys
+
+    def _take(self, row: tuple[Any, ...]) -> int:
+        pk, cluster, uid, namespace, name, version, kind, observed, last, payload = row
+        place = cluster, uid
+        try:
+            facts = ledger.read_facts(
+                payload, gpu_resources=self._gpu_resources, before=self._before.get(place)
+            )
+        except ledger.BadDocument as error:
+            log.error(
+                "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
+                cluster, namespace, name, uid, pk, error,
+            )  # fmt: skip
+            self._read[pk] = None
+            return int(pk)
+        self._before[place] = ledger.Read(payload, facts)
+        seen = ledger.WorkloadEvent(
+            cluster=ClusterName(cluster),
+            uid=WorkloadUid(uid),
+            resource_version=version,
+            observed_at=observed,
+            type=LEDGER_TYPES[kind],
+            facts=facts,
+            last_seen_at=last,
+            completed_at=_time(payload.get(COMPLETED_AT)),
+            after_gap=bool(payload.get(AFTER_GAP)),
+        )
+        self._read[pk] = Recorded(pk=pk, type=TYPES[kind], payload=payload, seen=seen)
+        return int(pk)
+
+
+def _time(text: str | None) -> datetime | None:
+    return parse_datetime(text) if text else None
