@@ -126,27 +126,17 @@ def propose_rate_card(
     return card
 
 
-def _rows_of(
-    prices: Sequence[PriceDraft], faults: list[Fault]
-) -> tuple[Sequence[RatePrice], Sequence[RateTier]]:
-    """Prices and volume steps as rows without a card yet; what is wrong is added to the faults."""
-    rows = _price_rows(prices, faults)
-    tiers = [
-        tier
-        for index, draft in enumerate(prices)
-        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
-    ]
-    return list(rows.values()), tiers
-
-
 def _store(
-    card: RateCard, rows: Sequence[RatePrice], tiers: Sequence[RateTier], faults: list[Fault]
+    card: RateCard,
+    rows: Mapping[str, RatePrice],
+    tiers: Sequence[RateTier],
+    faults: list[Fault],
 ) -> None:
     """Save a card with its prices, or reject it with everything that is wrong."""
     save_checked(card, also=faults)
-    for row in rows:
+    for row in rows.values():
         row.card = card
-    RatePrice.objects.bulk_create(rows)
+    RatePrice.objects.bulk_create(rows.values())
     RateTier.objects.bulk_create(tiers)
 
 
