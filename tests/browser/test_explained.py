@@ -105,7 +105,7 @@ def test_owner_reads_why_a_job_waits(visit, explained):
     row = PendingReason.objects.get()
     row.evidence = waiting(hold="Hold", holdKind="ClusterQueue")
     row.save()
-    expect(page.get_by_text("Its budget is on hold")).to_be_visible()
+    expect(page.get_by_text("Its budget is still on hold on the cluster")).to_be_visible()
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
