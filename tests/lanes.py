@@ -130,7 +130,17 @@ def embedded() -> bool:
 def postgres() -> bool:
     with postgres_server() as url:
         env = {"DATABASE_URL": url}
-        names = ("acting", "budgets", "billing", "clusters", "explained", "web", "api", "postgres")
+        names = (
+            "acting",
+            "budgets",
+            "billing",
+            "clusters",
+            "explained",
+            "spending",
+            "web",
+            "api",
+            "postgres",
+        )
         folders = [f"tests/{name}" for name in names]
         present = [name for name in folders if (ROOT / name).is_dir()]
         return pytest("not controlplane and not browser and not slow", *present, *BESIDE, env=env)

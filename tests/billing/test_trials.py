@@ -41,7 +41,6 @@ def stated(month: str = "2026-03") -> dict[str, Decimal]:
 @pytest.fixture
 def card(books: Books) -> RateCard:
     """In force all month, with volume steps and a credit; search loses burst to a preemption."""
-    RateCard.objects.update(state="withdrawn")
     made = active_card(books.fleet, price(tiers=STEPS), start=hours(0), **TERMS)
     lost = held("p", 100.25, 100.5, namespace="globex-search", gpus=7)
     store(replace(lost, ended_by="Preempted"))
@@ -76,7 +75,6 @@ def test_proposed_card_comes_to_what_its_statements_would(
         books.fleet.finance, name="Next", currency="EUR", prices=[price(tiers=tiers)], **terms
     )
     tried = {name: after for name, (_, after) in charged(proposed).items()}
-    RateCard.objects.filter(pk=card.pk).update(state="withdrawn")
     billing.activate_rate_card(books.fleet.finance, card=proposed, valid_from=hours(0))
     billing.draw_up_statements(books.fleet.finance, month="2026-03")
     assert tried == stated()

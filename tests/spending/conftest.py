@@ -16,23 +16,30 @@ from tests.factories import IntervalFactory
 
 
 @pytest.fixture
-def fleet(db) -> Iterator[SmallFleet]:
-    """acme-vision: 8 of 24 H100 committed; 2 EUR on the floor, 3 EUR beyond it."""
+def unpriced(db) -> Iterator[SmallFleet]:
+    """acme-vision: 8 of 24 H100 committed."""
     made = small_fleet()
     with time_machine.travel(hours(-12), tick=False):
         made.revise(made.vision, line("h100", 8, 24))
+    with time_machine.travel(hours(0), tick=False):
+        yield made
+
+
+@pytest.fixture
+def fleet(unpriced: SmallFleet) -> SmallFleet:
+    """2 EUR on the floor, 3 EUR beyond it."""
     card = RateCard.objects.create(
-        name="2026", currency="EUR", state="active", valid_from=hours(-24)
+        name="2026", currency="EUR", state="proposed", valid_from=hours(-24)
     )
     RatePrice.objects.create(
         card=card,
-        flavor=made.flavors["h100"],
+        flavor=unpriced.flavors["h100"],
         committed=Decimal(2),
         burst=Decimal(3),
         lending_credit=Decimal(0),
     )
-    with time_machine.travel(hours(0), tick=False):
-        yield made
+    RateCard.objects.filter(pk=card.pk).update(state="active")
+    return unpriced
 
 
 def running(fleet: SmallFleet, start: float, end: float | None = None, *, gpus: int = 16):

@@ -321,12 +321,9 @@ def test_a_grant_has_its_own_time(fleet):
         SpendRule.objects.filter(pk=rule.pk).update(window="day")
 
 
-def test_money_needs_prices(fleet):
-    from budgets.models import RateCard
-
-    RateCard.objects.update(state="withdrawn")
+def test_money_needs_prices(unpriced):
     with pytest.raises(Rejected) as found:
-        ruled(fleet, 40, unit="money")
+        ruled(unpriced, 40, unit="money")
     assert codes(found) == {"no_prices"}
 
 
