@@ -55,6 +55,7 @@ CLAIM: Final = timedelta(seconds=60)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
 POLL: Final = timedelta(seconds=2)
 GONE: Final = "It was gone already."
+CHANGED: Final = "It changed meanwhile."
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _attempt(
     except NotFound:
         return Outcome(State.DONE, GONE)
     except Conflict:
-        return Outcome(State.WAITING, "It changed meanwhile.", timedelta(0))
+        return Outcome(State.WAITING, CHANGED, timedelta(0))
     except (AdmissionDenied, Invalid) as error:
         return Outcome(State.FAILED, f"The cluster refuses it: {error.message}")
     except Forbidden as error:
@@ -189,7 +190,10 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
     is_active = (live.get("spec") or {}).get("active", True) is not False
     if is_true(live, "QuotaReserved") and not (is_active or is_true(live, "Finished")):
         return Outcome(State.WAITING, "It is being stopped.", POLL)
-    while (write := reactivation(live)) is not None:
+    for _ in range(2):  # to be active, and to lose the mark
+        write = reactivation(live)
+        if write is None:
+            return Outcome(State.DONE, words)
         body = dict(write.body or {})
         if not write.subresource:
             body["metadata"] = {**body["metadata"], "annotations": {REASON: None}}
@@ -197,7 +201,8 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
         live = client.patch(
             write.resource, write.name, body, namespace=write.namespace, options=options
         )
-    return Outcome(State.DONE, words)
+    is_back = reactivation(live) is None
+    return Outcome(State.DONE, words) if is_back else Outcome(State.WAITING, CHANGED)
 
 
 def _delete_job(

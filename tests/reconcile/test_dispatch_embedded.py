@@ -166,6 +166,22 @@ def test_dispatch_starts_over_when_a_worker_evicts(fleet):
     assert evictions[0]["reason"] == "AdmissionCheck"
 
 
+def test_dispatch_starts_over_a_job_that_somebody_changed_on_its_worker(fleet):
+    """Its copy ends out of sync there, which is no end of the manager's; nor is it ever evicted."""
+    manager = fleet["manager"]
+    start_all(fleet)
+    manager.create(job("train", gpus=1, pods=2, run_s=60, managed=True))
+    first = eventually(lambda: placed(fleet, "train"))["status"]["clusterName"]
+    eventually(lambda: manager.job("train").get("status", {}).get("active") == 2)
+    fleet[first].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "Hold"}})
+    fleet[first].client.patch(r.JOB, "train", {"spec": {"parallelism": 1}}, namespace=NS)
+    second = "w2" if first == "w1" else "w1"
+    eventually(lambda: workers_with(fleet, r.JOB) == [second], why=lambda: told(fleet))
+    workload = manager.workload_of("train")
+    assert not is_true(workload, "Finished")
+    assert "out of sync with its user job" in condition(workload, "Evicted")["message"]
+
+
 def test_job_that_waits_for_another_worker_keeps_no_marks_of_its_last_start(fleet):
     """Quota is often reserved again before the marks are off; they go all the same."""
     manager, steps = fleet["manager"], []
