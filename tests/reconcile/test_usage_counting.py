@@ -162,7 +162,7 @@ def test_counting_follows_the_pods_without_a_request_of_its_own(
             assert used() == 7
         assert not [path for path in paths if "nodes" in path or "pods" in path]
         kube.delete(r.POD, "p", namespace="somebody-else", options=DeleteOptions(grace_period_s=0))
-        hand.until(lambda: used() == 5, 60)
+        hand.until(lambda: used() == 5)
 
 
 @pytest.mark.embedded
@@ -175,7 +175,7 @@ def test_pods_that_may_be_listed_and_not_watched_are_counted(
     east.cluster.access.denials.append(Denial(verbs=("watch",), resources=("pods",)))
     with usage_hand("gpu-east") as hand:
         hand.measure()
-        hand.until(lambda: hand.body.counting._pods.relists > 1, 60)
+        hand.until(lambda: hand.body.counting._pods.relists > 1)
         hand.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.used_gpus, row.by_pods) == (5, True)

@@ -17,25 +17,24 @@ from django.conf import settings
 
 from clusters.errors import Conflict, Terminal
 from clusters.kube import resources as r
-from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import check_of
-from clusters.reconcile.admission.image import Image, object_key
+from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes
 from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.courier import Effect, Matter
 from clusters.reconcile.dispatch.crew import BLOCKED_S, Crew
 from clusters.reconcile.dispatch.group import Fleet, attempt_of, group_for, local_job
+from clusters.reconcile.dispatch.images import Images
 from clusters.reconcile.dispatch.lanes import MANAGER, Lanes, Report
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
 from clusters.reconcile.dispatch.profiles import Profiles, read_providers
 from clusters.reconcile.dispatch.roster import Known, Roster
 from clusters.reconcile.dispatch.timing import Blocks, Holds
-from clusters.reconcile.jobs import keys, remote
+from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
 from clusters.reconcile.jobs.writer import Hook, no_fault
 from clusters.selectors.cordons import Cordons, cordons_now
@@ -104,6 +103,7 @@ class DispatchBody:
             known=known,
         )
         self._links = self._roster.links
+        self._images = Images(self._manager, self._links, self._adapters)
         self._wanted: frozenset[str] = frozenset()
         self._crew = Crew(
             context,
@@ -179,41 +179,16 @@ class DispatchBody:
                 self._take(item)
 
     def _take(self, seen: Seen) -> None:
-        image = self._manager if seen.cluster == MANAGER else self._image_of(seen.cluster)
-        self._mark(self._linked(image, seen.resource, seen.document))
-        is_gone = seen.change is Change.DELETED
-        put = image.drop if is_gone else image.put
-        if not put(seen.resource, seen.document):
-            return
-        if seen.resource == r.WORKLOAD:
-            self._mark([object_key(seen.document)])
-            self._mark(filter(None, [keys.annotations_of(seen.document).get(keys.SLICE_OF)]))
-            if keys.COMPONENT_INDEX in keys.annotations_of(seen.document):
-                owner = self._manager.owner_of(seen.document)
-                self._mark(self._manager.workloads_of(owner) if owner is not None else ())
-        elif seen.resource in self._adapters.resources:
-            self._mark(image.workloads_of(seen.document))
-        else:
+        taken_in = self._images.take(seen)
+        self._mark(taken_in.keys)
+        if taken_in.is_of_connections:
             self._looked_at = 0.0
-
-    def _linked(self, image: Image, resource: Resource, document: Document) -> Iterable[str]:
-        """Workloads that a job was linked to so far; an elastic one goes from slice to slice."""
-        if resource not in self._adapters.resources:
-            return ()
-        known = image.get(resource, object_key(document))
-        return image.workloads_of(known) if known is not None else ()
-
-    def _image_of(self, worker: str) -> Image:
-        link = self._links.get(worker)
-        return link.image if link is not None else Image(self._adapters.resources)
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._dirty.update(dict.fromkeys(keys))
 
     def _mark_all(self) -> None:
-        self._mark(self._manager.of(r.WORKLOAD))
-        for link in self._links.values():
-            self._mark(link.image.keys_to_plan())
+        self._mark(self._images.all_keys())
 
     # Connections and time
 
@@ -352,9 +327,8 @@ class DispatchBody:
             )  # fmt: skip
 
     def _take_effect(self, key: str, effect: Effect) -> None:
-        image = self._manager
-        if effect.cluster not in (MANAGER, self._context.cluster.slug):
-            image = self._image_of(effect.cluster)
+        is_own = effect.cluster in (MANAGER, self._context.cluster.slug)
+        image = self._images.of(MANAGER if is_own else effect.cluster)
         if effect.document is not None:
-            self._mark(self._linked(image, effect.resource, effect.document))
+            self._mark(self._images.linked(image, effect.resource, effect.document))
         effect.show_in(image, namespace=key.partition("/")[0])
