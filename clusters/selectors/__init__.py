@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from clusters.selectors.acted import action_for, actions_on, stuck_actions, waiting_keys
 from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
+from clusters.selectors.cluster_detail import (
+    ClusterDetail,
+    DriftRow,
+    ObjectRow,
+    ShiftRow,
+    StoredPreflight,
+    StoredRow,
+    TreeGroup,
+    cluster_detail,
+)
 from clusters.selectors.differences import DifferenceRow, ShadowReport, shadow_report
 from clusters.selectors.dispatch import (
     OfferRow,
@@ -14,15 +24,7 @@ from clusters.selectors.dispatch import (
 )
 from clusters.selectors.explained import PlaceWhy, StoredWhy, WhyPending, stored_why, why_pending
 from clusters.selectors.fleet import (
-    ClusterDetail,
     ClusterRow,
-    DriftRow,
-    ObjectRow,
-    ShiftRow,
-    StoredPreflight,
-    StoredRow,
-    TreeGroup,
-    cluster_detail,
     cluster_for,
     cluster_rows,
     visible_clusters,

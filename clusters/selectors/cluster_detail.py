@@ -1,0 +1,250 @@
+"""One cluster with all that is on it: objects, drifts, preflight, shifts, what would be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import yaml
+from django.utils import timezone
+
+from budgets.models import Operation, User
+from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.models import Cluster, ObjectState
+from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
+from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of
+from clusters.selectors.previews import ManifestChange
+
+DRIFTS_SHOWN = 50
+_GROUPS = {
+    "cluster": "Cluster",
+    "flavor": "Flavor",
+    "pool": "Platform pool",
+    "account": "Account",
+    "budget": "Budget",
+}
+_TROUBLE = {ObjectState.State.DRIFTED, ObjectState.State.FAILED, ObjectState.State.FOREIGN}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """One object of the tree."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    message: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGroup:
+    """The objects that one subject becomes."""
+
+    title: str
+    subject: str
+    objects: tuple[ObjectRow, ...]
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether one of them needs a look."""
+        return any(row.state in _TROUBLE for row in self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """One field that somebody else changed."""
+
+    kind: str
+    namespace: str
+    name: str
+    field: str
+    wanted: Any
+    found: Any
+    manager: str
+    noticed_at: datetime
+    resolved_at: datetime | None
+    resolution: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One line of the last preflight: ``state`` is ok, warn or fault."""
+
+    name: str
+    state: str
+    found: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPreflight:
+    """The last preflight; ``checked_at`` None when none has run."""
+
+    checked_at: datetime | None
+    rows: tuple[StoredRow, ...]
+    modes_on_offer: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftRow:
+    """Who works on one role of a cluster."""
+
+    role: str
+    holder: str
+    heartbeat_at: datetime
+    is_alive: bool
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDetail:
+    """One cluster; nothing of its credential but what may be seen."""
+
+    row: ClusterRow
+    server: str
+    context: str
+    user_kind: str
+    ca_fingerprint: str
+    drift_policy: str
+    guard: str
+    allows_local_jobs: bool
+    multikueue_token_expires_at: datetime | None
+    kueue_configuration: Mapping[str, Any]
+    dispatch: DispatchSettings | None
+    tree: tuple[TreeGroup, ...]
+    drifts: tuple[DriftRow, ...]
+    preflight: StoredPreflight
+    shifts: tuple[ShiftRow, ...]
+    planned: tuple[ManifestChange, ...] = field(default=())
+    under_way: tuple[Operation, ...] = field(default=())
+    nomination: NominationRow | None = None
+    incidents: tuple[IncidentRow, ...] = field(default=())
+
+
+def cluster_detail(user: User, slug: str) -> ClusterDetail:
+    """One cluster with its objects, drifts, preflight and shifts. A bounded number of queries.
+
+    Raises:
+        Cluster.DoesNotExist: it is not there, or not for this user.
+    """
+    cluster = (
+        visible_clusters(user)
+        .defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed")
+        .select_related("health")
+        .get(slug=slug)
+    )
+    states = list(cluster.object_states.all())
+    return ClusterDetail(
+        row=rows_of([cluster])[0],
+        server=cluster.server,
+        context=cluster.context,
+        user_kind=cluster.user_kind,
+        ca_fingerprint=cluster.ca_fingerprint,
+        drift_policy=cluster.drift_policy,
+        guard=cluster.guard,
+        allows_local_jobs=cluster.allows_local_jobs,
+        multikueue_token_expires_at=cluster.multikueue_token_expires_at,
+        kueue_configuration=cluster.kueue_configuration,
+        dispatch=_dispatch(cluster),
+        tree=_tree(states),
+        drifts=tuple(_drifts(cluster)),
+        preflight=_preflight(cluster.preflight),
+        shifts=tuple(_shifts(cluster)),
+        planned=() if cluster.writes_enabled else tuple(_planned(states)),
+        under_way=tuple(
+            Operation.objects.filter(
+                subject=f"cluster:{cluster.slug}", state=Operation.State.RUNNING
+            ).order_by("created_at")
+        ),
+        nomination=nomination_of(cluster),
+        incidents=incidents_on(cluster),
+    )
+
+
+def _dispatch(cluster: Cluster) -> DispatchSettings | None:
+    """How a manager dispatches; None on workers, and where what is stored cannot be read."""
+    if not cluster.is_manager:
+        return None
+    try:
+        return DispatchSettings.from_document(cluster.kueue_configuration)
+    except ValueError:
+        return None
+
+
+def _tree(states: Iterable[ObjectState]) -> tuple[TreeGroup, ...]:
+    groups: dict[str, list[ObjectRow]] = {}
+    for state in states:
+        row = ObjectRow(
+            state.kind, state.namespace, state.name, state.state, state.message, state.changed_at
+        )
+        groups.setdefault(state.subject, []).append(row)
+    order = list(_GROUPS)
+
+    def rank(subject: str) -> tuple[int, str]:
+        kind = subject.partition(":")[0]
+        return order.index(kind) if kind in _GROUPS else len(order), subject
+
+    return tuple(
+        TreeGroup(_title(subject), subject, tuple(groups[subject]))
+        for subject in sorted(groups, key=rank)
+    )
+
+
+def _title(subject: str) -> str:
+    kind, _, name = subject.partition(":")
+    return f"{_GROUPS[kind]} {name}" if kind in _GROUPS else subject or "Other"
+
+
+def _drifts(cluster: Cluster) -> Iterable[DriftRow]:
+    """Those that stand first, then the newest of the others."""
+    rows = list(cluster.drifts.all()[:DRIFTS_SHOWN])
+    for row in sorted(rows, key=lambda drift: drift.resolved_at is not None):
+        yield DriftRow(
+            kind=row.kind,
+            namespace=row.namespace,
+            name=row.name,
+            field=row.field or "the whole object",
+            wanted=row.wanted,
+            found=row.found,
+            manager=row.manager,
+            noticed_at=row.noticed_at,
+            resolved_at=row.resolved_at,
+            resolution=row.resolution,
+        )
+
+
+def _preflight(stored: Mapping[str, Any]) -> StoredPreflight:
+    if not stored:
+        return StoredPreflight(None, (), ())
+    return StoredPreflight(
+        checked_at=datetime.fromisoformat(stored["checked_at"]),
+        rows=tuple(StoredRow(**row) for row in stored["rows"]),
+        modes_on_offer=tuple(stored["modes_on_offer"]),
+    )
+
+
+def _shifts(cluster: Cluster) -> Iterable[ShiftRow]:
+    now = timezone.now()
+    for run in cluster.shifts.order_by("role"):
+        yield ShiftRow(run.role, run.holder, run.heartbeat_at, run.is_alive(now=now), run.outcome)
+
+
+def _planned(states: Iterable[ObjectState]) -> Iterable[ManifestChange]:
+    for state in states:
+        if state.would is None:
+            continue
+        changes = "; ".join(
+            f"{change['field'] or 'the object'}: {change['found']} → {change['wanted']}"
+            for change in state.would["changes"]
+        )
+        document = state.would.get("document")
+        yield ManifestChange(
+            kind=state.kind,
+            name=f"{state.namespace}/{state.name}" if state.namespace else state.name,
+            words=f"{state.would['action']} {changes}".strip(),
+            yaml=yaml.safe_dump(document, sort_keys=False) if document else "",
+        )
