@@ -74,6 +74,7 @@ class Explained:
         position: In its queue, 0 for none; ``waiting`` how many wait there.
         flavors, holders, checks: The evidence.
         holders_more: Holders that are not listed; only of those that the reader may count.
+        stops: What holds the whole queue, the strongest first.
         remedies: What would change it.
     """
 
@@ -87,6 +88,7 @@ class Explained:
     holders: tuple[HolderFinding, ...] = ()
     holders_more: int = 0
     checks: tuple[CheckFinding, ...] = ()
+    stops: tuple[Stop, ...] = ()
     remedies: tuple[str, ...] = ()
 
 
@@ -115,6 +117,7 @@ def explained(evidence: Evidence, names: Names) -> Explained:
             for item in evidence.checks
             if not evidence.attempts
         ),
+        stops=tuple(holding(evidence.stops or ())) if evidence.hold else (),
         remedies=tuple(_remedies(evidence, names)),
     )
 

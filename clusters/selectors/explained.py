@@ -144,7 +144,7 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
     rows = PendingReason.objects.filter(Q(name=name) | Q(name__in=jobs), namespace=namespace)
     names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
     found = []
-    for row in read_reasons(list(rows.order_by("cluster", "name"))):
+    for row in read_reasons(rows):
         state = WorkloadState.objects.select_related("cluster").filter(
             cluster__slug=row.cluster, uid=row.uid
         )

@@ -13,7 +13,6 @@ from budgets.plan import StopPolicy
 from budgets.selectors.holds import BudgetHolds, ReachedCap, budget_holds
 from clusters.explaining.evidence import Evidence
 from clusters.explaining.refusals import is_closed
-from clusters.explaining.sentence import shortage
 from clusters.explaining.stops import Stop, StopSource
 from clusters.models import Cluster
 from clusters.selectors.cordons import Cordons, cordons_now
@@ -92,34 +91,49 @@ class Stops:
             )
 
 
-def with_stops(found: Iterable[tuple[str, str, Evidence]]) -> list[Evidence]:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Evidence of a job that waits on a cluster.
+
+    Attributes:
+        cluster: Slug.
+        is_capped: A spend rule makes the floor of its budget the ceiling.
+    """
+
+    namespace: str
+    cluster: str
+    evidence: Evidence
+    is_capped: bool = False
+
+
+def with_stops(found: Iterable[Waiting]) -> list[Evidence]:
     """Evidence completed by what the records say, where it speaks of something that they know.
 
     Args:
-        found: Namespace, cluster slug and evidence of jobs that the reader sees.
+        found: Jobs that the reader sees.
 
     Returns:
-        In the same order. No query when no queue is stopped and nothing is under maintenance or
-        without anything to borrow; else six at most.
+        In the same order. No query when no queue is stopped or capped and nothing is under
+        maintenance; else six at most.
     """
     rows = list(found)
-    asked = [_asks(evidence) for _, _, evidence in rows]
+    asked = [_asks(row) for row in rows]
     if not any(asked):
-        return [evidence for _, _, evidence in rows]
-    stops = _stops({row[0] for row, is_asked in zip(rows, asked, strict=True) if is_asked})
+        return [row.evidence for row in rows]
+    stops = _stops({row.namespace for row, is_asked in zip(rows, asked, strict=True) if is_asked})
     return [
-        replace(evidence, stops=stops.of(namespace, cluster)) if is_asked else evidence
-        for (namespace, cluster, evidence), is_asked in zip(rows, asked, strict=True)
+        replace(row.evidence, stops=stops.of(row.namespace, row.cluster))
+        if is_asked
+        else row.evidence
+        for row, is_asked in zip(rows, asked, strict=True)
     ]
 
 
-def _asks(evidence: Evidence) -> bool:
+def _asks(row: Waiting) -> bool:
     """Whether the records have something to add to it."""
-    if evidence.hold or evidence.is_turned_back or any(map(is_closed, evidence.attempts)):
-        return True
-    short = shortage(evidence)
-    own = evidence.quota.get(short[0]) if short is not None else None
-    return own is not None and own.potential <= own.nominal
+    found = row.evidence
+    is_stopped = bool(found.hold) or found.is_turned_back
+    return is_stopped or row.is_capped or any(map(is_closed, found.attempts))
 
 
 def _stops(namespaces: Collection[str]) -> Stops:

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from budgets import services
 from budgets.models import Budget, SpendRule, Workspace
 from budgets.services.spending import break_glass, settle_spending
-from clusters.explaining.evidence import read_evidence
+from clusters.explaining.stops import Stop
 from clusters.kueue.explanation import explain
 from clusters.models import Cluster, MaintenanceWindow, PendingReason, WorkloadState
 from clusters.reconcile.explained.evidence import evidence_of
@@ -166,6 +166,23 @@ def test_every_face_names_what_holds_the_queue(
         assert want in out.getvalue() and want_remedy in out.getvalue()
 
 
+def test_api_has_each_of_several_that_hold_it_in_fields(visitors: Visitors, worker: Cluster):
+    close_worker(visitors.fleet)
+    reach_cap(visitors.fleet)
+    with time_machine.travel(hours(2), tick=False):
+        hold(visitors.fleet)
+        waiting_job(visitors.fleet, worker)
+        answer = visitors["owner"].get("/api/v1/workloads/gpu-east/uid-0/why").json()
+    assert [
+        (row["kind"], row["what"], row["since"], row["until"]) for row in answer["detail"]["stops"]
+    ] == [
+        ("person", "olga", "2026-03-01T02:00:00Z", None),
+        ("cap", CAP, "2026-03-01T02:00:00Z", "2026-03-02T00:00:00Z"),
+        ("maintenance", "worker gpu-east", "2026-02-28T23:00:00Z", "2026-03-01T06:00:00Z"),
+    ]
+    assert len(answer["detail"]["remedies"]) == 3
+
+
 def test_manager_is_held_while_every_worker_is_closed(visitors: Visitors, worker: Cluster):
     close_worker(visitors.fleet)
     waiting_job(visitors.fleet, Cluster.objects.get(slug="hub"))
@@ -183,24 +200,30 @@ def test_soft_cap_is_told_as_the_end_of_borrowing(visitors: Visitors, worker: Cl
     )
 
 
+def stops() -> tuple[Stop, ...] | None:
+    """Of the only job."""
+    [found] = read_reasons(PendingReason.objects.all())
+    return found.evidence.stops
+
+
 def test_cap_whose_glass_is_broken_or_whose_window_has_turned_holds_nothing(
     visitors: Visitors, worker: Cluster
 ):
     reach_cap(visitors.fleet)
     with time_machine.travel(hours(2), tick=False):
-        row = waiting_job(visitors.fleet, worker)
-        assert read_reasons([row])[0].evidence.stops
+        waiting_job(visitors.fleet, worker)
+        assert stops()
         break_glass(
             visitors.fleet.owner,
             rule=SpendRule.objects.get(),
             until=hours(3),
             reason="the paper is due",
         )
-        assert read_reasons([row])[0].evidence.stops == ()
+        assert stops() == ()
     with time_machine.travel(hours(4), tick=False):
-        assert read_reasons([row])[0].evidence.stops, "the glass is whole again"
+        assert stops(), "the glass is whole again"
     with time_machine.travel(hours(25), tick=False):
-        assert read_reasons([row])[0].evidence.stops == ()
+        assert stops() == ()
 
 
 def test_archived_workspace_is_told_and_not_its_hold(visitors: Visitors, worker: Cluster):
@@ -223,16 +246,16 @@ def test_records_are_read_once_for_many_jobs_and_not_at_all_without_need(
     reach_cap(visitors.fleet)
     with time_machine.travel(hours(2), tick=False):
         row = waiting_job(visitors.fleet, worker)
-        with CaptureQueriesContext(
-            connection,
-        ) as many:
-            read_reasons([row] * 20)
-        assert len(many) <= 6
-    row.evidence = row.evidence | {"hold": "", "reason": "Pending", "quota": {}, "attempts": []}
-    assert not read_evidence(row.evidence).hold
+        for number in range(20):
+            PendingReasonFactory(cluster=row.cluster, uid=f"more-{number}", evidence=row.evidence)
+        with CaptureQueriesContext(connection) as many:
+            assert len(read_reasons(PendingReason.objects.all())) == 21
+        assert len(many) <= 7
+    free = row.evidence | {"hold": "", "reason": "WaitingForQuota"}
+    PendingReason.objects.update(evidence=free)
     with CaptureQueriesContext(connection) as none:
-        read_reasons([row])
-    assert len(none) == 0
+        read_reasons(PendingReason.objects.all())
+    assert len(none) == 1
 
 
 def test_window_ends_and_the_job_is_told_so(visitors: Visitors, worker: Cluster):

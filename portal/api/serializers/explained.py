@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
+from clusters.explaining.stops import StopSource
 from clusters.forecasting import Confidence
 from portal.api.serializers.base import Strict
 
@@ -44,6 +45,17 @@ class CheckSerializer(serializers.Serializer[Any]):
     message = _text()
 
 
+class StopSerializer(serializers.Serializer[Any]):
+    """Something that holds the whole queue."""
+
+    kind = serializers.ChoiceField([item.value for item in StopSource], source="source")
+    what = _text(help_text="The person, the cap or the place that is under maintenance.")
+    since = _moment()
+    until = _moment()
+    note = _text(help_text="The reason that a person gave.")
+    keeper = _text(help_text="Who may end it before; empty for nobody.")
+
+
 class ExplainedSerializer(serializers.Serializer[Any]):
     """The evidence of one cluster."""
 
@@ -57,6 +69,7 @@ class ExplainedSerializer(serializers.Serializer[Any]):
     holders = HolderSerializer(many=True)
     holders_more = serializers.IntegerField()
     checks = CheckSerializer(many=True)
+    stops = StopSerializer(many=True, help_text="The strongest first; each of them has to go.")
     remedies = serializers.ListField(child=serializers.CharField())
 
 
