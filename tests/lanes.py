@@ -38,7 +38,7 @@ BESIDE = ("-n", "2", "--dist", "loadscope")
 # More failures than these are no matter of time.
 MOST_TRIED_AGAIN = 5
 # To read all four thousand tests costs more than to run a few of them.
-FOLDERS = {
+PLACES = {
     "postgres": (
         "tests/acting",
         "tests/api",
@@ -46,6 +46,8 @@ FOLDERS = {
         "tests/budgets",
         "tests/clusters",
         "tests/explained",
+        "tests/reconcile/test_usage.py",
+        "tests/reconcile/test_usage_build.py",
         "tests/spending",
         "tests/web",
     ),
@@ -141,12 +143,12 @@ def postgres() -> bool:
     with postgres_server() as url:
         expression = "not controlplane and not browser and not slow"
         env = {"DATABASE_URL": url}
-        return pytest(expression, *FOLDERS["postgres"], *BESIDE, env=env)
+        return pytest(expression, *PLACES["postgres"], *BESIDE, env=env)
 
 
 def redis() -> bool:
     with redis_server() as url:
-        return pytest("redis and not slow", *FOLDERS["redis"], env={"TEST_REDIS_URL": url})
+        return pytest("redis and not slow", *PLACES["redis"], env={"TEST_REDIS_URL": url})
 
 
 def build_control_planes() -> bool:
@@ -163,13 +165,13 @@ def controlplane() -> bool:
 def office() -> bool:
     if not shutil.which("soffice"):
         raise Missing("no soffice: install Debian's libreoffice-calc-nogui")
-    return pytest("office and not slow", *FOLDERS["office"])
+    return pytest("office and not slow", *PLACES["office"])
 
 
 def browser() -> bool:
     if not (shutil.which("chromium") or os.environ.get("CHROMIUM")):
         raise Missing("no chromium: install Debian's chromium, or set CHROMIUM to its path")
-    return pytest("browser and not slow", *FOLDERS["browser"])
+    return pytest("browser and not slow", *PLACES["browser"])
 
 
 LANES: dict[str, Callable[[], bool]] = {
