@@ -102,10 +102,10 @@ def test_many_failed_tests_are_no_matter_of_time(tmp_path: Path) -> None:
     assert len(tries.read_text()) == count
 
 
-@pytest.mark.parametrize("mark", lanes.FOLDERS)
+@pytest.mark.parametrize("mark", lanes.PLACES)
 def test_a_lane_with_folders_has_all_its_tests_there(mark: str) -> None:
     word = f"pytest.mark.{mark}"
     found = {path for path in lanes.ROOT.glob("tests/**/*.py") if word in path.read_text()}
     assert found
-    folders = [lanes.ROOT / folder for folder in lanes.FOLDERS[mark]]
+    folders = [lanes.ROOT / folder for folder in lanes.PLACES[mark]]
     assert [path for path in found if not any(path.is_relative_to(f) for f in folders)] == []
