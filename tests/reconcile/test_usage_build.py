@@ -262,6 +262,21 @@ def test_backlog_is_built_once_and_comes_to_the_same_as_state_by_state(
 
 
 @pytest.mark.django_db
+def test_backlog_of_states_that_are_all_built_is_passed_over(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    a_backlog(east, jobs=2)
+    monkeypatch.setattr(backlog, "AT_ONCE", 2)
+    pending = Backlog(east.slug, 0)
+    assert build_next(source(east), pending) == ()
+    newest = WorkloadEvent.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    while pending.mark < newest:
+        with django_assert_num_queries(1):
+            assert build_next(source(east), pending) == ()
+    assert build_next(source(east), pending) is None
+
+
+@pytest.mark.django_db
 def test_backlog_that_is_cut_off_is_built_from_its_mark(
     east: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

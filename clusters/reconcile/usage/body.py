@@ -186,7 +186,8 @@ class UsageBody:
     def _build_new(self) -> None:
         """Build every Workload with an event beyond the mark, and move the mark."""
         while (uids := self._backlog.take()) is not None:
-            self._build(set(uids))
+            if uids:
+                self._build(set(uids))
             self._backlog.advance()
             record_progress(cluster=self._slug, last_event_id=self._backlog.mark)
 

@@ -64,7 +64,7 @@ def build_next(source: Source, backlog: Backlog) -> tuple[ledger.Problem, ...] |
     uids = backlog.take()
     if uids is None:
         return None
-    found = build(source, uids)
+    found = build(source, uids) if uids else Built(frozenset(), ())
     backlog.note(found.events)
     backlog.advance()
     return found.problems
