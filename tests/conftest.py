@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _touches_the_database(item)]
         return
     for item in items:
-        if "postgres" in item.keywords:
+        if item.get_closest_marker("postgres"):
             item.add_marker(pytest.mark.skip(reason="DATABASE_URL names no PostgreSQL server"))
 
 
