@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
 from clusters.models import Cluster, ObjectState
 from tests.builders import SmallFleet
 from tests.controlplane.fleet import Fleet
+from tests.controlplane.queues import job
 from tests.reconcile.fleet_rows import Hand, quota_hand
 from tests.reconcile.real_clusters import admin_client, register_real
 from tests.waiting import PATIENCE_S
 
 WORKERS = ("gpu-east", "gpu-west")
+NAMESPACE = "acme-vision"
 
 
 @dataclass
@@ -35,6 +39,22 @@ class Road:
             assert time.monotonic() < ends, self.troubles()
             for hand in self.hands:
                 hand.settle(turns=3)
+
+    def submit(self, name: str, *, gpus: int = 2, run_for: str = "900s") -> None:
+        """A Job of acme-vision, on the manager."""
+        document = job(name, gpus=gpus, run_for=run_for)
+        document["metadata"]["namespace"] = NAMESPACE
+        self.manager.create(r.JOB, document)
+
+    def workload(self, name: str) -> dict[str, Any]:
+        """The Workload of such a Job on the manager; empty while there is none."""
+        for found in self.manager.list(r.WORKLOAD).items:
+            owners = found["metadata"].get("ownerReferences") or []
+            if found["metadata"]["namespace"] == NAMESPACE and any(
+                owner["name"] == name for owner in owners
+            ):
+                return found
+        return {}
 
     @staticmethod
     def troubles() -> list[tuple[str, ...]]:

@@ -18,12 +18,11 @@ from clusters.manifests.names import SPEND_CHECK
 from tests.builders import SmallFleet, line
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import NodeShape
-from tests.controlplane.queues import condition_of, job
-from tests.reconcile.real_road import Road
+from tests.controlplane.queues import condition_of
+from tests.reconcile.real_road import NAMESPACE, Road
 from tests.reconcile.spend_hand import SpendHand, granted, spend_hand, spent
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.django_db]
-NAMESPACE = "acme-vision"
 
 
 class Stage:
@@ -32,30 +31,16 @@ class Stage:
     def __init__(self, road: Road, spend: SpendHand) -> None:
         self.road, self.spend = road, spend
 
-    def submit(self, name: str, *, gpus: int = 2) -> None:
-        document = job(name, gpus=gpus, run_for="900s")
-        document["metadata"]["namespace"] = NAMESPACE
-        self.road.manager.create(r.JOB, document)
-
-    def workload(self, name: str) -> dict[str, Any]:
-        for found in self.road.manager.list(r.WORKLOAD).items:
-            owners = found["metadata"].get("ownerReferences") or []
-            if found["metadata"]["namespace"] == NAMESPACE and any(
-                owner["name"] == name for owner in owners
-            ):
-                return found
-        return {}
-
     def runs(self, *names: str) -> bool:
         """Whether all of them are admitted, and a worker has each."""
-        found = [self.workload(name) for name in names]
+        found = [self.road.workload(name) for name in names]
         return all(
             condition_of(item, "Admitted") == "True" and item["status"].get("clusterName")
             for item in found
         )
 
     def entry(self, name: str) -> str:
-        entries = self.workload(name).get("status", {}).get("admissionChecks", [])
+        entries = self.road.workload(name).get("status", {}).get("admissionChecks", [])
         return next((item["state"] for item in entries if item["name"] == SPEND_CHECK), "")
 
     def queue(self) -> dict[str, Any]:
@@ -112,7 +97,7 @@ def _hand(road: Road) -> Iterator[SpendHand]:
 def test_a_cap_holds_rejects_lets_back_and_drains_and_touches_no_other_running_job(
     stage: Stage, fleet: SmallFleet
 ) -> None:
-    stage.submit("before")
+    stage.road.submit("before")
     stage.until(lambda: stage.runs("before"))
 
     # A hard rule puts the check on the queue of a workspace in which a job runs already.
@@ -120,27 +105,27 @@ def test_a_cap_holds_rejects_lets_back_and_drains_and_touches_no_other_running_j
     stage.until(lambda: SPEND_CHECK in stage.checks())
     stage.until(lambda: condition_of(stage.queue(), "Active") == "True")
     stage.until(lambda: stage.entry("before") == "Ready")
-    stage.submit("within")
+    stage.road.submit("within")
     stage.until(lambda: stage.runs("before", "within"))
-    assert condition_of(stage.workload("before"), "Evicted") != "True"
+    assert condition_of(stage.road.workload("before"), "Evicted") != "True"
 
     # The cap is reached; the queue has not been told yet: a job that races is rejected.
     used = spent(fleet, burst_hours=120)
     stage.spend.settle_now()
-    stage.submit("races")
+    stage.road.submit("races")
     stage.without_quota_sync_until(
-        lambda: stage.workload("races").get("spec", {}).get("active") is False
+        lambda: stage.road.workload("races").get("spec", {}).get("active") is False
     )
     stage.without_quota_sync_until(
-        lambda: condition_of(stage.workload("races"), "Evicted") == "True"
+        lambda: condition_of(stage.road.workload("races"), "Evicted") == "True"
     )
     assert stage.stop_policy() == "None"
     assert stage.runs("before", "within")
 
     # Quota sync stops the queue: what comes now waits and holds no quota.
     stage.until(lambda: stage.stop_policy() == "Hold")
-    stage.submit("waits")
-    stage.until(lambda: condition_of(stage.workload("waits"), "QuotaReserved") == "False")
+    stage.road.submit("waits")
+    stage.until(lambda: condition_of(stage.road.workload("waits"), "QuotaReserved") == "False")
     assert stage.runs("before", "within")
 
     # A raise lets all of them go on, the rejected one too.
@@ -162,7 +147,7 @@ def test_a_cap_holds_rejects_lets_back_and_drains_and_touches_no_other_running_j
     stage.until(
         lambda: (
             not any(
-                condition_of(stage.workload(name), "QuotaReserved") == "True"
+                condition_of(stage.road.workload(name), "QuotaReserved") == "True"
                 for name in ("before", "within", "races", "waits")
             )
         )

@@ -12,17 +12,13 @@ from clusters.kube import resources as r
 from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue_settings import INTEGRATIONS
-from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
-from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.reconcile.admission_harness import (
     Document,
-    RunningShift,
     condition,
-    facts,
     is_true,
 )
 from tests.reconcile.pod_kinds import get, group, pod, runs, say
@@ -73,22 +69,6 @@ class PodsFleet(RealFleet):
             eventually(lambda place=place: is_served(place, KIND))
         return self
 
-    def dispatch(self) -> None:
-        texts = {
-            worker: self._planes[worker].kubeconfig_for(
-                MULTIKUEUE_ACCOUNT, namespace=KUEUE_NAMESPACE
-            )
-            for worker in WORKERS
-        }
-        shift = ForegroundShift(
-            kubeconfig=self["manager"].kubeconfig,
-            role="dispatch",
-            facts=facts("manager", is_manager=True, kueue_configuration=NAMED),
-            holder="dispatch-pods",
-            workers=texts,
-        )
-        self.shifts.append(RunningShift(shift))
-
     def tidy(self, namespace: str) -> None:
         for place in self.places.values():
             for item in place.all(SETS):
@@ -108,7 +88,7 @@ def bare(bare_fleet: Fleet, unique_name, db) -> Iterator[tuple[PodsFleet, str]]:
         prepare(fleet, name)
         for place in ("manager", *WORKERS):
             fleet.start(place, "admission", kueue_configuration=NAMED)
-        fleet.dispatch()
+        fleet.start_dispatch(kueue_configuration=NAMED)
         yield from used(fleet, name)
 
 
@@ -121,7 +101,7 @@ def mixed(kueue_fleet: Fleet, bare_cluster, unique_name, db) -> Iterator[tuple[P
         restart_kueue(kueue_fleet.workers, {"integrations": {"frameworks": FRAMEWORKS}})
         try:
             fleet.start("manager", "admission", kueue_configuration=NAMED)
-            fleet.dispatch()
+            fleet.start_dispatch(kueue_configuration=NAMED)
             yield from used(fleet, name)
         finally:
             restart_kueue(kueue_fleet.workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -57,8 +58,12 @@ class RealFleet(Embedded):
             self.places[name] = Place(name, admin, text)
         return self
 
-    def start_dispatch(self) -> None:
-        """As the manager's portal identity, and the workers' *multikueue* identities."""
+    def start_dispatch(self, **more: Any) -> None:
+        """As the manager's portal identity, and the workers' *multikueue* identities.
+
+        Args:
+            more: Facts of the manager, such as its ``kueue_configuration``.
+        """
         texts = {
             worker: self._planes[worker].kubeconfig_for(
                 MULTIKUEUE_ACCOUNT, namespace=KUEUE_NAMESPACE
@@ -68,7 +73,7 @@ class RealFleet(Embedded):
         shift = ForegroundShift(
             kubeconfig=self["manager"].kubeconfig,
             role="dispatch",
-            facts=facts("manager", is_manager=True),
+            facts=facts("manager", is_manager=True, **more),
             holder="dispatch-real",
             workers=texts,
         )

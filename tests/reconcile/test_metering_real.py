@@ -25,13 +25,12 @@ from tests.builders import SmallFleet, line
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import GPU, NodeShape
-from tests.controlplane.queues import condition_of, job
+from tests.controlplane.queues import condition_of
 from tests.controlplane.rest import ApiError
-from tests.reconcile.real_road import WORKERS, Road
+from tests.reconcile.real_road import NAMESPACE, WORKERS, Road
 from tests.reconcile.usage_hand import UsageHand, usage_hand
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.django_db]
-NAMESPACE = "acme-vision"
 # The shift looks once a minute; so often, what lags for a quarter of a minute would be told.
 LOOK_S = 5.0
 PATH = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
@@ -173,31 +172,19 @@ class Meter:
                 hand.body.counting.look_at_queues()
                 self.looks += 1
 
-    def submit(self, name: str, *, gpus: int, run_for: str) -> None:
-        document = job(name, gpus=gpus, run_for=run_for)
-        document["metadata"]["namespace"] = NAMESPACE
-        self.road.manager.create(r.JOB, document)
-
-    def workload(self, name: str) -> dict[str, Any]:
-        for found in self.road.manager.list(r.WORKLOAD).items:
-            owners = found["metadata"].get("ownerReferences") or []
-            if found["metadata"]["namespace"] == NAMESPACE and any(
-                owner["name"] == name for owner in owners
-            ):
-                return found
-        return {}
-
     def worker_of(self, name: str) -> str:
-        return str(self.workload(name).get("status", {}).get("clusterName") or "")
+        return str(self.road.workload(name).get("status", {}).get("clusterName") or "")
 
     def is_finished(self, name: str) -> bool:
-        return condition_of(self.workload(name), "Finished") == "True"
+        return condition_of(self.road.workload(name), "Finished") == "True"
 
     def is_released(self, name: str) -> bool:
         """Whether its eviction is over: nothing is reserved, and no worker has a copy."""
-        if condition_of(self.workload(name), "QuotaReserved") == "True" or self.worker_of(name):
+        if condition_of(self.road.workload(name), "QuotaReserved") == "True" or self.worker_of(
+            name
+        ):
             return False
-        key = self.workload(name)["metadata"]["name"]
+        key = self.road.workload(name)["metadata"]["name"]
         return not any(
             found["metadata"]["name"] == key
             for client in self.road.workers
@@ -205,7 +192,7 @@ class Meter:
         )
 
     def set_active(self, name: str, active: bool) -> None:
-        key = self.workload(name)["metadata"]["name"]
+        key = self.road.workload(name)["metadata"]["name"]
         self.road.manager.patch(r.WORKLOAD, key, {"spec": {"active": active}}, namespace=NAMESPACE)
 
 
@@ -241,9 +228,9 @@ def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
         slugs = ("manager", *WORKERS)
         meter = Meter(kueue_road, [stack.enter_context(usage_hand(slug)) for slug in slugs])
         for number in range(4):
-            meter.submit(f"short-{number}", gpus=2, run_for=f"{3 + number}s")
-        meter.submit("evicted", gpus=4, run_for="600s")
-        meter.submit("cut-off", gpus=2, run_for="20s")
+            meter.road.submit(f"short-{number}", gpus=2, run_for=f"{3 + number}s")
+        meter.road.submit("evicted", gpus=4, run_for="600s")
+        meter.road.submit("cut-off", gpus=2, run_for="20s")
         meter.until(lambda: meter.worker_of("evicted") and meter.worker_of("cut-off"))
 
         # One job is stopped, comes back, and is stopped for good.
