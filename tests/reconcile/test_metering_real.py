@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +21,8 @@ from budgets import services
 from budgets.models import Discrepancy, Interval, UsageRecord
 from clusters.errors import Retryable
 from clusters.kube import resources as r
+from clusters.models import WorkloadState
+from clusters.reconcile.usage.states import HOLDING
 from tests.builders import SmallFleet, line
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
@@ -52,7 +54,8 @@ class Observer:
 
     fleet: Fleet
     copies: dict[tuple[str, str], Copy] = field(default_factory=dict)
-    chosen: set[tuple[str, str]] = field(default_factory=set)
+    # (worker, name) → the seconds in which the manager named that worker.
+    chosen: dict[tuple[str, str], set[datetime]] = field(default_factory=dict)
     blind: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, stop: threading.Event) -> None:
@@ -70,7 +73,8 @@ class Observer:
         for found in self.fleet.manager.rest.items(PATH):
             worker = found.get("status", {}).get("clusterName")
             if worker:
-                self.chosen.add((worker, found["metadata"]["name"]))
+                now = datetime.now(UTC).replace(microsecond=0)
+                self.chosen.setdefault((worker, found["metadata"]["name"]), set()).add(now)
 
     def _look_at_worker(self, slug: str, plane: ControlPlane) -> None:
         seen = set()
@@ -118,7 +122,7 @@ class Observer:
         """(worker, uid) of the chosen copies → GPU-seconds, and their GPUs."""
         found = {}
         for (slug, uid), copy in self.copies.items():
-            if (slug, copy.name) not in self.chosen or not copy.held:
+            if not self._was_chosen(slug, copy):
                 continue
             seconds = sum(
                 gpus * int((end - start).total_seconds())
@@ -127,6 +131,15 @@ class Observer:
             )
             found[slug, uid] = seconds, max(gpus for _, _, gpus in copy.held)
         return found
+
+    def _was_chosen(self, slug: str, copy: Copy) -> bool:
+        """Whether the manager named the worker while this copy held: not before, not later."""
+        times = self.chosen.get((slug, copy.name), set())
+        return any(
+            start <= at and (end is None or at <= end + timedelta(seconds=1))
+            for at in times
+            for start, end, _ in copy.held
+        )
 
 
 @contextmanager
@@ -278,6 +291,9 @@ def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
             if found["metadata"]["namespace"] == NAMESPACE:
                 name = found["metadata"]["name"]
                 kueue_road.manager.delete(r.JOB, name, namespace=NAMESPACE)
+        # Queues stay as long as a row holds quota, and no body follows these rows any more.
+        holding = WorkloadState.objects.filter(namespace=NAMESPACE, phase__in=HOLDING)
+        meter.until(lambda: not holding.exists())
 
     assert len(counted) == 7  # four short ones, the one cut off, the evicted one twice
     estimated = set(Interval.objects.filter(state="estimated").values_list("cluster", "uid"))
