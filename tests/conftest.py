@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 
 from tests.builders import SmallFleet, small_fleet
@@ -10,6 +11,12 @@ from tests.databases import django_db_keepdb, django_db_setup
 
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def _no_login_attempts() -> None:
+    """Attempts of earlier tests in this process do not count."""
+    cache.clear()
 
 
 @pytest.fixture

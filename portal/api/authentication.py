@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rest_framework import authentication, exceptions, permissions, throttling
+from rest_framework import authentication, exceptions, permissions
 from rest_framework.request import Request
 
 from budgets import services
@@ -49,12 +49,3 @@ class ScopeAllows(permissions.BasePermission):
             return True
         token = request.auth
         return not isinstance(token, ApiToken) or token.scope == ApiToken.Scope.WRITE
-
-
-class LoginThrottle(throttling.AnonRateThrottle):
-    """Attempts per address; a wrong password and a right one count alike."""
-
-    scope = "login"
-
-    def get_cache_key(self, request: Request, view: APIView) -> str:
-        return self.cache_format % {"scope": self.scope, "ident": self.get_ident(request)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zoneinfo
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.utils.decorators import method_decorator
@@ -19,6 +20,7 @@ from django.views.decorators.cache import never_cache
 
 from budgets.models import ApiToken
 from portal import actions
+from portal.throttling import WrongPasswordThrottle
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -26,10 +28,23 @@ from portal.web.pages import page
 
 @method_decorator(login_not_required, name="dispatch")
 class Login(LoginView):
-    """The one page for strangers."""
+    """The one page for strangers; wrong passwords are limited as at the API."""
 
     template_name = "session/login.html"
     redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        self.throttle = WrongPasswordThrottle()
+        if self.throttle.allows(request):
+            return super().post(request, *args, **kwargs)
+        wait_s = math.ceil(self.throttle.wait() or 1)
+        # Not what was typed: to look at its errors would be an attempt.
+        context = self.get_context_data(form=self.get_form_class()(request), wait_s=wait_s)
+        return self.render_to_response(context, status=429, headers={"Retry-After": str(wait_s)})
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        self.throttle.count()
+        return super().form_invalid(form)
 
 
 class Logout(LogoutView):

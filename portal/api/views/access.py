@@ -18,11 +18,12 @@ from rest_framework.response import Response
 from budgets import selectors
 from budgets.models import ApiToken, Membership, Operation, User
 from portal import actions
-from portal.api.authentication import KEYWORD, LoginThrottle
+from portal.api.authentication import KEYWORD
 from portal.api.paging import CREATED, keyset_page, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import access as shapes
 from portal.api.views.base import View, account_named, actor, checked, workspace_named
+from portal.throttling import LoginThrottle
 
 
 class SchemaView(SpectacularJSONAPIView):
