@@ -33,8 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 IN_CI = os.environ.get("CI", "").lower() == "true"
-# Two processes, a module whole in one of them: a module may share what is costly to make.
-BESIDE = ("-n", "2", "--dist", "loadscope")
+# Processes, a module whole in one of them: a module may share what is costly to make. One more
+# than most machines of a pipeline have cores, for tests with clusters and databases wait, too.
+BESIDE = ("-n3", "--dist=loadscope")
 # More failures than these are no matter of time.
 MOST_TRIED_AGAIN = 5
 # To read all four thousand tests costs more than to run a few of them.
@@ -102,7 +103,7 @@ def pytest(expression: str, *arguments: str, env: Mapping[str, str] | None = Non
         failed = last_failed(Path(cache))
         if not 0 < len(failed) <= MOST_TRIED_AGAIN:
             return False
-        alone = [argument for argument in arguments if argument not in BESIDE]
+        alone = [item for item in arguments if item not in BESIDE]
         passed = run(*command, *alone, "--last-failed", env=env)
     verdict = "passed" if passed else "failed again"
     _output.note = f"{verdict} at a second try, alone: {', '.join(failed)}"
@@ -209,7 +210,8 @@ def run_stream(names: Iterable[str]) -> list[Outcome]:
     """Lanes one after the other, the output of each shown when it has ended."""
     outcomes = []
     for name in names:
-        print(f"lane {name} begins", flush=True)
+        with _printing:
+            print(f"lane {name} begins", flush=True)
         with tempfile.TemporaryFile("w+", errors="replace") as _output.file:
             outcome = run_lane(name)
             _output.file.seek(0)

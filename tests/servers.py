@@ -91,8 +91,12 @@ def redis_server(port: int | None = None) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
-    """Yields the URL of a fresh PostgreSQL cluster; durability is off, it is only for tests."""
+def postgres_server(**changes: str) -> Iterator[str]:
+    """Yields the URL of a fresh PostgreSQL cluster; durability is off, it is only for tests.
+
+    Args:
+        changes: Settings of the server that are to be others.
+    """
     binaries = postgres_folder()
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="portal-pg-") as folder:
@@ -119,6 +123,7 @@ def postgres_server() -> Iterator[str]:
             "max_connections": "200",
             "shared_buffers": "256MB",
             "work_mem": "32MB",
+            **changes,
         }
         flags = [f for key, value in settings.items() for f in ("-c", f"{key}={value}")]
         with open(f"{folder}/log", "wb") as log:

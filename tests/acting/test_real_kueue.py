@@ -19,6 +19,7 @@ from tests.builders import SmallFleet, line
 from tests.controlplane.queues import job
 from tests.reconcile.real_road import Road, installation, kueue_road
 from tests.reconcile.test_real_sync import is_active
+from tests.waiting import eventually
 
 __all__ = ["installation", "kueue_road"]  # fixtures
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
@@ -129,5 +130,11 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     road.until(
         lambda: not any(running(clients, name) for name in ("first", "second")),
     )
+
+    def left() -> list[dict]:
+        found = road.manager.list(r.WORKLOAD).items
+        return [item for item in found if item["metadata"]["namespace"] == NAMESPACE]
+
+    eventually(lambda: not left(), seconds=120, why=left)
     # No usage shift follows these rows, and the queues stay while a row holds quota.
     WorkloadState.objects.all().delete()
