@@ -19,7 +19,6 @@ import pytest
 from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
-_SHARED_MEMORY = Path("/dev/shm")
 # SQLite's own files, which a thread that did not close its connection leaves.
 _BESIDE = ("", "-wal", "-shm", "-journal")
 
@@ -51,7 +50,7 @@ def django_db_keepdb(
         return
     is_copied = False
     with contextlib.suppress(FileNotFoundError):
-        shutil.copyfile(migrated_copy(_shelf(own)), own)
+        shutil.copyfile(migrated_copy(own.parent), own)
         is_copied = True
     yield is_copied
     for ending in _BESIDE:
@@ -66,7 +65,7 @@ def django_db_setup(django_db_setup, django_db_keepdb: bool, django_db_blocker) 
         return
     with django_db_blocker.unblock():
         connection.ensure_connection()
-        leave(connection.connection, migrated_copy(_shelf(own)))
+        leave(connection.connection, migrated_copy(own.parent))
 
 
 def leave(source: sqlite3.Connection, target: Path) -> None:
@@ -78,8 +77,3 @@ def leave(source: sqlite3.Connection, target: Path) -> None:
     for old in target.parent.glob(f"portal-migrated-{os.getuid()}-*.sqlite3"):
         if old != target:
             old.unlink(missing_ok=True)
-
-
-def _shelf(own: Path) -> Path:
-    """The folder of the copy: where a machine has memory as a folder, there."""
-    return _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else own.parent

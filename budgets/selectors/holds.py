@@ -118,7 +118,8 @@ def _reached_caps(namespaces: Collection[str], now: datetime) -> dict[str, tuple
     rules = list(known.order_by("reached_at", "pk"))
     if not rules:
         return {}
-    windows, glasses = cap_windows(rules, now), latest_glasses(rules)
+    windows = cap_windows(rules, now)
+    glasses = latest_glasses(rules, windows)
     found: dict[str, tuple[ReachedCap, ...]] = {}
     for rule in rules:
         window, glass = windows[rule.pk], glasses.get(rule.pk)
@@ -129,7 +130,7 @@ def _reached_caps(namespaces: Collection[str], now: datetime) -> dict[str, tuple
             spent=Fraction(rule.amount),
             window=window,
             standing=Standing(rule.reached_window, rule.reached_at),
-            suspended_until=glass.until if glass and glass.until > window.start else None,
+            suspended_until=glass.until if glass else None,
             now=now,
         )
         if verdict.effect == NO_EFFECT:

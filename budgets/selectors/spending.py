@@ -143,7 +143,7 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
         return []
     instant = (now or utc_now()).replace(microsecond=0)
     windows = cap_windows(rows, instant)
-    glasses = latest_glasses(rows)
+    glasses = latest_glasses(rows, windows)
     ledger = _Ledger(rows, windows, instant)
     found = []
     for row in rows:
@@ -151,8 +151,6 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
         spent, rate = ledger.of(row, window)
         amount, per_hour = amount_of(spent, cap), amount_of(rate, cap)
         glass = glasses.get(row.pk)
-        if glass is not None and glass.until <= window.start:
-            glass = None
         verdict = judge(
             cap,
             spent=amount,
@@ -200,10 +198,13 @@ def _zones(accounts: Iterable[int]) -> dict[int, str]:
     return dict(rows.values_list("account_id", "zone"))
 
 
-def latest_glasses(rules: Sequence[SpendRule]) -> dict[int, BreakGlass]:
-    """Rule → the break-glass that ends last. One query."""
+def latest_glasses(
+    rules: Sequence[SpendRule], windows: Mapping[int, Period]
+) -> dict[int, BreakGlass]:
+    """Rule → the break-glass that ends last, unless that was before its window. One query."""
     rows = BreakGlass.objects.filter(rule__in=[row.pk for row in rules]).select_related("person")
-    return {row.rule_id: row for row in rows.order_by("until", "pk")}
+    latest = {row.rule_id: row for row in rows.order_by("until", "pk")}
+    return {rule: row for rule, row in latest.items() if row.until > windows[rule].start}
 
 
 class _Ledger:

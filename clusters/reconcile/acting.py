@@ -40,7 +40,7 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue_settings import Framework
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
-from clusters.reconcile.guard.reactivate import reactivation
+from clusters.reconcile.guard.reactivate import is_active, reactivation
 from clusters.reconcile.jobs.conditions import is_true
 from clusters.vault import SealBroken
 
@@ -162,7 +162,7 @@ def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Framewo
             return _put_back(client, live, "It waits in its queue again.")
     if is_true(live, "Finished"):
         return Outcome(State.DONE, "It had finished already.")
-    if (live.get("spec") or {}).get("active", True) is not False:
+    if is_active(live):
         _deactivate(client, live, action.reason)
     if action.verb == Verb.RESTART:
         return Outcome(State.WAITING, "It is being stopped.", POLL, is_stopped=True)
@@ -187,8 +187,7 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
 
     The reason why it was stopped goes with the first of them.
     """
-    is_active = (live.get("spec") or {}).get("active", True) is not False
-    if is_true(live, "QuotaReserved") and not (is_active or is_true(live, "Finished")):
+    if is_true(live, "QuotaReserved") and not (is_active(live) or is_true(live, "Finished")):
         return Outcome(State.WAITING, "It is being stopped.", POLL)
     for _ in range(2):  # to be active, and to lose the mark
         write = reactivation(live)

@@ -15,7 +15,6 @@ from clusters.reconcile.explained.desk import Batch, Comparison, Desk, Differing
 from clusters.reconcile.explained.telling import Telling, waiting_keys
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
-from tests.reconcile.stored import stored
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -154,10 +153,10 @@ def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall)
     item = Differing("u", "admission", "ns", "w", says, did)
     for _ in range(2):
         hall.desk.put_comparison(Comparison(now, 5, 1, [item]))
-    stored(lambda: ShadowTally.objects.filter(compared=10).exists())
-    tally = stored(ShadowTally.objects.first)
+    eventually(lambda: ShadowTally.objects.filter(compared=10).exists())
+    tally = eventually(ShadowTally.objects.first)
     assert (tally.compared, tally.different, tally.passed_over) == (10, 2, 2)
-    found = stored(ShadowDifference.objects.first)
+    found = eventually(ShadowDifference.objects.first)
     assert (found.count, found.portal_says, found.kueue_did) == (2, says, did)
 
 
@@ -167,6 +166,6 @@ def test_oldest_differences_make_room(hall: Hall, monkeypatch):
     for number in range(5):
         item = Differing(f"u{number}", "pending", "ns", f"w{number}", {}, {})
         hall.desk.put_comparison(Comparison(now + timedelta(seconds=number), 1, 0, [item]))
-    stored(lambda: ShadowTally.objects.filter(compared=5).exists())
+    eventually(lambda: ShadowTally.objects.filter(compared=5).exists())
     kept = ShadowDifference.objects.values_list("name", flat=True)
-    stored(lambda: sorted(kept.all()) == ["w2", "w3", "w4"])
+    eventually(lambda: sorted(kept.all()) == ["w2", "w3", "w4"])

@@ -30,7 +30,6 @@ from tests.reconcile.admission_harness import (
     quota_objects,
 )
 from tests.reconcile.fleet_rows import register
-from tests.reconcile.stored import stored
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
@@ -80,7 +79,7 @@ def test_shadow_says_what_the_cluster_says_and_finds_no_difference(world, cluste
     start_shadow(world, cluster)
     eventually(lambda: is_true(place.workload_of("first"), "Admitted"))
     place.create(job("second", gpus=4, run_s=0.2))
-    row = stored(
+    row = eventually(
         lambda: PendingReason.objects.filter(
             name__startswith="job-second", evidence__reason="WaitingForQuota"
         ).first()
@@ -97,7 +96,7 @@ def test_shadow_says_what_the_cluster_says_and_finds_no_difference(world, cluste
     # Long enough to be seen admitted and finished apart.
     place.create(job("high", gpus=8, run_s=2, priority_class="urgent"))
     eventually(lambda: is_true(place.workload_of("high"), "Finished"))
-    stored(lambda: tally()[0] >= 4, seconds=90, why=lambda: str(tally()))
+    eventually(lambda: tally()[0] >= 4, seconds=90, why=lambda: str(tally()))
     assert list(ShadowDifference.objects.all()) == []
     assert tally()[1] == 0
 
@@ -121,10 +120,10 @@ def test_shadow_notices_a_configuration_that_is_not_in_force(world, cluster):
     time.sleep(1.1)  # Creation times have whole seconds.
     place.create(job("newer", gpus=2, run_s=60, namespace="acme-b"))
     start_shadow(world, cluster, FAIR)
-    stored(lambda: PendingReason.objects.count() == 2)
+    eventually(lambda: PendingReason.objects.count() == 2)
     place.client.delete(r.JOB, "ends", namespace="acme-a")
     admissions = ShadowDifference.objects.filter(kind=ShadowDifference.Kind.ADMISSION)
-    found = stored(admissions.first)
+    found = eventually(admissions.first)
     assert found.name.startswith("job-older")
     assert found.portal_says["decision"] == "pending"
     assert found.kueue_did["decision"] == "admitted"
@@ -138,7 +137,7 @@ def test_shadow_answers_what_if_and_leaves_the_cluster_alone(world, cluster):
     eventually(lambda: is_true(place.workload_of("first"), "Admitted"))
     place.create(job("second", gpus=4))
     start_shadow(world, cluster)
-    stored(lambda: PendingReason.objects.exists())
+    eventually(lambda: PendingReason.objects.exists())
     raised = {"kind": "Raise", "on": "ClusterQueue", "key": NS, "flavor": "h100", "amount": 4}
     question = ask_what_if(cluster, [raised], UserFactory())
     reply = reply_to(question)
@@ -156,7 +155,7 @@ def test_admission_shift_tells_why_and_answers(world, cluster):
     world.start("gpu-east", "admission", pk=cluster.pk)
     eventually(lambda: is_true(place.workload_of("first"), "Admitted"))
     place.create(job("second", gpus=4))
-    row = stored(
+    row = eventually(
         lambda: PendingReason.objects.filter(
             name__startswith="job-second", evidence__reason="WaitingForQuota"
         ).first()
@@ -172,7 +171,7 @@ def test_admission_shift_tells_why_and_answers(world, cluster):
     assert reply.state is ReplyState.REFUSED
     assert reply.problem == "There is no ClusterQueue nowhere on this cluster."
     place.client.delete(r.JOB, "second", namespace=NS)
-    stored(lambda: not PendingReason.objects.exists())
+    eventually(lambda: not PendingReason.objects.exists())
 
 
 RAISE_NOWHERE = {
@@ -190,4 +189,4 @@ def reply_to(question: Question) -> Reply:
         is_open = reply.state in (ReplyState.WAITING, ReplyState.SILENT)
         return None if is_open else reply
 
-    return stored(arrived)
+    return eventually(arrived)

@@ -31,7 +31,6 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.real_clusters import admin_client, grant_rights
-from tests.reconcile.stored import stored
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
@@ -137,7 +136,7 @@ def test_shadow_agrees_with_a_real_kueue_and_repeats_its_reason(shadowed: Shadow
     shadowed.submit(0, "second", gpus=2, run_for="1s")
     told = condition(shadowed.until("second", "QuotaReserved", "False"), "QuotaReserved")
     rows = PendingReason.objects.filter(namespace__in=shadowed.namespaces)
-    row = stored(
+    row = eventually(
         lambda: rows.filter(name__contains="second", evidence__reason="WaitingForQuota").first(),
     )
     assert row.evidence["message"] == told["message"]
@@ -154,7 +153,7 @@ def test_shadow_agrees_with_a_real_kueue_and_repeats_its_reason(shadowed: Shadow
     for number in range(4):
         shadowed.until(f"small-{number}", "Finished")
     tally = ShadowTally.objects.filter(cluster="gpu-east")
-    stored(lambda: tally.filter(compared__gte=8).exists())
+    eventually(lambda: tally.filter(compared__gte=8).exists())
     time.sleep(QUICK.omission.total_seconds() + 2)
     found = shadowed.differences("gpu-east")
     assert found == [], [(item.portal_says, item.kueue_did) for item in found]
@@ -175,14 +174,14 @@ def test_shadow_with_another_configuration_than_kueues_notices(shadowed: Shadowe
     shadowed.start("gpu-east")
     shadowed.start("gpu-fair", configuration=FAIR, installation=REHEARSAL)
     rows = PendingReason.objects.filter(namespace__in=shadowed.namespaces)
-    stored(lambda: rows.count() == 4)
+    eventually(lambda: rows.count() == 4)
     shadowed.client.delete(r.JOB, "ends", namespace=shadowed.namespaces[0])
     shadowed.until("older", "Admitted")
 
     def noticed() -> list[ShadowDifference]:
         return [item for item in shadowed.differences("gpu-fair") if item.kind == "admission"]
 
-    [found] = stored(noticed)
+    [found] = eventually(noticed)
     assert "older" in found.name
     assert found.portal_says["decision"] == "pending"
     assert found.kueue_did["clusterQueue"] == shadowed.namespaces[0]

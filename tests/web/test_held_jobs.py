@@ -5,7 +5,7 @@ The evidence is the engine's, on the objects that the portal would apply at that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 
@@ -23,11 +23,13 @@ from clusters.kueue.explanation import explain
 from clusters.models import Cluster, MaintenanceWindow, PendingReason, WorkloadState
 from clusters.reconcile.explained.evidence import evidence_of
 from clusters.selectors.reasons import read_reasons
-from tests.builders import SmallFleet, hours, line, small_fleet
+from tests.builders import SmallFleet, hours
 from tests.explained.engines import engine_of, job
 from tests.factories import PendingReasonFactory
-from tests.spending.conftest import ruled, running
+from tests.spending.conftest import ruled, running, unpriced
 from tests.web.conftest import Visitors
+
+__all__ = ["unpriced"]  # a fixture
 
 PAGE = "/jobs/gpu-east/uid-0/"
 RELEASE = "until an owner of the workspace or an admin releases it"
@@ -35,13 +37,9 @@ CAP = "2 GPU-hours beyond the floor a day"
 
 
 @pytest.fixture
-def fleet(db) -> Iterator[SmallFleet]:
+def fleet(unpriced: SmallFleet) -> SmallFleet:
     """acme-vision with 8 of 24 H100 committed; it is March 1st, midnight, from now on."""
-    made = small_fleet()
-    with time_machine.travel(hours(-12), tick=False):
-        made.revise(made.vision, line("h100", 8, 24))
-    with time_machine.travel(hours(0), tick=False):
-        yield made
+    return unpriced
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from budgets.charging import assemble, items_of
-from budgets.models import BillingTerms, RateCard, Workspace
+from budgets.models import BillingPeriod, BillingTerms, RateCard, Workspace
 from budgets.selectors.billing.costs import account_charges
 from budgets.selectors.billing.months import UTC_ZONE, month_at
 from budgets.selectors.billing.preemptions import preemption_items
@@ -69,7 +69,8 @@ def try_card(
         by_zone[zones.get(row.account_id, UTC_ZONE)].append(row)
     found: list[Tried] = []
     for zone, members in sorted(by_zone.items()):
-        window = _last_month(now, zone)
+        last = _last_month(now, zone)
+        window = Period(last.start, last.end)
         before, after = (_payable(window, members, trial=trial) for trial in (None, card))
         nothing = Decimal(0)
         found += [
@@ -77,13 +78,13 @@ def try_card(
             for row in members
         ]
     found = [row for row in found if row.before or row.after]
-    month = month_at(month_at(now).start - timedelta(seconds=1)).name
-    return month, sorted(found, key=lambda row: (-abs(row.change), row.workspace.namespace))
+    return _last_month(now, UTC_ZONE).name, sorted(
+        found, key=lambda row: (-abs(row.change), row.workspace.namespace)
+    )
 
 
-def _last_month(now: datetime, zone: str) -> Period:
-    last = month_at(month_at(now, zone).start - timedelta(seconds=1), zone)
-    return Period(last.start, last.end)
+def _last_month(now: datetime, zone: str) -> BillingPeriod:
+    return month_at(month_at(now, zone).start - timedelta(seconds=1), zone)
 
 
 def _payable(

@@ -13,7 +13,7 @@ from budgets.plan import StopPolicy
 from budgets.spending import Effect
 from clusters.kube import resources as r
 from clusters.manifests import names
-from clusters.reconcile.guard.reactivate import REJECTED, reactivation
+from clusters.reconcile.guard.reactivate import REJECTED, is_active, reactivation
 from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
 from clusters.reconcile.jobs.keys import Document, stamp
 from clusters.reconcile.jobs.writer import Verb, Write
@@ -61,7 +61,7 @@ def waits_for_answer(workload: Document, check: str) -> bool:
     return (
         entry_of(workload, check).get("state") == State.PENDING
         and _is_alive(workload)
-        and (workload.get("spec") or {}).get("active") is not False
+        and is_active(workload)
         and is_true(workload, "QuotaReserved")
         and not is_true(workload, "Evicted")
         and not is_true(workload, "DeactivationTarget")

@@ -21,7 +21,7 @@ REJECTED: Final = "DeactivatedDueToAdmissionCheck"
 
 def is_stuck(workload: Document) -> bool:
     """Whether a workload is active and Kueue will nevertheless never queue it."""
-    return _is_at_rest(workload) and _is_active(workload) and _is_marked(workload)
+    return _is_at_rest(workload) and is_active(workload) and _is_marked(workload)
 
 
 def reactivation(workload: Document) -> Write | None:
@@ -39,7 +39,7 @@ def reactivation(workload: Document) -> Write | None:
     """
     if not _is_at_rest(workload):
         return None
-    if not _is_active(workload):
+    if not is_active(workload):
         return _patch(workload, "activate", {"spec": {"active": True}})
     if _is_marked(workload):
         kept = [item for item in conditions_of(workload) if item["type"] != "Requeued"]
@@ -58,7 +58,8 @@ def _is_at_rest(workload: Document) -> bool:
     )
 
 
-def _is_active(workload: Document) -> bool:
+def is_active(workload: Document) -> bool:
+    """Whether nobody deactivated it."""
     return (workload.get("spec") or {}).get("active") is not False
 
 

@@ -89,7 +89,7 @@ def build(source: Source, uids: Collection[str]) -> Built:
     made = _make_states(source, wanted, reader)
     with transaction.atomic():
         family = _locked_family(source.cluster_id, wanted)
-        histories = _events(family, reader)
+        histories = reader.all_of(family)
         own = {
             uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
         }
@@ -203,10 +203,6 @@ def _jobs_of_several(jobs: Collection[tuple[str, str, str]]) -> set[tuple[str, s
         namespace__in={namespace for namespace, _, _ in jobs}, reason=SLICE_REPLACED
     ).values_list("namespace", "job_kind", "job_name")
     return set(jobs) & {*replaced, *(job for job in jobs if job[1] == "Workload")}
-
-
-def _events(places: Collection[Place], reader: EventReader) -> dict[Place, list[Recorded]]:
-    return reader.all_of(places)
 
 
 def _write_states(source: Source, histories: Mapping[str, Sequence[Recorded]]) -> None:
