@@ -15,6 +15,7 @@ from clusters.reconcile.usage import backlog
 from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.build import Source, build, build_next
+from clusters.reconcile.usage.reading import EventReader
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.usage_hand import ORIGIN, usage_hand
@@ -352,16 +353,16 @@ def test_build_two_clusters_of_one_job_wait_for_each_other(
     build(source(hub), ["own"])
     build(source(east), ["copy"])
     has_read, may_go_on = threading.Event(), threading.Event()
-    real = building._events
+    real = EventReader.all_of
 
-    def slow(places: Any, resources: Any) -> Any:
-        found = real(places, resources)
-        if threading.current_thread().name == "manager":
+    def slow(reader: EventReader, places: Any) -> Any:
+        found = real(reader, places)
+        if places and threading.current_thread().name == "manager":
             has_read.set()
             may_go_on.wait(PATIENCE_S)
         return found
 
-    monkeypatch.setattr(building, "_events", slow)
+    monkeypatch.setattr(EventReader, "all_of", slow)
 
     def work(cluster: Cluster, uid: str) -> None:
         try:
