@@ -130,11 +130,6 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     road.until(
         lambda: not any(running(clients, name) for name in ("first", "second")),
     )
-
-    def left() -> list[dict]:
-        found = road.manager.list(r.WORKLOAD).items
-        return [item for item in found if item["metadata"]["namespace"] == NAMESPACE]
-
-    eventually(lambda: not left(), seconds=120, why=left)
+    eventually(lambda: not road.workloads(), why=road.workloads)
     # No usage shift follows these rows, and the queues stay while a row holds quota.
     WorkloadState.objects.all().delete()

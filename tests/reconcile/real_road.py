@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
 from clusters.models import Cluster, ObjectState
@@ -18,7 +19,7 @@ from tests.controlplane.fleet import Fleet
 from tests.controlplane.queues import job
 from tests.reconcile.fleet_rows import Hand, quota_hand
 from tests.reconcile.real_clusters import admin_client, register_real
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 WORKERS = ("gpu-east", "gpu-west")
 NAMESPACE = "acme-vision"
@@ -56,6 +57,26 @@ class Road:
                 return found
         return {}
 
+    def clear(self) -> None:
+        """Deletes all Jobs of acme-vision and waits until their Workloads are gone everywhere.
+
+        The clusters are shared: the next test's queue would admit a Job that is left.
+        """
+        for found in self.manager.list(r.JOB).items:
+            if found["metadata"]["namespace"] == NAMESPACE:
+                with suppress(NotFound):
+                    self.manager.delete(r.JOB, found["metadata"]["name"], namespace=NAMESPACE)
+        eventually(lambda: not self.workloads(), why=self.workloads)
+
+    def workloads(self) -> list[str]:
+        """Workloads of acme-vision, on whichever cluster."""
+        return [
+            f"{number} {found['metadata']['name']}"
+            for number, client in enumerate((self.manager, *self.workers))
+            for found in client.list(r.WORKLOAD).items
+            if found["metadata"]["namespace"] == NAMESPACE
+        ]
+
     @staticmethod
     def troubles() -> list[tuple[str, ...]]:
         rows = ObjectState.objects.exclude(state="synced").select_related("cluster")
@@ -89,6 +110,7 @@ def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
         clients = [stack.enter_context(admin_client(plane)) for plane in fleet.clusters]
         found = Road(hands, clients[0], clients[1:])
         yield found
+        found.clear()
         Cluster.objects.update(state=Cluster.State.DRAINING, writes_enabled=True)
         found.until(lambda: not Cluster.objects.exclude(state="removed").exists())
 
