@@ -125,8 +125,12 @@ def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:
 
 
 def _is_too_late(named_at: datetime, copy: Copy, epoch: Epoch) -> bool:
-    """Whether the copy was gone, or admitted anew, before the manager named its cluster."""
-    if copy.gone_at is not None and copy.gone_at <= named_at:
+    """Whether the copy was gone, or admitted anew, before the manager named its cluster.
+
+    One that went in the very second in which its cluster was named was named first: a cluster is
+    named for a copy that stands.
+    """
+    if copy.gone_at is not None and copy.gone_at < named_at:
         return True
     is_newest = epoch.number == len(copy.epochs)
     return not is_newest and copy.epochs[epoch.number].reserved_at <= named_at

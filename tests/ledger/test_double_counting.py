@@ -110,6 +110,14 @@ def test_copy_named_and_evicted_in_the_second_of_its_admission_is_billed_to_its_
     assert rows(hub, west, cluster="west") == [("west", "billable", 8, 4, 6, "closed")]
 
 
+def test_copy_that_went_in_the_second_in_which_it_was_named_is_billed_to_its_end():
+    hub, _, west = race()
+    hub.admit(9).set(cluster_name="west").see(9.2)
+    hub.evict(9).release(9).set(cluster_name="").see(9.5)
+    west.see(9.1).delete(9)
+    assert rows(hub, west, cluster="west") == [("west", "billable", 8, 4, 9, "closed")]
+
+
 def test_copy_made_in_the_second_of_an_eviction_is_not_what_was_named_before():
     hub, _, west = race()
     hub.admit(5).set(cluster_name="west").see(5)
