@@ -45,8 +45,11 @@ NODES, GPUS_PER_NODE = 16, 8
 RUN_FOR = "1s"
 SUBMITTERS = 8
 AIM = 1.0
+# MultiKueue asks a worker for 5 objects of a kind a second, which client-go presets and Kueue
+# 0.19.2 has no setting for: that comes to about a job a second, whatever the machine.
+PATIENCE_S_PER_JOB = 2.5
 # Minutes of a run on two cores: those that a scale does not change, and those of scale 1.
-MINUTES = (4, 16)
+MINUTES = (4, 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,16 @@ class Load:
         name: Of its figures.
         jobs: How many, of one GPU each.
         rate: Jobs a second; infinite for all at once.
-        patience_s: So long after the last one was submitted.
     """
 
     name: str
     jobs: int
     rate: float
-    patience_s: float
+
+    @property
+    def patience_s(self) -> float:
+        """So long after the last one was submitted."""
+        return 60 + PATIENCE_S_PER_JOB * self.jobs
 
     @property
     def longest_s(self) -> float:
@@ -77,10 +83,10 @@ def loads(scale: float) -> tuple[Load, ...]:
         return max(least, round(count * scale))
 
     return (
-        Load("warm_up", 5, 2.0, 60.0),
-        Load("1_per_s", of(60, 5), 1.0, 60.0),
-        Load("20_per_s", of(400, 20), 20.0, 120.0),
-        Load("at_once", of(1000, 20), math.inf, 60.0 + 600.0 * scale),
+        Load("warm_up", 5, 2.0),
+        Load("1_per_s", of(60, 5), 1.0),
+        Load("20_per_s", of(200, 20), 20.0),
+        Load("at_once", of(1000, 20), math.inf),
     )
 
 
@@ -242,6 +248,7 @@ def play(fleet: Fleet, deciders: Sequence[Program], scale: float) -> dict[str, A
                 figures[load.name][f"cpu_ms_per_job_of_{name}"] = round(
                     1000 * (ended - begun) / load.jobs, 1
                 )
+            print(f"{load.name}: {figures[load.name]}", flush=True)
     del figures["warm_up"]
     return figures
 
@@ -260,7 +267,8 @@ def _phase(load: Load, client: HttpKubeClient, pods: Observer, jobs: Observer) -
         wanted <= (complete := _complete(jobs.told())).keys()
     ):
         if time.monotonic() > ends:
-            raise StartError(f"{load.name}: {len(wanted - ran.keys())} jobs do not run")
+            left = len(wanted - ran.keys())
+            raise StartError(f"{load.name}: {left} of {load.jobs} jobs do not run")
         time.sleep(0.25)
     waits = [ran[name] - at for name, at in submitted.items()]
     return {
