@@ -71,7 +71,6 @@ class Interval(models.Model):
         indexes = [
             models.Index(fields=["workspace", "flavor", "start"], name="interval_by_workspace"),
             models.Index(fields=["end", "start"], name="interval_by_time"),
-            models.Index(fields=["uid"], name="interval_by_uid"),
             models.Index(
                 fields=["workspace", "start"],
                 name="interval_estimated",
@@ -96,8 +95,15 @@ class PendingSpan(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField(null=True, blank=True)
     gpus = models.PositiveIntegerField()
+    # As with the facts below, no foreign key of the database.
     workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="pending_spans"
+        Workspace,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="pending_spans",
+        db_index=False,
+        db_constraint=False,
     )
     namespace = models.CharField(max_length=63)
     workload = models.CharField(max_length=253)
@@ -115,12 +121,21 @@ class PendingSpan(models.Model):
 class UsageRecord(models.Model):
     """Hour fact of one workspace and flavor; ``start`` differs from ``hour`` at period edges."""
 
+    # Neither are there foreign keys of the database, here or in the facts below: each row would be
+    # looked up by itself. The intervals, revisions and pools that facts are worked out from have
+    # theirs, so what they name cannot go.
     # An index more is a good part of what a fact costs to write, and there are millions: who is
     # first in the natural key has one by it, and nobody looks for a flavor alone.
     workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, related_name="usage", db_index=False
+        Workspace,
+        on_delete=models.PROTECT,
+        related_name="usage",
+        db_index=False,
+        db_constraint=False,
     )
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    flavor = models.ForeignKey(
+        Flavor, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     hour = models.DateTimeField()
     start = models.DateTimeField()
     committed = models.BigIntegerField(default=0)
@@ -165,9 +180,11 @@ class AccountUsage(models.Model):
     """Hour fact of one account and flavor: what covered its burst."""
 
     account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, related_name="usage", db_index=False
+        Account, on_delete=models.PROTECT, related_name="usage", db_index=False, db_constraint=False
     )
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    flavor = models.ForeignKey(
+        Flavor, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     hour = models.DateTimeField()
     start = models.DateTimeField()
     burst = models.BigIntegerField(default=0)
@@ -195,7 +212,11 @@ class WorkloadUsage(models.Model):
 
     # Found by workload_usage_by_hour.
     workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, related_name="workload_usage", db_index=False
+        Workspace,
+        on_delete=models.PROTECT,
+        related_name="workload_usage",
+        db_index=False,
+        db_constraint=False,
     )
     cluster = models.CharField(max_length=40)
     uid = models.CharField(max_length=64)
@@ -214,7 +235,6 @@ class WorkloadUsage(models.Model):
         ]
         indexes = [
             models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour"),
-            models.Index(fields=["uid"], name="workload_usage_by_uid"),
         ]
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import TruncDay
 
 from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
+from budgets.selectors.places import at_places
 from budgets.selectors.usage_scope import (
     AMOUNTS,
     HELD_AMOUNTS,
@@ -174,7 +175,7 @@ def workload_usage(
         .order_by((F("used") + F("over")).desc(), "uid", "cluster", "flavor")[after : after + limit]
     )
     names = dict(
-        Interval.objects.filter(uid__in={row["uid"] for row in found})
+        Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
         .order_by("uid", "-start")
         .values_list("uid", "workload")
     )

@@ -28,7 +28,6 @@ from budgets.models import (
 from budgets.models.reading import read_rows
 from budgets.selectors.metered import held_intervals, metered_pools, metered_revisions
 from budgets.services.billing.corrections import FactWriter
-from budgets.services.rows import look_up_foreign_keys
 from budgets.services.totals import rewrite_totals
 from budgets.units import Period
 
@@ -188,6 +187,4 @@ def write_facts(facts: Facts, *, now: datetime | None = None) -> tuple[int, int]
         ),
     ]
     rewrite_totals(window)
-    # Now, while the next window is worked out, and not for all of them when the transaction ends.
-    look_up_foreign_keys()
     return sum(count[0] for count in counts), sum(count[1] for count in counts)

@@ -201,16 +201,6 @@ def copy_rows(
     _copy_into(connection.ops.quote_name(model._meta.db_table), model, names, rows)
 
 
-def look_up_foreign_keys() -> None:
-    """Have PostgreSQL look up now what it would look up when the transaction ends.
-
-    Raises:
-        IntegrityError: Something that a row names is not there.
-    """
-    if connection.vendor == "postgresql":
-        connection.check_constraints()
-
-
 def _copy_into(
     table: str, model: type[models.Model], names: Sequence[str], rows: Sequence[tuple[Any, ...]]
 ) -> None:

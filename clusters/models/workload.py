@@ -36,7 +36,6 @@ class WorkloadEvent(InsertOnly):
                 name="workload_event_once",
             )
         ]
-        indexes = [models.Index(fields=["cluster", "uid"], name="workload_event_by_uid")]
 
 
 class WorkloadState(models.Model):

@@ -7,19 +7,20 @@ of the other side learns that there was one, and no more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from budgets.errors import NotAllowed
 from budgets.models import Interval, User
 from budgets.selectors import roles_of
+from budgets.selectors.places import at_places
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
-from clusters.models import WorkloadEvent, WorkloadState
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail
 from clusters.selectors.workloads import visible_state
@@ -79,7 +80,7 @@ def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
     own = visible_state(user, detail.row.cluster, detail.row.uid)
     if not any(row.evictions for row in (detail.row, *detail.copies)):
         return []
-    states = [own, *_states(Q(uid__in=[row.uid for row in detail.copies]))]
+    states = [own, *_states({row.uid for row in detail.copies})]
     return _rows(_preempted(states), states, reader_names(user))
 
 
@@ -91,20 +92,23 @@ def recent_preemptions(user: User) -> list[PreemptionRow]:
     """
     if not roles_of(user).sees_everything:
         raise NotAllowed("Preemptions of the whole fleet are shown to platform roles.")
-    states = list(_states(Q(evictions__gt=0)).order_by("-updated_at")[:VICTIMS_MOST])
+    evicted = WorkloadState.objects.filter(evictions__gt=0).select_related("cluster")
+    states = list(evicted.order_by("-updated_at")[:VICTIMS_MOST])
     found = _preempted(states)
     return _rows(found, states, reader_names(user))[::-1][:VICTIMS_MOST] if found else []
 
 
-def _states(wanted: Q) -> QuerySet[WorkloadState]:
-    return WorkloadState.objects.filter(wanted).select_related("cluster")
+def _states(uids: Collection[str]) -> QuerySet[WorkloadState]:
+    """On whichever cluster; named all the same, for the index begins with it."""
+    rows = WorkloadState.objects.filter(cluster__in=Cluster.objects.values("pk"), uid__in=uids)
+    return rows.select_related("cluster")
 
 
 def _preempted(states: Sequence[WorkloadState]) -> list[_Preempted]:
     """Preemptions that the events of these workloads tell, oldest first, nothing twice."""
     places: Mapping[Place, WorkloadState] = {(row.cluster.slug, row.uid): row for row in states}
     events = (
-        WorkloadEvent.objects.filter(uid__in={uid for _, uid in places})
+        WorkloadEvent.objects.filter(at_places(places), kind="Workload")
         .order_by("-pk")
         .values_list("cluster", "uid", "payload")[:EVENTS_MOST]
     )
@@ -133,8 +137,8 @@ def _rows(
     if not found:
         return []
     wanted = {item.preemptor_uid for item in found if item.preemptor_uid}
-    others = {row.uid: row for row in _states(Q(uid__in=wanted))}
-    spans = _spans(found, {row.uid for row in states})
+    others = {row.uid: row for row in _states(wanted)}
+    spans = _spans(found, {(row.cluster.slug, row.uid) for row in states})
     return [
         PreemptionRow(
             at=item.at,
@@ -157,14 +161,14 @@ def _side(state: WorkloadState | None, names: Names) -> SideRow:
     return SideRow(name, state.namespace, state.cluster.slug, state.uid)
 
 
-def _spans(found: Sequence[_Preempted], uids: set[str]) -> list[Interval]:
-    """Intervals of the stopped workloads, of their copies too."""
+def _spans(found: Sequence[_Preempted], places: set[Place]) -> list[Interval]:
+    """Intervals of the stopped workloads, of their copies too. Two queries."""
     keys = {(item.state.namespace, item.state.name) for item in found}
-    by_key = Q(
-        namespace__in={namespace for namespace, _ in keys}, workload__in={n for _, n in keys}
-    )
+    copies = WorkloadState.objects.filter(
+        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
+    ).values_list("cluster__slug", "uid")
     since = found[-1].at + _SLACK
-    return list(Interval.objects.filter(by_key | Q(uid__in=uids), start__lt=since))
+    return list(Interval.objects.filter(at_places({*places, *copies}), start__lt=since))
 
 
 def _lost(item: _Preempted, spans: Sequence[Interval]) -> int | None:

@@ -11,6 +11,7 @@ from django.db.models import Max, Min, Sum
 from django.utils.dateparse import parse_datetime
 
 from budgets.models import User, WorkloadUsage
+from budgets.selectors.places import at_places
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workloads import (
@@ -98,7 +99,7 @@ def workload_hours(user: User, detail: WorkloadDetail) -> list[WorkloadHours]:
     visible_state(user, detail.row.cluster, detail.row.uid)
     places = {(row.cluster, row.uid) for row in (detail.row, *detail.copies)}
     found = (
-        WorkloadUsage.objects.filter(uid__in={uid for _, uid in places})
+        WorkloadUsage.objects.filter(at_places(places))
         .order_by()
         .values("cluster", "uid", "flavor")
         .annotate(used=Sum("committed_used"), over=Sum("burst"), a=Min("hour"), z=Max("hour"))
@@ -165,7 +166,7 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
     """What the events of a job and of its copies show, oldest first, nothing twice."""
     places = {(row.cluster.slug, row.uid): row for row in (state, *others)}
     events = list(
-        WorkloadEvent.objects.filter(uid__in={uid for _, uid in places})
+        WorkloadEvent.objects.filter(at_places(places), kind="Workload")
         .order_by("-pk")
         .values("cluster", "uid", "type", "observed_at", "last_seen_at", "payload")[:EVENTS_MOST]
     )

@@ -17,6 +17,7 @@ from budgets import services as promises
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
+from budgets.selectors.places import at_places
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due
@@ -240,7 +241,7 @@ def _used(states: Sequence[WorkloadState]) -> dict[tuple[str, str], int]:
     ).values_list("cluster__slug", "uid", "namespace", "name")
     key_of = {(cluster, uid): (ns, name) for cluster, uid, ns, name in runs if (ns, name) in keys}
     sums = (
-        WorkloadUsage.objects.filter(uid__in={uid for _, uid in key_of})
+        WorkloadUsage.objects.filter(at_places(key_of))
         .order_by()
         .values_list("cluster", "uid")
         .annotate(used=Sum("committed_used"), over=Sum("burst"))

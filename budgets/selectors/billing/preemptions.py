@@ -18,6 +18,7 @@ from budgets.charging import Item, LineKind, RateCard, RowKind
 from budgets.models import Interval, WorkloadUsage
 from budgets.selectors.billing.costs import tiered
 from budgets.selectors.billing.prices import PriceBook
+from budgets.selectors.places import at_places
 from budgets.units import HOUR_S, FlavorName, Period, utc_hour
 
 PREEMPTED = "Preempted"
@@ -83,7 +84,7 @@ def lost_burst(window: Period, *, within: timedelta) -> Iterable[Loss]:
     """
     losses = _losses(window, within)
     charged = WorkloadUsage.objects.filter(
-        uid__in={key[1] for key in losses},
+        at_places(key[:2] for key in losses),
         hour__gte=utc_hour(window.start),
         hour__lt=window.end,
         burst__gt=0,
@@ -113,7 +114,7 @@ def _losses(window: Period, within: timedelta) -> Mapping[tuple[str, str, str, d
     ).exclude(state=Interval.State.SUPERSEDED)
     admissions = set(ended.values_list("cluster", "uid", "epoch"))
     rows = Interval.objects.filter(
-        uid__in={uid for _, uid, _ in admissions}, kind=Interval.Kind.BILLABLE, end__isnull=False
+        at_places(row[:2] for row in admissions), kind=Interval.Kind.BILLABLE, end__isnull=False
     ).exclude(state=Interval.State.SUPERSEDED)
     pieces: dict[tuple[str, str, int], list[tuple[str, int, datetime, datetime]]] = {}
     for cluster, uid, epoch, flavor, gpus, start, end in rows.values_list(

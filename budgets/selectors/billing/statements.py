@@ -21,6 +21,7 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.rows import line_hours
+from budgets.selectors.places import at_places
 from budgets.selectors.roles import RoleSet, roles_of
 
 CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
@@ -256,7 +257,7 @@ def _workloads(line: StatementLine, hours: Iterable[ChargeRow]) -> Iterable[Work
         .order_by("-seconds", "cluster", "uid")[:MOST_WORKLOADS]
     )
     names = dict(
-        Interval.objects.filter(uid__in=[row["uid"] for row in found])
+        Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
         .order_by("uid", "start")
         .values_list("uid", "workload")
     )
