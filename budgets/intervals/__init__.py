@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from budgets.intervals.build import NATURAL_KEY, Changes, changes, intervals
 from budgets.intervals.documents import (
+    AFTER_GAP,
+    COMPLETED_AT,
     GPU_RESOURCES,
     BadDocument,
     Read,
     digest_of,
     needed_fields,
-    read_facts,
+    read_payload,
 )
 from budgets.intervals.model import (
     Assignment,
@@ -33,6 +35,8 @@ from budgets.intervals.model import (
 )
 
 __all__ = [
+    "AFTER_GAP",
+    "COMPLETED_AT",
     "GPU_RESOURCES",
     "NATURAL_KEY",
     "Assignment",
@@ -57,5 +61,5 @@ __all__ = [
     "digest_of",
     "intervals",
     "needed_fields",
-    "read_facts",
+    "read_payload",
 ]

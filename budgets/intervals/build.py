@@ -6,10 +6,12 @@ Source: spec money, sections 1.2 to 1.5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from budgets.intervals.epochs import Copy, Epoch, build_copy
 from budgets.intervals.model import (

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
+
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder, decode
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
 from budgets.units import FlavorName
@@ -24,7 +25,10 @@ GPU_RESOURCES = frozenset({"nvidia.com/gpu"})
 ORIGIN_LABEL = "kueue.x-k8s.io/multikueue-origin"
 ORIGIN_UID_ANNOTATION = "kueue.x-k8s.io/multikueue-origin-uid"
 REPLACES_ANNOTATION = "kueue.x-k8s.io/workload-slice-replacement-for"
-_CONDITION_ORDER = attrgetter("type", "status", "since", "reason")
+AFTER_GAP = "afterGap"
+COMPLETED_AT = "completedAt"
+"""What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
+_NOTHING = Raw(b"")
 _MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 Document = Mapping[str, Any]
@@ -90,43 +94,90 @@ def digest_of(payload: Document) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class _Status(Struct, frozen=True, rename="camel"):
+    """A payload's status; what is only compared or read seldom stays text."""
+
+    conditions: list[Raw] = []
+    admission: Raw = _NOTHING
+    reclaimable_pods: Raw = _NOTHING
+    scheduling_stats: Raw = _NOTHING
+    cluster_name: str | None = None
+
+
+class _Payload(Struct, frozen=True, rename={"after_gap": AFTER_GAP, "completed_at": COMPLETED_AT}):
+    metadata: Raw
+    spec: Raw
+    status: _Status
+    after_gap: bool = False
+    completed_at: str | None = None
+
+
+_PAYLOAD = Decoder(_Payload)
+
+
+class Read(Struct, frozen=True):
     """A payload and what it says, to read the next state of the same Workload by."""
 
-    payload: Document
     facts: WorkloadFacts
+    payload: _Payload
+
+    @property
+    def after_gap(self) -> bool:
+        """Whether nothing was watched right before."""
+        return self.payload.after_gap
+
+    @property
+    def completed_at(self) -> datetime | None:
+        """When the job behind a missing Workload ended, if that was known.
+
+        Raises:
+            BadDocument: It is no time.
+        """
+        text = self.payload.completed_at
+        return None if text is None else _time(text, field=COMPLETED_AT)
 
 
-def read_facts(
-    payload: Document,
+def read_payload(
+    payload: str,
     *,
     gpu_resources: Collection[str] = GPU_RESOURCES,
     before: Read | None = None,
-) -> WorkloadFacts:
+) -> Read:
     """Read a payload that :func:`needed_fields` made.
 
     Args:
-        payload: One state of a Workload.
+        payload: One state of a Workload, JSON.
         gpu_resources: Resource names that are whole devices.
-        before: Another state, read with the same resources. What is equal in both is not read
-            again; the result is the same without it.
+        before: Another state, read with the same resources. What is written alike in both is not
+            read again; the result is the same without it.
 
     Raises:
         BadDocument: A needed field is missing or is no time or whole number.
     """
-    status = payload["status"]
-    admission = status.get("admission") or {}
-    same = before is not None and (
-        before.payload["metadata"] == payload["metadata"]
-        and before.payload["spec"] == payload["spec"]
-    )
-    fixed = before.facts if same and before is not None else _fixed_facts(payload)
-    if before is not None and admission == (before.payload["status"].get("admission") or {}):
-        assignments = before.facts.assignments
+    try:
+        found = _PAYLOAD.decode(payload)
+        return Read(_facts(found, gpu_resources, before), found)
+    except MsgspecError as error:
+        raise BadDocument(str(error)) from error
+
+
+def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None) -> WorkloadFacts:
+    status = found.status
+    if (
+        before is not None
+        and before.payload.metadata == found.metadata
+        and before.payload.spec == found.spec
+    ):
+        fixed = before.facts
     else:
+        fixed = _fixed_facts(decode(found.metadata), decode(found.spec))
+    if before is not None and before.payload.status.admission == status.admission:
+        cluster_queue, assignments = before.facts.cluster_queue, before.facts.assignments
+    else:
+        admission = (decode(status.admission) if status.admission is not _NOTHING else None) or {}
+        cluster_queue = admission.get("clusterQueue", "")
         assignments = _assignments(admission, gpu_resources)
-    reclaimable, stats = status.get("reclaimablePods"), status.get("schedulingStats")
+    reclaimable, stats = status.reclaimable_pods, status.scheduling_stats
     return WorkloadFacts(
         namespace=fixed.namespace,
         name=fixed.name,
@@ -139,24 +190,22 @@ def read_facts(
         job_uid=fixed.job_uid,
         is_active=fixed.is_active,
         pod_sets=fixed.pod_sets,
-        conditions=tuple(sorted(map(_condition, status["conditions"]), key=_CONDITION_ORDER)),
-        cluster_queue=admission.get("clusterQueue", ""),
+        conditions=tuple(sorted([_condition(bytes(row)) for row in status.conditions])),
+        cluster_queue=cluster_queue,
         assignments=assignments,
-        reclaimable=tuple(sorted((row["name"], int(row["count"])) for row in reclaimable))
-        if reclaimable
-        else (),
+        reclaimable=_reclaimable(reclaimable) if reclaimable is not _NOTHING else (),
         origin=fixed.origin,
         manager_uid=fixed.manager_uid,
-        cluster_name=status.get("clusterName") or "",
+        cluster_name=status.cluster_name or "",
         replaces=fixed.replaces,
         variant_of=fixed.variant_of,
-        evictions=_evictions(stats) if stats else 0,
+        evictions=_evictions(stats) if stats is not _NOTHING else 0,
     )
 
 
-def _fixed_facts(payload: Document) -> WorkloadFacts:
+def _fixed_facts(metadata: Document, spec: Document) -> WorkloadFacts:
     """What metadata and spec say; most states of a Workload share it."""
-    metadata, spec = payload["metadata"], payload["spec"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owner = _controller(metadata.get("ownerReferences") or [])
     is_variant = owner.get("kind") == "Workload"
     return WorkloadFacts(
@@ -171,11 +220,12 @@ def _fixed_facts(payload: Document) -> WorkloadFacts:
         job_uid=owner.get("uid", ""),
         is_active=spec.get("active") is not False,
         pod_sets=tuple(
-            PodSet(row["name"], int(row["count"]), int(row["gpus"])) for row in spec["podSets"]
+            PodSet(row["name"], int(row["count"]), int(row["gpus"]))
+            for row in spec.get("podSets") or []
         ),
-        origin=metadata["labels"].get(ORIGIN_LABEL, ""),
-        manager_uid=metadata["annotations"].get(ORIGIN_UID_ANNOTATION, ""),
-        replaces=metadata["annotations"].get(REPLACES_ANNOTATION, ""),
+        origin=labels.get(ORIGIN_LABEL, ""),
+        manager_uid=annotations.get(ORIGIN_UID_ANNOTATION, ""),
+        replaces=annotations.get(REPLACES_ANNOTATION, ""),
         variant_of=owner.get("uid", "") if is_variant else "",
     )
 
@@ -255,25 +305,22 @@ def _whole(quantity: Any, *, field: str) -> int:
     return int(text)
 
 
-def _condition(row: Document) -> Condition:
-    get = row.get
-    try:
-        return _known_condition(
-            get("type", ""), get("status"), get("lastTransitionTime"), get("reason", "")
-        )
-    except TypeError as error:
-        raise BadDocument(f"condition {get('type')}: {error}") from error
-
-
 @lru_cache(maxsize=65_536)
-def _known_condition(kind: Any, status: Any, since: Any, reason: Any) -> Condition:
+def _condition(text: bytes) -> Condition:
     """Each state of a workload repeats the conditions of the states before."""
-    moment = _time(since, field=f"condition {kind}")
-    return Condition(str(kind), status == "True", moment, str(reason))
+    row = decode(text)
+    kind = row.get("type", "")
+    moment = _time(row.get("lastTransitionTime"), field=f"condition {kind}")
+    return Condition(kind, row.get("status") == "True", moment, row.get("reason") or "")
 
 
-def _evictions(stats: Document) -> int:
-    return sum(int(row.get("count") or 0) for row in stats.get("evictions") or [])
+def _reclaimable(part: Raw) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((row["name"], int(row["count"])) for row in decode(part) or ()))
+
+
+def _evictions(part: Raw) -> int:
+    rows = (decode(part) or {}).get("evictions") or []
+    return sum(int(row.get("count") or 0) for row in rows)
 
 
 def _time_or_none(text: Any, *, field: str) -> datetime | None:

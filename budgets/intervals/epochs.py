@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import lt
 
 from budgets.intervals.model import (
     EventType,
@@ -108,6 +109,9 @@ def build_copy(cluster: ClusterName, uid: WorkloadUid, events: Iterable[Workload
 
 def _in_order(events: Iterable[WorkloadEvent], copy: Copy) -> list[WorkloadEvent]:
     """Each state once, by resource version; of one seen twice the first live sighting."""
+    events = list(events)
+    if _is_in_order(events):
+        return events
     by_version: dict[int, list[WorkloadEvent]] = {}
     for event in events:
         if event.resource_version.isdecimal():
@@ -144,6 +148,17 @@ def _in_order(events: Iterable[WorkloadEvent], copy: Copy) -> list[WorkloadEvent
     if ordered and ordered[-1].type is EventType.DELETED:
         return ordered
     return ordered + missing[:1]
+
+
+def _is_in_order(events: Sequence[WorkloadEvent]) -> bool:
+    """Whether they came as they mostly do: each state once, in order, and no list lacked it."""
+    versions = [event.resource_version for event in events]
+    if not all(map(str.isdecimal, versions)):
+        return False
+    numbers = list(map(int, versions))
+    return all(map(lt, numbers, numbers[1:])) and not any(
+        event.type is EventType.MISSING for event in events
+    )
 
 
 def _sighting(event: WorkloadEvent) -> tuple[object, ...]:

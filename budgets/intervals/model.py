@@ -1,5 +1,7 @@
 """What goes into and comes out of interval building: plain values, no behaviour.
 
+Those that come by the million are msgspec's structs: made and compared in a tenth of the time.
+
 Source: spec money, sections 1.2 to 1.5.
 """
 
@@ -9,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from budgets.units import ClusterName, FlavorName, WorkloadUid
 
@@ -53,8 +57,7 @@ class Role(StrEnum):
     MANAGER_WAIT = "manager_wait"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Condition:
+class Condition(Struct, frozen=True, order=True):
     """One ``status.conditions`` entry; ``since`` is its lastTransitionTime, UTC."""
 
     type: str
@@ -63,8 +66,7 @@ class Condition:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PodSet:
+class PodSet(Struct, frozen=True, order=True):
     """A pod set as asked for: ``count`` pods of ``gpus`` devices each."""
 
     name: str
@@ -72,8 +74,7 @@ class PodSet:
     gpus: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Assignment:
+class Assignment(Struct, frozen=True, order=True):
     """A pod set as admitted: ``gpus`` devices in all over ``count`` pods, on one flavor."""
 
     pod_set: str
@@ -82,8 +83,7 @@ class Assignment:
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadFacts:
+class WorkloadFacts(Struct, frozen=True):
     """The fields of one Workload object that the meter needs.
 
     Attributes:
@@ -148,8 +148,7 @@ class WorkloadFacts:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadEvent:
+class WorkloadEvent(Struct, frozen=True):
     """One observed state of one Workload on one cluster.
 
     Attributes:
@@ -174,8 +173,7 @@ class WorkloadEvent:
     after_gap: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Interval:
+class Interval(Struct, frozen=True, order=True):
     """One pod set of one admission held ``gpus`` of one flavor in [start, end).
 
     The first six fields are its natural key. ``epoch`` counts the admissions of the object from
@@ -207,8 +205,7 @@ class Interval:
     ended_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PendingSpan:
+class PendingSpan(Struct, frozen=True, order=True):
     """A workload waited for ``gpus`` devices in [start, end); never billed.
 
     ``cluster`` and ``uid`` are those of the object that its owner made: the manager's where it

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
+
 from budgets.intervals.epochs import Copy, Epoch
 from budgets.intervals.model import (
     ClockSettings,
@@ -31,8 +33,7 @@ class Cut:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     start: datetime
     end: datetime | None
     gpus: int

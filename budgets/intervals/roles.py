@@ -6,16 +6,16 @@ Source: spec money, section 1.3; spec dispatch, sections 2.5 to 2.10.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from budgets.intervals.epochs import Copy, Epoch
 from budgets.intervals.model import Role
 from budgets.units import ClusterName, WorkloadUid
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """From ``start`` to ``end`` (None: until the admission ends) it has this role."""
 
     start: datetime
@@ -24,8 +24,7 @@ class Segment:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """The manager's status.clusterName was ``cluster`` in [start, end)."""
 
     cluster: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q
+from msgspec.structs import replace
 
 from budgets import intervals as ledger
 from budgets.models import Interval, MeterState, PendingSpan, Workspace

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from msgspec.structs import replace
 
 from budgets.errors import Rejected
 from budgets.models import StatementLine

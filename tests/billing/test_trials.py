@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 import time_machine
+from msgspec.structs import replace
 
 from budgets.models import BillingTerms, RateCard, StatementLine, Workspace
 from budgets.selectors import billing as read

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
 import time_machine
+from msgspec.structs import replace
 
 from budgets import intervals as ledger
 from budgets import selectors, services, tasks

@@ -12,10 +12,10 @@ from budgets.intervals import (
     BadDocument,
     Condition,
     PodSet,
-    Read,
+    WorkloadFacts,
     digest_of,
     needed_fields,
-    read_facts,
+    read_payload,
 )
 from tests.ledger.story import at
 
@@ -91,9 +91,12 @@ WORKLOAD = {
 }
 
 
+def facts_of(document: dict) -> WorkloadFacts:
+    return read_payload(json.dumps(needed_fields(document))).facts
+
+
 def test_facts_of_a_workload():
-    payload = json.loads(json.dumps(needed_fields(WORKLOAD)))
-    facts = read_facts(payload)
+    facts = facts_of(WORKLOAD)
     assert (facts.namespace, facts.name, facts.created_at) == (
         "acme-vision",
         "job-train-1a2b3",
@@ -145,9 +148,9 @@ def changed(*path: str | int, to: object) -> dict:
     ],
 )
 def test_state_read_by_the_one_before_says_the_same(after: dict):
-    first, second = needed_fields(WORKLOAD), needed_fields(after)
+    first, second = json.dumps(needed_fields(WORKLOAD)), json.dumps(needed_fields(after))
     for one, other in ((first, second), (second, first)):
-        assert read_facts(other, before=Read(one, read_facts(one))) == read_facts(other)
+        assert read_payload(other, before=read_payload(one)) == read_payload(other)
 
 
 def test_stored_fields_hold_no_pod_and_no_foreign_label():
@@ -158,14 +161,14 @@ def test_stored_fields_hold_no_pod_and_no_foreign_label():
 
 def test_bare_workload_is_read():
     bare = {"metadata": {"name": "w", "creationTimestamp": "2026-05-04T10:00:00Z"}}
-    facts = read_facts(needed_fields(bare))
+    facts = facts_of(bare)
     assert (facts.pod_sets, facts.assignments, facts.conditions) == ((), (), ())
 
 
 def test_workload_of_a_workload_is_a_variant():
     document = copy.deepcopy(WORKLOAD)
     document["metadata"]["ownerReferences"][0]["kind"] = "Workload"
-    assert read_facts(needed_fields(document)).variant_of == "j1"
+    assert facts_of(document).variant_of == "j1"
 
 
 @pytest.mark.parametrize(
@@ -192,14 +195,14 @@ def test_document_that_cannot_be_read_names_the_field(change, want):
     document = copy.deepcopy(WORKLOAD)
     change(document)
     with pytest.raises(BadDocument, match=want):
-        read_facts(needed_fields(document))
+        facts_of(document)
 
 
 @pytest.mark.parametrize(("quantity", "want"), [("8", 8), (8, 8), ("2k", 2000), ("1Ki", 1024)])
 def test_device_counts_are_read_as_kubernetes_writes_them(quantity, want):
     document = copy.deepcopy(WORKLOAD)
     document["status"]["admission"]["podSetAssignments"][0]["resourceUsage"][GPU] = quantity
-    assert read_facts(needed_fields(document)).assignments[0].gpus == want
+    assert facts_of(document).assignments[0].gpus == want
 
 
 def test_digest_does_not_depend_on_the_order_of_keys():

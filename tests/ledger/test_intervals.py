@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from budgets.intervals import ClockSettings, ClockStart, ProblemCode, changes, intervals
 from tests.ledger.story import Job, at, shown

@@ -218,10 +218,21 @@ def build_cluster(slug: str) -> None:
     from clusters.reconcile.usage.build import Backlog, Source, build_next
 
     cluster = Cluster.objects.get(slug=slug)
+    print("ready", flush=True)
+    sys.stdin.read()
     source = Source(cluster.pk, slug, frozenset({GPU}))
     backlog = Backlog(slug, 0)
     while (problems := build_next(source, backlog)) is not None:
         assert not problems, problems
+
+
+def start_step(slug: str) -> subprocess.Popen[str]:
+    """A process that waits, as that of a running shift, until there is something to build."""
+    command = [sys.executable, "-m", STEP, slug]
+    step = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert step.stdout is not None
+    assert step.stdout.readline() == "ready\n"
+    return step
 
 
 def measure() -> list[Figure]:
@@ -243,8 +254,11 @@ def measure() -> list[Figure]:
     events, admissions = make_events(spaces, until=until)
     for slug in fleet_rows.WORKERS:
         services.record_progress(cluster=slug, complete_until=until)
+    steps = [start_step(slug) for slug in fleet_rows.WORKERS]
     begun = time.perf_counter()
-    steps = [subprocess.Popen([sys.executable, "-m", STEP, slug]) for slug in fleet_rows.WORKERS]
+    for step in steps:
+        assert step.stdin is not None
+        step.stdin.close()
     assert [step.wait() for step in steps] == [0, 0]
     built = time.perf_counter() - begun
     cpu = time.process_time()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from datetime import datetime
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from budgets import intervals as ledger
 from budgets.models.reading import read_rows
 from budgets.services.rows import among
 from budgets.units import ClusterName, WorkloadUid
 from clusters.models import WorkloadEvent
-from clusters.reconcile.usage.record import AFTER_GAP, COMPLETED_AT
 from clusters.reconcile.usage.states import Recorded
 
 log = logging.getLogger(__name__)
@@ -23,13 +22,11 @@ EVENT_FIELDS = (
     "pk",
     "cluster",
     "uid",
-    "namespace",
-    "name",
     "resource_version",
     "type",
     "observed_at",
     "last_seen_at",
-    "payload",
+    Cast("payload", TextField()),
 )
 UIDS_AT_ONCE = 5_000
 """Keys in one question; SQLite bounds its parameters."""
@@ -86,34 +83,30 @@ class EventReader:
         return keys
 
     def _take(self, row: tuple[Any, ...]) -> int:
-        pk, cluster, uid, namespace, name, version, kind, observed, last, payload = row
+        pk, cluster, uid, version, kind, observed, last, payload = row
         place = cluster, uid
         try:
-            facts = ledger.read_facts(
+            read = ledger.read_payload(
                 payload, gpu_resources=self._gpu_resources, before=self._before.get(place)
             )
+            completed_at = read.completed_at
         except ledger.BadDocument as error:
             log.error(
-                "workload_unreadable cluster=%s workload=%s/%s uid=%s event=%s error=%s",
-                cluster, namespace, name, uid, pk, error,
-            )  # fmt: skip
+                "workload_unreadable cluster=%s uid=%s event=%s error=%s", cluster, uid, pk, error
+            )
             self._read[pk] = None
             return int(pk)
-        self._before[place] = ledger.Read(payload, facts)
+        self._before[place] = read
         seen = ledger.WorkloadEvent(
             cluster=ClusterName(cluster),
             uid=WorkloadUid(uid),
             resource_version=version,
             observed_at=observed,
             type=LEDGER_TYPES[kind],
-            facts=facts,
+            facts=read.facts,
             last_seen_at=last,
-            completed_at=_time(payload.get(COMPLETED_AT)),
-            after_gap=bool(payload.get(AFTER_GAP)),
+            completed_at=completed_at,
+            after_gap=read.after_gap,
         )
         self._read[pk] = Recorded(pk=pk, type=TYPES[kind], payload=payload, seen=seen)
         return int(pk)
-
-
-def _time(text: str | None) -> datetime | None:
-    return parse_datetime(text) if text else None

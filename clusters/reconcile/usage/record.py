@@ -17,8 +17,6 @@ from clusters.reconcile.usage.inbox import Observation
 log = logging.getLogger(__name__)
 
 BATCH = 200
-AFTER_GAP = "afterGap"
-COMPLETED_AT = "completedAt"
 _MESSAGE_LENGTH = 2000
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 
@@ -42,9 +40,9 @@ def event_of(
     payload = payload_of(seen.document, gpu_resources=gpu_resources)
     digest = ledger.digest_of(payload)
     if seen.after_gap:
-        payload[AFTER_GAP] = True
+        payload[ledger.AFTER_GAP] = True
     if completed_at is not None:
-        payload[COMPLETED_AT] = completed_at
+        payload[ledger.COMPLETED_AT] = completed_at
     return WorkloadEvent(
         cluster=cluster,
         uid=str(metadata["uid"]),
@@ -95,9 +93,9 @@ def missing_event(
         completed_at: RFC 3339: when its job ended, if still readable.
     """
     known = [last.observed_at] if last_seen_at is None else [last.observed_at, last_seen_at]
-    payload = {**last.payload, AFTER_GAP: True}
+    payload = {**last.payload, ledger.AFTER_GAP: True}
     if completed_at is not None:
-        payload[COMPLETED_AT] = completed_at
+        payload[ledger.COMPLETED_AT] = completed_at
     return WorkloadEvent(
         cluster=last.cluster,
         uid=last.uid,
@@ -121,8 +119,8 @@ def seen_spans(cluster: str, uids: Collection[str]) -> dict[str, tuple[datetime,
     """Uid → (first, last) time at which a Workload of a cluster was seen. One query, or none."""
     if not uids:
         return {}
-    rows = WorkloadEvent.objects.filter(cluster=cluster, uid__in=uids).order_by().values("uid")
-    seen = rows.annotate(first=Min("observed_at"), last=Max("observed_at"))
+    rows = WorkloadEvent.objects.filter(cluster=cluster, kind="Workload", uid__in=uids)
+    seen = rows.order_by().values("uid").annotate(first=Min("observed_at"), last=Max("observed_at"))
     return {row["uid"]: (row["first"], row["last"]) for row in seen}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.json import decode
 
 from budgets.intervals import WorkloadEvent as LedgerEvent
 from budgets.intervals import WorkloadFacts
@@ -18,6 +20,7 @@ FAILED = "Failed"
 COUNTED = (Phase.RUNNING, Phase.EVICTED)
 HOLDING = (Phase.RESERVED, *COUNTED)
 _ORDER = attrgetter("order")
+Conditions = Mapping[str, Mapping[str, Any]]
 _RANK = {Type.SEEN: 0, Type.MISSING: 1, Type.DELETED: 2}
 # Everything that an event can change.
 WRITTEN = (
@@ -43,17 +46,17 @@ WRITTEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A stored event, read.
 
     Attributes:
+        payload: As it is stored, JSON.
         seen: The event as the ledger knows it.
     """
 
     pk: int
     type: Type
-    payload: Mapping[str, Any]
+    payload: str
     seen: LedgerEvent
 
     @property
@@ -78,9 +81,10 @@ def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
     """
     newest = max(events, key=_ORDER) if len(events) > 1 else events[0]
     facts = newest.facts
-    conditions = _conditions(newest)
+    status = decode(newest.payload)["status"]
+    conditions = _conditions(status)
     gpus = held_gpus(facts)
-    phase = phase_of(newest)
+    phase = phase_of(newest, conditions)
     reason, message = _why(phase, facts, conditions)
     is_gone = newest.type != Type.SEEN
     return (
@@ -101,15 +105,14 @@ def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
         facts.true_since("QuotaReserved"),
         facts.true_since("Admitted"),
         facts.true_since("Finished") or (newest.seen.observed_at if is_gone else None),
-        _evictions(events, newest),
+        _evictions(events, status),
         newest.seen.resource_version,
     )
 
 
-def phase_of(event: Recorded) -> Phase:
+def phase_of(event: Recorded, conditions: Conditions) -> Phase:
     """The phase of a Workload; what finished stays finished when its object is cleaned up."""
     facts = event.facts
-    conditions = _conditions(event)
     if _is(facts, "Finished"):
         is_failed = conditions.get("Finished", {}).get("reason") == FAILED
         return Phase.FAILED if is_failed else Phase.FINISHED
@@ -151,9 +154,7 @@ def held_on(cluster_id: int, *, phases: Collection[Phase] = HOLDING) -> dict[str
     return found
 
 
-def _why(
-    phase: Phase, facts: WorkloadFacts, conditions: Mapping[str, Mapping[str, Any]]
-) -> tuple[str, str]:
+def _why(phase: Phase, facts: WorkloadFacts, conditions: Conditions) -> tuple[str, str]:
     """Reason and message that say why the Workload is in its phase."""
     if phase is Phase.PENDING and not facts.is_active:
         told = conditions.get("Evicted") or {}
@@ -169,18 +170,17 @@ def _why(
     return str(told.get("reason") or ""), str(told.get("message") or "")
 
 
-def _conditions(event: Recorded) -> dict[str, Mapping[str, Any]]:
-    entries = (event.payload.get("status") or {}).get("conditions") or []
-    return {str(entry.get("type")): entry for entry in entries}
+def _conditions(status: Mapping[str, Any]) -> Conditions:
+    return {str(entry.get("type")): entry for entry in status.get("conditions") or []}
 
 
 def _is(facts: WorkloadFacts, kind: str) -> bool:
     return facts.true_since(kind) is not None
 
 
-def _evictions(events: Collection[Recorded], newest: Recorded) -> int:
+def _evictions(events: Collection[Recorded], status: Mapping[str, Any]) -> int:
     """Counted by the cluster, or as many as were seen, whichever is more."""
-    stats = (newest.payload.get("status") or {}).get("schedulingStats") or {}
+    stats = status.get("schedulingStats") or {}
     counted = sum(int(entry.get("count") or 0) for entry in stats.get("evictions") or [])
     seen = {event.seen.facts.true_since("Evicted") for event in events} - {None}
     return max(counted, len(seen))
