@@ -86,4 +86,8 @@ def test_story_dispatched_by_the_portal(story: FleetStory, portal: PortalStage) 
 @every("kueue")
 def test_story_dispatched_by_a_real_kueue(story: FleetStory, real_kueue: KueueStage) -> None:
     real_kueue.prepare(story)
-    FleetPlayer(story, real_kueue, records=UPDATES).play()
+    try:
+        FleetPlayer(story, real_kueue, records=UPDATES).play()
+    except AssertionError as error:
+        error.add_note(f"Its Kueue logged:\n{real_kueue.told_of(story.namespace)}")
+        raise

@@ -41,6 +41,7 @@ from tests.stories.pods import CountedPods, Pods, RealPods, counted_status
 from tests.stories.stages import FEATURE_GATES
 
 Document = dict[str, Any]
+LOG_LINES = 80
 
 
 class LiveStage(RealTime):
@@ -209,6 +210,13 @@ class KueueStage(LiveStage):
         self._renewals += 1
         text = self._links[worker] + "\n" * self._renewals
         put_link(self._manager, worker, text)
+
+    def told_of(self, namespace: str) -> str:
+        """What the manager's Kueue logged of a story, and of its ways to the workers."""
+        lines = self._manager.programs()["kueue"].log.read_text(errors="replace").splitlines()
+        wanted = (f'"{namespace}"', f"{namespace}/", "multikueue-cluster", "multikueue-admission")
+        found = [line[:400] for line in lines if any(word in line for word in wanted)]
+        return "\n".join(found[-LOG_LINES:])
 
     def end(self) -> None:
         """Leave Kueue as it was found, for the tests that share the fleet."""
