@@ -1,11 +1,19 @@
-"""How often one address may try passwords: at the API and at the page together."""
+"""How often one address may try passwords: at the API and at the page together.
+
+Attempts are counted over all processes of the web where there is a Redis. While it is away nobody
+is counted: who has the right password is not locked out by it.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 from django.http import HttpRequest
+from redis.exceptions import RedisError
 from rest_framework.throttling import AnonRateThrottle
+
+log = logging.getLogger(__name__)
 
 
 class LoginThrottle(AnonRateThrottle):
@@ -15,6 +23,14 @@ class LoginThrottle(AnonRateThrottle):
 
     def get_cache_key(self, request: Any, view: Any) -> str:
         return self.cache_format % {"scope": self.scope, "ident": self.get_ident(request)}
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        """Whether this attempt may be made; counts it."""
+        try:
+            return bool(super().allow_request(request, view))
+        except RedisError as error:
+            log.warning("sign_in_not_counted error=%s", error)
+            return True
 
 
 class WrongPasswordThrottle(LoginThrottle):
@@ -32,5 +48,8 @@ class WrongPasswordThrottle(LoginThrottle):
 
     def count(self) -> None:
         """The attempt that was let through was wrong."""
-        self.history.insert(0, self.now)
-        self.cache.set(self.key, self.history, self.duration)
+        try:
+            attempts = self.cache.get(self.key, [])
+            self.cache.set(self.key, [self.timer(), *attempts], self.duration)
+        except RedisError as error:
+            log.warning("sign_in_not_counted error=%s", error)
