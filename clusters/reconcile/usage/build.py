@@ -163,13 +163,15 @@ def _locked_family(cluster_id: int, uids: Collection[str]) -> dict[Place, dateti
         return {}
     jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
     found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
-    # Found first and locked then, or two builders would wait for each other's rows.
-    locked = WorkloadState.objects.select_for_update(of=("self",)).filter(among("pk", found))
+    # Found first and locked then, or two builders would wait for each other's rows. By nothing but
+    # their keys: joined with clusters, they were all read where statistics were out of date.
+    locked = WorkloadState.objects.select_for_update().filter(among("pk", found))
+    slugs = dict(Cluster.objects.values_list("pk", "slug"))
     return {
-        (cluster, uid): written_at
+        (slugs[cluster], uid): written_at
         for cluster, uid, written_at, namespace, name, kind, job in read_rows(
             locked.order_by("pk").values_list(
-                "cluster__slug", "uid", "updated_at", "namespace", "name", "job_kind", "job_name"
+                "cluster_id", "uid", "updated_at", "namespace", "name", "job_kind", "job_name"
             )
         )
         if (namespace, name) in keys or (namespace, kind, job) in jobs
@@ -181,10 +183,11 @@ def _keys_of(column: str, pairs: Collection[tuple[str, str]]) -> set[int]:
     wanted = sorted(pairs)
     if connection.vendor == "postgresql" and wanted:
         with connection.cursor() as cursor:
+            # OFFSET: pair by pair, even where the planner takes the table for small.
             cursor.execute(
-                "SELECT s.id FROM clusters_workloadstate AS s "  # noqa: S608  column: of two
-                "JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) "
-                f"ON s.namespace = w.namespace AND s.{column} = w.name",
+                "SELECT s.id FROM unnest(%s::text[], %s::text[]) AS w(namespace, name) "  # noqa: S608  column: of two
+                "CROSS JOIN LATERAL (SELECT id FROM clusters_workloadstate "
+                f"WHERE namespace = w.namespace AND {column} = w.name OFFSET 0) AS s",
                 [[namespace for namespace, _ in wanted], [name for _, name in wanted]],
             )
             return {key for (key,) in cursor.fetchall()}
