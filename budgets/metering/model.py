@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
+
 from budgets.units import (
     AccountName,
     ClusterName,
@@ -22,8 +24,7 @@ from budgets.units import (
 NO_CLUSTER = ClusterName("")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """A workload of a workspace held ``gpus`` of a flavor in [start, end); end None: still does.
 
     ``admitted`` orders the waterfall; ``cluster`` may stay empty where uids are unique anyway.
@@ -92,8 +93,7 @@ class Pools:
     platform_pools: tuple[PlatformPool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HourFact:
+class HourFact(Struct, frozen=True, order=True):
     """GPU-seconds of a workspace and flavor in one UTC hour, or the part of it in the window.
 
     ``hour`` is the start of the whole hour, ``start`` that of the part. committed_used + lent +
@@ -112,8 +112,7 @@ class HourFact:
     borrowed: GpuSeconds
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AccountFact:
+class AccountFact(Struct, frozen=True, order=True):
     """What covered an account's burst of a flavor in one UTC hour.
 
     burst = from_pool + lent + from_platform + uncovered.
@@ -130,8 +129,7 @@ class AccountFact:
     uncovered: GpuSeconds
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class WorkloadFact:
+class WorkloadFact(Struct, frozen=True, order=True):
     """GPU-seconds of one workload on one flavor in one UTC hour, by class."""
 
     hour: datetime

@@ -72,7 +72,8 @@ class EventReader:
         # Both columns, or the index is of no use.
         rows = WorkloadEvent.objects.filter(among("uid", uids), cluster=cluster, kind="Workload")
         if not self._read:
-            found = rows.order_by("pk").values_list(*EVENT_FIELDS)
+            # In the order of the index, a Workload's states after each other.
+            found = rows.order_by().values_list(*EVENT_FIELDS)
             return [self._take(row) for row in read_rows(found)]
         keys = list(rows.order_by().values_list("pk", flat=True))
         new = [key for key in keys if key not in self._read]
