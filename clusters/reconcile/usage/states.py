@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
-from msgspec.json import decode
+from msgspec.json import Decoder
 
 from budgets.intervals import WorkloadEvent as LedgerEvent
 from budgets.intervals import WorkloadFacts
@@ -20,7 +20,14 @@ FAILED = "Failed"
 COUNTED = (Phase.RUNNING, Phase.EVICTED)
 HOLDING = (Phase.RESERVED, *COUNTED)
 _ORDER = attrgetter("order")
-Conditions = Mapping[str, Mapping[str, Any]]
+# The condition that says why a Workload is in a phase; QuotaReserved for the rest.
+_TOLD_BY = {
+    Phase.FINISHED: "Finished",
+    Phase.FAILED: "Finished",
+    Phase.EVICTED: "Evicted",
+    Phase.RUNNING: "Admitted",
+    Phase.GONE: "",
+}
 _RANK = {Type.SEEN: 0, Type.MISSING: 1, Type.DELETED: 2}
 # Everything that an event can change.
 WRITTEN = (
@@ -81,11 +88,9 @@ def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
     """
     newest = max(events, key=_ORDER) if len(events) > 1 else events[0]
     facts = newest.facts
-    status = decode(newest.payload)["status"]
-    conditions = _conditions(status)
     gpus = held_gpus(facts)
-    phase = phase_of(newest, conditions)
-    reason, message = _why(phase, facts, conditions)
+    phase = phase_of(newest)
+    reason, message = _why(phase, newest)
     is_gone = newest.type != Type.SEEN
     return (
         facts.namespace,
@@ -105,17 +110,17 @@ def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
         facts.true_since("QuotaReserved"),
         facts.true_since("Admitted"),
         facts.true_since("Finished") or (newest.seen.observed_at if is_gone else None),
-        _evictions(events, status),
+        _evictions(events, newest),
         newest.seen.resource_version,
     )
 
 
-def phase_of(event: Recorded, conditions: Conditions) -> Phase:
+def phase_of(event: Recorded) -> Phase:
     """The phase of a Workload; what finished stays finished when its object is cleaned up."""
     facts = event.facts
-    if _is(facts, "Finished"):
-        is_failed = conditions.get("Finished", {}).get("reason") == FAILED
-        return Phase.FAILED if is_failed else Phase.FINISHED
+    finished = facts.condition("Finished")
+    if finished is not None and finished.status:
+        return Phase.FAILED if finished.reason == FAILED else Phase.FINISHED
     if event.type != Type.SEEN:
         return Phase.GONE
     if _is(facts, "QuotaReserved") and (_is(facts, "Evicted") or facts.deleting_since is not None):
@@ -154,33 +159,45 @@ def held_on(cluster_id: int, *, phases: Collection[Phase] = HOLDING) -> dict[str
     return found
 
 
-def _why(phase: Phase, facts: WorkloadFacts, conditions: Conditions) -> tuple[str, str]:
+class _Told(Struct, frozen=True):
+    """A condition in words."""
+
+    type: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Status(Struct, frozen=True):
+    conditions: list[_Told] = []
+
+
+class _Shown(Struct, frozen=True):
+    """What of a stored Workload is shown and not counted."""
+
+    status: _Status
+
+
+_SHOWN = Decoder(_Shown)
+
+
+def _why(phase: Phase, event: Recorded) -> tuple[str, str]:
     """Reason and message that say why the Workload is in its phase."""
-    if phase is Phase.PENDING and not facts.is_active:
-        told = conditions.get("Evicted") or {}
-        return DEACTIVATED, str(told.get("message") or "The workload is deactivated")
-    kind = {
-        Phase.FINISHED: "Finished",
-        Phase.FAILED: "Finished",
-        Phase.EVICTED: "Evicted",
-        Phase.RUNNING: "Admitted",
-        Phase.GONE: "",
-    }.get(phase, "QuotaReserved")
-    told = conditions.get(kind) or {}
-    return str(told.get("reason") or ""), str(told.get("message") or "")
-
-
-def _conditions(status: Mapping[str, Any]) -> Conditions:
-    return {str(entry.get("type")): entry for entry in status.get("conditions") or []}
+    entries = _SHOWN.decode(event.payload).status.conditions
+    if phase is Phase.PENDING and not event.facts.is_active:
+        told = next((entry.message for entry in entries if entry.type == "Evicted"), None)
+        return DEACTIVATED, told or "The workload is deactivated"
+    kind = _TOLD_BY.get(phase, "QuotaReserved")
+    for entry in entries:
+        if entry.type == kind:
+            return entry.reason or "", entry.message or ""
+    return "", ""
 
 
 def _is(facts: WorkloadFacts, kind: str) -> bool:
     return facts.true_since(kind) is not None
 
 
-def _evictions(events: Collection[Recorded], status: Mapping[str, Any]) -> int:
+def _evictions(events: Collection[Recorded], newest: Recorded) -> int:
     """Counted by the cluster, or as many as were seen, whichever is more."""
-    stats = status.get("schedulingStats") or {}
-    counted = sum(int(entry.get("count") or 0) for entry in stats.get("evictions") or [])
     seen = {event.seen.facts.true_since("Evicted") for event in events} - {None}
-    return max(counted, len(seen))
+    return max(newest.facts.evictions, len(seen))
