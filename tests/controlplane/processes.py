@@ -13,6 +13,7 @@ API server is down between a kill and a restart.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import random
 import shutil
@@ -104,7 +105,8 @@ class Program:
         """Stop the group with SIGSTOP; return when it does stand still, or has ended."""
         self._signal(signal.SIGSTOP)
         # The signal reaches the threads one after the other; some would answer for a moment yet.
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(ChildProcessError):  # somebody else waited for its end
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
