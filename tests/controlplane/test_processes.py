@@ -9,7 +9,8 @@ from tests.controlplane.processes import Program
 
 
 def test_program_that_was_killed_can_be_paused_and_resumed(tmp_path: Path) -> None:
-    program = Program([sys.executable, "-c", "import time; time.sleep(60)"], name="p", log=tmp_path / "log")
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    program = Program(command, name="p", log=tmp_path / "log")
     program.kill()
     program.pause()
     program.resume()
