@@ -25,6 +25,7 @@ def operation(request: HttpRequest, operation_id: uuid.UUID) -> HttpResponseBase
     context = {
         "operation": found,
         "is_running": found.state == Operation.State.RUNNING,
+        "about": name or found.subject,
         "cluster": name if kind == "cluster" else "",
     }
     answer = render(request, "operations/operation.html", context, partial="progress")
