@@ -279,11 +279,12 @@ class _Among(Lookup):
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         lhs, parameters = self.process_lhs(compiler, connection)
         values: list[Any] = self.rhs
-        if values and isinstance(values[0], str) and not any(BETWEEN in text for text in values):
-            # The driver quotes a list item by item; PostgreSQL takes one text apart in no time.
-            return f"{lhs} = ANY(string_to_array(%s, %s))", [
-                *parameters, BETWEEN.join(values), BETWEEN,
-            ]  # fmt: skip
+        if len(values) > 1 and all(isinstance(value, str) for value in values):
+            together = BETWEEN.join(values)
+            if together.count(BETWEEN) == len(values) - 1:
+                # The driver quotes a list item by item; the database takes one text apart at once.
+                parts = f"{lhs} = ANY(string_to_array(%s, %s))"
+                return parts, [*parameters, together, BETWEEN]
         return f"{lhs} = ANY(%s)", [*parameters, values]
 
 

@@ -10,7 +10,7 @@ from budgets.models import Interval, PendingSpan
 from budgets.models.reading import read_rows
 from budgets.services import rows as writing
 from budgets.services.ledger import PENDING_CHANGING, PENDING_KEY
-from budgets.services.rows import write_rows
+from budgets.services.rows import among, write_rows
 from clusters.models import WorkloadState
 from tests.builders import START, SmallFleet
 from tests.reconcile.fleet_rows import register
@@ -105,3 +105,25 @@ def test_documents_are_read_as_going_through_them_reads_them(fleet: SmallFleet) 
     query = WorkloadState.objects.order_by("uid").values_list("uid", "gpus", "reserved_at")
     assert list(read_rows(query)) == list(query)
     assert list(read_rows(query.filter(pk__in=()))) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param([""], id="one, empty"),
+        pytest.param(["", " "], id="two, one empty"),
+        pytest.param([*AWKWARD], id="awkward"),
+        pytest.param(["plain", "a\x1fb"], id="with the separator"),
+        pytest.param([], id="none"),
+    ],
+)
+def test_rows_of_many_values_are_those_and_no_others(fleet: SmallFleet, wanted: list[str]) -> None:
+    names = (*PENDING_KEY, *PENDING_CHANGING)
+    there = [
+        ("east", f"u{nth}", START, None, 1, None, "ns", name, False)
+        for nth, name in enumerate([*AWKWARD, "a\x1fb", "a", "b"])
+    ]
+    write_rows(PendingSpan, names, there, unique=PENDING_KEY)
+    found = PendingSpan.objects.filter(among("workload", wanted))
+    assert sorted(found.values_list("workload", flat=True)) == sorted(wanted)
