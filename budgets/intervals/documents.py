@@ -28,7 +28,7 @@ REPLACES_ANNOTATION = "kueue.x-k8s.io/workload-slice-replacement-for"
 AFTER_GAP = "afterGap"
 COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
-_NOTHING = Raw(b"")
+_NOTHING = Raw(b"null")
 _MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 Document = Mapping[str, Any]
@@ -174,10 +174,9 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
     if before is not None and before.payload.status.admission == status.admission:
         cluster_queue, assignments = before.facts.cluster_queue, before.facts.assignments
     else:
-        admission = (decode(status.admission) if status.admission is not _NOTHING else None) or {}
+        admission = decode(status.admission) or {}
         cluster_queue = admission.get("clusterQueue", "")
         assignments = _assignments(admission, gpu_resources)
-    reclaimable, stats = status.reclaimable_pods, status.scheduling_stats
     return WorkloadFacts(
         namespace=fixed.namespace,
         name=fixed.name,
@@ -193,13 +192,13 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
         conditions=tuple(sorted([_condition(bytes(row)) for row in status.conditions])),
         cluster_queue=cluster_queue,
         assignments=assignments,
-        reclaimable=_reclaimable(reclaimable) if reclaimable is not _NOTHING else (),
+        reclaimable=_reclaimable(status.reclaimable_pods),
         origin=fixed.origin,
         manager_uid=fixed.manager_uid,
         cluster_name=status.cluster_name or "",
         replaces=fixed.replaces,
         variant_of=fixed.variant_of,
-        evictions=_evictions(stats) if stats is not _NOTHING else 0,
+        evictions=_evictions(status.scheduling_stats),
     )
 
 

@@ -19,10 +19,10 @@ TYPE = "timestamptz"
 
 
 def read_rows(rows: QuerySet[Any, Any]) -> Iterable[tuple[Any, ...]]:
-    """Read all rows of a ``values_list`` of fields, as going through it would.
+    """Read all rows of a ``values_list``, as going through it would.
 
     Args:
-        rows: Neither annotated nor flat, so that what is selected is what is given.
+        rows: Of fields and expressions in its order, and not flat: what is selected is given.
     """
     if connection.vendor != "postgresql" or connection.timezone is not UTC:
         return rows.iterator()

@@ -72,7 +72,7 @@ class _Preempted:
 
 
 def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
-    """When and for whom a job was stopped, oldest first; one query if never, else eight at most.
+    """When and for whom a job was stopped, oldest first; one query if never, else nine at most.
 
     Raises:
         WorkloadState.DoesNotExist: The job is not for this user.
@@ -85,7 +85,7 @@ def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
 
 
 def recent_preemptions(user: User) -> list[PreemptionRow]:
-    """The last ones of the fleet, newest first; five queries.
+    """The last ones of the fleet, newest first; six queries.
 
     Raises:
         NotAllowed: for people who do not see the platform.

@@ -81,9 +81,7 @@ def stage(kueue_road: Road, fleet: SmallFleet, kueue_fleet: Fleet) -> Iterator[S
         found = Stage(kueue_road, spend)
         yield found
         SpendRule.objects.update(removed_at=F("created_at"))
-        for item in kueue_road.manager.list(r.JOB).items:
-            if item["metadata"]["namespace"] == NAMESPACE:
-                kueue_road.manager.delete(r.JOB, item["metadata"]["name"], namespace=NAMESPACE)
+        kueue_road.clear()
 
 
 @contextmanager

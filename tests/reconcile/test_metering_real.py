@@ -287,10 +287,7 @@ def test_billed_seconds_are_those_that_an_observer_of_the_clusters_counted(
         assert meter.looks >= 2 * len(WORKERS)
         assert not disagreements()
         counted = observer.counted()
-        for found in kueue_road.manager.list(r.JOB).items:
-            if found["metadata"]["namespace"] == NAMESPACE:
-                name = found["metadata"]["name"]
-                kueue_road.manager.delete(r.JOB, name, namespace=NAMESPACE)
+        kueue_road.clear()
         # Queues stay as long as a row holds quota, and no body follows these rows any more.
         holding = WorkloadState.objects.filter(namespace=NAMESPACE, phase__in=HOLDING)
         meter.until(lambda: not holding.exists())

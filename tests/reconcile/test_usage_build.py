@@ -199,7 +199,7 @@ def test_build_takes_a_fixed_number_of_queries(
     uids = [f"u{number}" for number in range(40)]
     for number, uid in enumerate(uids):
         recorded(east, uid, number + 1, conditions=RUNS, flavor="h100", name=uid)
-    with django_assert_max_num_queries(25):
+    with django_assert_max_num_queries(24):
         build(source(east), uids)
     assert Interval.objects.count() == 40
 

@@ -88,7 +88,8 @@ def build(source: Source, uids: Collection[str]) -> Built:
     reader = EventReader(source.gpu_resources)
     made = _make_states(source, wanted, reader)
     with transaction.atomic():
-        family = _locked_family(source.cluster_id, wanted)
+        clusters = list(Cluster.objects.only("slug", "role", "state"))
+        family = _locked_family(source.cluster_id, wanted, {row.pk: row.slug for row in clusters})
         histories = reader.all_of(family)
         own = {
             uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
@@ -101,7 +102,7 @@ def build(source: Source, uids: Collection[str]) -> Built:
                 if not made.stands(history, written_at=family[source.slug, uid])
             },
         )
-        problems = _write_intervals(family, histories)
+        problems = _write_intervals(family, histories, _manager(clusters))
     # Whoever else is in the family was read too, but its states were not written here.
     return Built(frozenset(event.pk for rows in own.values() for event in rows), problems)
 
@@ -147,7 +148,9 @@ def _store_states(
     return now
 
 
-def _locked_family(cluster_id: int, uids: Collection[str]) -> dict[Place, datetime]:
+def _locked_family(
+    cluster_id: int, uids: Collection[str], slugs: Mapping[int, str]
+) -> dict[Place, datetime]:
     """All Workloads whose history hangs together with some of a cluster, locked in one order.
 
     A manager's Workload and its copies share namespace and name; slices of an elastic job and
@@ -166,7 +169,6 @@ def _locked_family(cluster_id: int, uids: Collection[str]) -> dict[Place, dateti
     # Found first and locked then, or two builders would wait for each other's rows. By nothing but
     # their keys: joined with clusters, they were all read where statistics were out of date.
     locked = WorkloadState.objects.select_for_update().filter(among("pk", found))
-    slugs = dict(Cluster.objects.values_list("pk", "slug"))
     return {
         (slugs[cluster], uid): written_at
         for cluster, uid, written_at, namespace, name, kind, job in read_rows(
@@ -221,21 +223,23 @@ def _write_states(source: Source, histories: Mapping[str, Sequence[Recorded]]) -
 
 
 def _write_intervals(
-    places: Collection[Place], histories: Mapping[Place, Sequence[Recorded]]
+    places: Collection[Place],
+    histories: Mapping[Place, Sequence[Recorded]],
+    manager: ClusterName | None,
 ) -> tuple[ledger.Problem, ...]:
     if not places:
         return ()
     history = ledger.intervals(
         [event.seen for history in histories.values() for event in history],
-        manager=_manager(),
+        manager=manager,
         clock=clock_settings(),
     )
     store_intervals(history.intervals, workloads=places, pending=history.pending)
     return history.problems
 
 
-def _manager() -> ClusterName | None:
+def _manager(clusters: Collection[Cluster]) -> ClusterName | None:
     """The manager in office, or the last one: its history must not change when it is removed."""
-    rows = Cluster.objects.filter(role=Cluster.Role.MANAGER).values_list("slug", "state", "pk")
-    ranked = sorted(rows, key=lambda row: (row[1] == Cluster.State.REMOVED, -row[2]))
-    return ClusterName(ranked[0][0]) if ranked else None
+    managers = [row for row in clusters if row.role == Cluster.Role.MANAGER]
+    managers.sort(key=lambda row: (row.state == Cluster.State.REMOVED, -row.pk))
+    return ClusterName(managers[0].slug) if managers else None
