@@ -25,12 +25,16 @@ def fleet(db) -> SmallFleet:
     return small_fleet()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that need a real PostgreSQL run where the database is one, and nowhere else.
 
     Where it is one, what touches no database is left to the runs where it is none: it would be the
     same again.
     """
+    for item in items:
+        if _touches_the_database(item):
+            item.add_marker("database")
     if connection.vendor == "postgresql":
         config.hook.pytest_deselected(items=[x for x in items if not _touches_the_database(x)])
         items[:] = [item for item in items if _touches_the_database(item)]
@@ -41,6 +45,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _touches_the_database(item: pytest.Item) -> bool:
-    fixtures = {"db", "transactional_db", "django_db_setup", "django_db_blocker"}
+    fixtures = {"db", "transactional_db", "django_db_setup"}
     is_marked = item.get_closest_marker("django_db") or item.get_closest_marker("postgres")
     return bool(is_marked or fixtures & set(getattr(item, "fixturenames", ())))

@@ -36,6 +36,7 @@ IN_CI = os.environ.get("CI", "").lower() == "true"
 # Processes, a module whole in one of them: a module may share what is costly to make. One more
 # than most machines of a pipeline have cores, for tests with clusters and databases wait, too.
 BESIDE = ("-n3", "--dist=loadscope")
+SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 # More failures than these are no matter of time.
 MOST_TRIED_AGAIN = 5
 # To read all four thousand tests costs more than to run a few of them.
@@ -50,12 +51,30 @@ PLACES = {
         "tests/reconcile/test_usage.py",
         "tests/reconcile/test_usage_build.py",
         "tests/spending",
+        "tests/test_migrations.py",
         "tests/web",
     ),
     "redis": ("tests/faults",),
     "office": ("tests/exports",),
     "browser": ("tests/browser",),
 }
+# The core and its rules: what a change breaks first, and what needs no database.
+QUICK = (
+    "tests/alerts",
+    "tests/billing",
+    "tests/budgets",
+    "tests/clusters",
+    "tests/explained",
+    "tests/exports",
+    "tests/kube",
+    "tests/kueue",
+    "tests/ledger",
+    "tests/manifests",
+    "tests/shadow",
+    "tests/spending",
+    "tests/test_docs.py",
+    "tests/test_readme.py",
+)
 REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
 
 
@@ -117,7 +136,6 @@ def last_failed(cache: Path) -> list[str]:
 
 
 def static() -> bool:
-    env = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
     commands: list[list[str | Path]] = [
         [BIN / "ruff", "check", "."],
         [BIN / "ruff", "format", "--check", "."],
@@ -128,12 +146,20 @@ def static() -> bool:
         [BIN / "djade", "--check", *sorted(ROOT.glob("templates/**/*.html"))],
         [BIN / "typos"],
     ]
-    results = [run(*command, env=env) for command in commands]  # all of them, then the verdict
+    results = [run(*command, env=SETTINGS) for command in commands]  # all of them, then the verdict
     return all(results)
 
 
+def quick() -> bool:
+    return pytest(_none_of("database", *REAL_MARKS), *QUICK, *BESIDE)
+
+
 def unit() -> bool:
-    return pytest(" and ".join(f"not {mark}" for mark in REAL_MARKS), *BESIDE)
+    return pytest(_none_of(*REAL_MARKS), *BESIDE)
+
+
+def _none_of(*marks: str) -> str:
+    return " and ".join(f"not {mark}" for mark in marks)
 
 
 def embedded() -> bool:
@@ -143,6 +169,10 @@ def embedded() -> bool:
 def postgres() -> bool:
     with postgres_server() as url:
         expression = "not controlplane and not browser and not slow"
+        # Each process makes its database as a copy of this one, and finds the tables in it.
+        template = {"DATABASE_URL": url.replace("/postgres", "/template1")}
+        if not run(PYTHON, "manage.py", "migrate", "-v0", env={**SETTINGS, **template}):
+            return False
         env = {"DATABASE_URL": url}
         return pytest(expression, *PLACES["postgres"], *BESIDE, env=env)
 
@@ -177,6 +207,7 @@ def browser() -> bool:
 
 LANES: dict[str, Callable[[], bool]] = {
     "static": static,
+    "quick": quick,
     "unit": unit,
     "embedded": embedded,
     "postgres": postgres,
@@ -187,9 +218,9 @@ LANES: dict[str, Callable[[], bool]] = {
 }
 
 
-# About as long, one and the other.
+# About as long, one and the other. The quick lane is part of the unit lane.
 STREAMS = (
-    ("unit", "embedded", "postgres"),
+    ("quick", "unit", "embedded", "postgres"),
     ("static", "controlplane", "browser", "redis", "office"),
 )
 
@@ -238,14 +269,15 @@ def main(names: list[str]) -> int:
         return 2
     if not (ROOT.parent / "shared" / "conformance").is_dir():
         print("recorded data: ../shared is missing; tests that replay it are skipped")
+    names = names or [name for name in LANES if name != "quick"]
     begun, outcomes = time.monotonic(), []
     with contextlib.suppress(KeyboardInterrupt):
-        outcomes = [run_lane(names[0])] if len(names) == 1 else run_beside(names or LANES)
+        outcomes = [run_lane(names[0])] if len(names) == 1 else run_beside(names)
     print("\n=== summary ===")
     for outcome in outcomes:
         print(f"{outcome.lane:13} {outcome.state:8} {outcome.seconds:7.1f} s  {outcome.note}")
     print(f"all together {time.monotonic() - begun:.0f} s")
-    complete = len(outcomes) == len(names or LANES)
+    complete = len(outcomes) == len(names)
     return 0 if complete and all(o.state != "failed" for o in outcomes) else 1
 
 

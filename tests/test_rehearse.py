@@ -89,6 +89,11 @@ def test_rehearsal_names_the_step_that_failed() -> None:
     status, report = rehearse("--resource", "gpu", "--timeout", "20")
     assert status == 1
     assert report["failed"] == "budget"
+    assert [(row["step"], row["ok"]) for row in report["steps"]] == [
+        ("register", True),
+        ("budget", False),
+        ("clean up", True),
+    ]
 
 
 @pytest.mark.controlplane

@@ -85,9 +85,11 @@ def test_no_nonsense_makes_a_server_error(people, pattern, monkeypatch):
     dice = random.Random(pattern.name)
     client = people["admin"]
     client.raise_request_exception = False
+    view = pattern.callback.cls
     for address, method in itertools.product(addresses(pattern), METHODS):
-        writes = method in ("post", "put", "patch")
-        for body in dice.sample(NONSENSE, 8) if writes else [None]:
+        # A method that the route does not have is refused before its body is looked at.
+        takes_body = method in ("post", "put", "patch") and hasattr(view, method)
+        for body in dice.sample(NONSENSE, 8) if takes_body else [None]:
             etag = dice.choice(('"1"', '"2.1"', '"5.5', "\xff"))
             answer = getattr(client, method)(
                 address, body, format="json", HTTP_IF_MATCH=etag, HTTP_IF_NONE_MATCH=etag

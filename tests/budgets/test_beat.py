@@ -1,4 +1,4 @@
-"""What beat calls, long work, and the migrations."""
+"""What beat calls, and long work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 import time_machine
-from django.core.management import call_command
 
 from budgets import services, tasks
 from budgets.models import Budget, Operation
@@ -73,16 +72,3 @@ def test_operation_shows_progress_and_ends_once(fleet: SmallFleet):
         2,
     )
     assert operation.finished_at - operation.created_at < timedelta(minutes=1)
-
-
-def test_models_and_migrations_agree():
-    call_command("makemigrations", "budgets", check=True, dry_run=True, verbosity=0)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_migrations_are_reversible():
-    try:
-        call_command("migrate", "budgets", "0001", verbosity=0)
-    finally:
-        # Everything, for what stands on these tables in other apps went with them.
-        call_command("migrate", verbosity=0)
