@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
 import pytest
 from django.core.cache import cache
-from django.db import connection
+from django.db import connection, transaction
 
 from tests.builders import SmallFleet, small_fleet
 from tests.databases import django_db_keepdb, django_db_setup
 
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
+API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +25,45 @@ def _no_login_attempts() -> None:
     cache.clear()
 
 
+@pytest.fixture(scope="module")
+def _fleet_of_module(
+    request: pytest.FixtureRequest, django_db_setup, django_db_blocker
+) -> Iterator[SmallFleet | None]:
+    """The small fleet once for a module whose tests all want it: each works in a savepoint.
+
+    None for a module with a test that wants an empty database, or that commits.
+    """
+    items = [item for item in request.session.items if item.path == request.path]
+    if any(_touches_the_database(item) and not _wants_the_fleet(item) for item in items):
+        yield None
+        return
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield small_fleet()
+        transaction.set_rollback(True)
+
+
+def _wants_the_fleet(item: pytest.Item) -> bool:
+    marks = item.iter_markers("django_db")
+    fixtures = getattr(item, "fixturenames", ())
+    commits = "transactional_db" in fixtures or any(mark.kwargs for mark in marks)
+    return "fleet" in fixtures and not commits
+
+
 @pytest.fixture
-def fleet(db) -> SmallFleet:
+def fleet(_fleet_of_module: SmallFleet | None, db) -> SmallFleet:
     """Two accounts with three workspaces, four flavors, two workers, three people."""
-    return small_fleet()
+    return small_fleet() if _fleet_of_module is None else deepcopy(_fleet_of_module)
+
+
+def pytest_collection_finish() -> None:
+    """What was read is there to stay: the garbage collector need not go through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Its end finds everything, as without the freezing."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -35,6 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _touches_the_database(item):
             item.add_marker("database")
+            if item.path.is_relative_to(WEB) or item.path.is_relative_to(API):
+                item.add_marker("on_either_database")
     if connection.vendor == "postgresql":
         config.hook.pytest_deselected(items=[x for x in items if not _touches_the_database(x)])
         items[:] = [item for item in items if _touches_the_database(item)]

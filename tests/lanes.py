@@ -1,7 +1,7 @@
 """The whole test run, lane by lane: ``python -m tests.lanes [LANE …]``.
 
-Two streams of lanes run beside each other, because the lanes with real servers mostly wait. What
-a lane prints is shown whole when it ends, so that no two mix; a lane named alone prints as it goes.
+Two lanes run beside each other, because those with real servers mostly wait. What a lane prints is
+shown whole when it ends, so that no two mix; a lane named alone prints as it goes.
 
 A lane whose real part is missing on this machine is named in one line with how to get it and
 skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
@@ -21,21 +21,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tests.servers import Missing, postgres_server, redis_server
+from tests.servers import Missing, has_postgres, postgres_server, redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 IN_CI = os.environ.get("CI", "").lower() == "true"
-# Processes, a module whole in one of them: a module may share what is costly to make. One more
-# than most machines of a pipeline have cores, for tests with clusters and databases wait, too.
-BESIDE = ("-n3", "--dist=loadscope")
+# Processes, a module whole in one of them: a module may share what is costly to make. As many as
+# most machines of a pipeline have cores; one more for tests with clusters, which mostly wait.
+BESIDE = ("-n2", "--dist=loadscope")
+WAITING = ("-n3", "--dist=loadscope")
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 # More failures than these are no matter of time.
 MOST_TRIED_AGAIN = 5
@@ -75,6 +76,9 @@ QUICK = (
     "tests/test_docs.py",
     "tests/test_readme.py",
 )
+# Pages and API are the same on each database. Where the whole run has PostgreSQL they run there;
+# on SQLite a browser goes through them, and the unit lane by itself.
+ON_EITHER = "on_either_database"
 REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
 
 
@@ -99,6 +103,7 @@ class _Output(threading.local):
 
 
 _output = _Output()
+_asked: set[str] = set()
 _printing = threading.Lock()
 
 
@@ -122,7 +127,7 @@ def pytest(expression: str, *arguments: str, env: Mapping[str, str] | None = Non
         failed = last_failed(Path(cache))
         if not 0 < len(failed) <= MOST_TRIED_AGAIN:
             return False
-        alone = [item for item in arguments if item not in BESIDE]
+        alone = [item for item in arguments if item not in {*BESIDE, *WAITING}]
         passed = run(*command, *alone, "--last-failed", env=env)
     verdict = "passed" if passed else "failed again"
     _output.note = f"{verdict} at a second try, alone: {', '.join(failed)}"
@@ -155,7 +160,8 @@ def quick() -> bool:
 
 
 def unit() -> bool:
-    return pytest(_none_of(*REAL_MARKS), *BESIDE)
+    elsewhere = (ON_EITHER,) if "postgres" in _asked and has_postgres() else ()
+    return pytest(_none_of(*REAL_MARKS, *elsewhere), *BESIDE)
 
 
 def _none_of(*marks: str) -> str:
@@ -163,7 +169,7 @@ def _none_of(*marks: str) -> str:
 
 
 def embedded() -> bool:
-    return pytest("embedded and not controlplane and not slow and not browser", *BESIDE)
+    return pytest("embedded and not controlplane and not slow and not browser", *WAITING)
 
 
 def postgres() -> bool:
@@ -205,24 +211,19 @@ def browser() -> bool:
     return pytest("browser and not slow", *PLACES["browser"])
 
 
+# The longest first: two at once, whoever has ended takes the next. Quick is a part of unit.
 LANES: dict[str, Callable[[], bool]] = {
-    "static": static,
-    "quick": quick,
-    "unit": unit,
+    "controlplane": controlplane,
     "embedded": embedded,
     "postgres": postgres,
-    "redis": redis,
-    "office": office,
     "browser": browser,
-    "controlplane": controlplane,
+    "redis": redis,
+    "unit": unit,
+    "quick": quick,
+    "static": static,
+    "office": office,
 }
-
-
-# About as long, one and the other. The quick lane is part of the unit lane.
-STREAMS = (
-    ("quick", "unit", "embedded", "postgres"),
-    ("static", "controlplane", "browser", "redis", "office"),
-)
+AT_ONCE = 2
 
 
 def run_lane(name: str) -> Outcome:
@@ -237,29 +238,25 @@ def run_lane(name: str) -> Outcome:
     return Outcome(name, state, time.monotonic() - begun, note)
 
 
-def run_stream(names: Iterable[str]) -> list[Outcome]:
-    """Lanes one after the other, the output of each shown when it has ended."""
-    outcomes = []
-    for name in names:
+def run_shown_whole(name: str) -> Outcome:
+    """One lane; what it prints is shown when it has ended."""
+    with _printing:
+        print(f"lane {name} begins", flush=True)
+    with tempfile.TemporaryFile("w+", errors="replace") as _output.file:
+        outcome = run_lane(name)
+        _output.file.seek(0)
         with _printing:
-            print(f"lane {name} begins", flush=True)
-        with tempfile.TemporaryFile("w+", errors="replace") as _output.file:
-            outcome = run_lane(name)
-            _output.file.seek(0)
-            with _printing:
-                shutil.copyfileobj(_output.file, sys.stdout)
-                print(f"lane {name} {outcome.state}, {outcome.seconds:.0f} s", flush=True)
-        outcomes.append(outcome)
-    return outcomes
+            shutil.copyfileobj(_output.file, sys.stdout)
+            print(f"lane {name} {outcome.state}, {outcome.seconds:.0f} s", flush=True)
+    return outcome
 
 
 def run_beside(names: Collection[str]) -> list[Outcome]:
-    """The streams beside each other, as far as their lanes are named."""
+    """The named lanes beside each other, in the order in which they begin."""
     if "controlplane" in names:
         build_control_planes()  # before the rest, not beside it: tests wait for servers in time
-    wanted = [[lane for lane in stream if lane in names] for stream in STREAMS]
-    with ThreadPoolExecutor(len(STREAMS)) as pool:
-        return [outcome for outcomes in pool.map(run_stream, wanted) for outcome in outcomes]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(run_shown_whole, [lane for lane in LANES if lane in names]))
 
 
 def main(names: list[str]) -> int:
@@ -270,6 +267,7 @@ def main(names: list[str]) -> int:
     if not (ROOT.parent / "shared" / "conformance").is_dir():
         print("recorded data: ../shared is missing; tests that replay it are skipped")
     names = names or [name for name in LANES if name != "quick"]
+    _asked.update(names)
     begun, outcomes = time.monotonic(), []
     with contextlib.suppress(KeyboardInterrupt):
         outcomes = [run_lane(names[0])] if len(names) == 1 else run_beside(names)

@@ -49,6 +49,14 @@ def postgres_folder() -> Path:
     raise Missing("no PostgreSQL server: install Debian's postgresql")
 
 
+def has_postgres() -> bool:
+    """Whether this machine has one."""
+    try:
+        return bool(postgres_folder())
+    except Missing:
+        return False
+
+
 def _wait(ready: object, what: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -10,10 +10,6 @@ import pytest
 from tests import lanes
 
 
-def test_every_lane_is_in_one_stream() -> None:
-    assert sorted(name for stream in lanes.STREAMS for name in stream) == sorted(lanes.LANES)
-
-
 def test_lanes_beside_each_other_print_whole_and_tell_what_failed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -21,7 +17,6 @@ def test_lanes_beside_each_other_print_whole_and_tell_what_failed(
         script = f"import time\nfor _ in range(3): print({word!r}, flush=True); time.sleep(0.05)"
         return lambda: lanes.run(lanes.PYTHON, "-c", script) and works
 
-    monkeypatch.setattr(lanes, "STREAMS", (("one",), ("two", "three")))
     found = {"one": chatty("A", True), "two": chatty("B", False), "three": chatty("C", True)}
     monkeypatch.setattr(lanes, "LANES", found)
 
