@@ -120,7 +120,11 @@ def test_shadow_notices_a_configuration_that_is_not_in_force(world, cluster):
     time.sleep(1.1)  # Creation times have whole seconds.
     place.create(job("newer", gpus=2, run_s=60, namespace="acme-b"))
     start_shadow(world, cluster, FAIR)
-    eventually(lambda: PendingReason.objects.count() == 2)
+    waiting = PendingReason.objects.order_by("name")
+    eventually(
+        lambda: waiting.count() == 2,
+        why=lambda: f"{waiting.values_list('name', 'evidence')} {place.client.list(r.WORKLOAD)}",
+    )
     place.client.delete(r.JOB, "ends", namespace="acme-a")
     admissions = ShadowDifference.objects.filter(kind=ShadowDifference.Kind.ADMISSION)
     found = eventually(admissions.first)
