@@ -42,6 +42,29 @@ SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 MOST_TRIED_AGAIN = 5
 # To read all four thousand tests costs more than to run a few of them.
 PLACES = {
+    "controlplane": (
+        "tests/acting",
+        "tests/controlplane",
+        "tests/faults",
+        "tests/kube",
+        "tests/reconcile",
+        "tests/shapes",
+        "tests/stories",
+        "tests/test_rehearse.py",
+    ),
+    "embedded": (
+        "tests/acting",
+        "tests/api/test_clusters.py",
+        "tests/clusters",
+        "tests/explained",
+        "tests/faults",
+        "tests/kube",
+        "tests/reconcile",
+        "tests/stories",
+        "tests/test_demo.py",
+        "tests/test_rehearse.py",
+        "tests/web/test_clusters.py",
+    ),
     "postgres": (
         "tests/acting",
         "tests/api",
@@ -169,7 +192,8 @@ def _none_of(*marks: str) -> str:
 
 
 def embedded() -> bool:
-    return pytest("embedded and not controlplane and not slow and not browser", *WAITING)
+    expression = "embedded and not controlplane and not slow and not browser"
+    return pytest(expression, *PLACES["embedded"], *WAITING)
 
 
 def postgres() -> bool:
@@ -196,7 +220,7 @@ def build_control_planes() -> bool:
 def controlplane() -> bool:
     if not build_control_planes():
         raise Missing("no control planes: Go 1.26 and its module proxy are needed to build them")
-    return pytest("controlplane and not slow")
+    return pytest("controlplane and not slow", *PLACES["controlplane"])
 
 
 def office() -> bool:

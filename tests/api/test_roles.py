@@ -161,19 +161,20 @@ def budgeted(people: People) -> People:
     return people
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "want_codes"),
-    [pytest.param(*case, id=f"{case[0]} {case[1]}") for case in CASES],
-)
-def test_every_role_gets_what_its_role_allows(budgeted, method, path, body, want_codes):
-    etag = budgeted.etag()
-    found = {}
+def test_every_role_gets_what_its_role_allows(budgeted):
     for role in ROLES:
-        with transaction.atomic():
-            answer = budgeted.send(role, method, path, body, HTTP_IF_MATCH=etag)
-            found[role] = answer.status_code
-            transaction.set_rollback(True)
-    assert found == want_codes
+        budgeted[role]  # has a token now, which is not undone with what is asked below
+    etag, wrong = budgeted.etag(), {}
+    for method, path, body, want_codes in CASES:
+        found = {}
+        for role in ROLES:
+            with transaction.atomic():
+                answer = budgeted.send(role, method, path, body, HTTP_IF_MATCH=etag)
+                found[role] = answer.status_code
+                transaction.set_rollback(True)
+        if found != want_codes:
+            wrong[f"{method} {path}"] = (found, want_codes)
+    assert wrong == {}
 
 
 def test_shares_of_platform_pools_are_for_admins(people):
