@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -29,7 +30,12 @@ AFTER_GAP = "afterGap"
 COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
 _NOTHING = Raw(b"null")
-_MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_QUANTITY = re.compile(r"(\d+)(?:(Ki|[kMGTPE]i?)|[eE]\+?(\d{1,2}))?", re.ASCII)
+_MULTIPLES = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", start=1)},
+}
 
 Document = Mapping[str, Any]
 
@@ -293,15 +299,12 @@ def _request(container: Document, resource: str) -> int:
 
 
 def _whole(quantity: Any, *, field: str) -> int:
-    """Read a device count as Kubernetes writes it: 8, "8" or "2k"; never through a float."""
-    text = str(quantity)
-    for suffix, factor in _MULTIPLES.items():
-        digits = text.removesuffix(suffix)
-        if digits != text and digits.isdecimal():
-            return int(digits) * factor
-    if not text.isdecimal():
-        raise BadDocument(f"{field}: {text!r} is not a whole number of devices")
-    return int(text)
+    """Read a device count as Kubernetes writes it: 8, "8", "2k" or "2e3"; never through a float."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    factor = _MULTIPLES.get(found[2] or "") if found else None
+    if found is None or factor is None:
+        raise BadDocument(f"{field}: {str(quantity)!r} is not a whole number of devices")
+    return int(found[1] + "0" * int(found[3] or 0)) * factor
 
 
 @lru_cache(maxsize=65_536)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from budgets.units import ClusterName, FlavorName, WorkloadUid
+from budgets.units import MOST_GPUS, ClusterName, FlavorName, WorkloadUid
 
 
 class EventType(StrEnum):
@@ -122,6 +122,14 @@ class WorkloadFacts(Struct, frozen=True):
     replaces: str = ""
     variant_of: str = ""
     evictions: int = 0
+
+    @property
+    def requested_gpus(self) -> int:
+        """Devices that all pods ask for together, at most :data:`MOST_GPUS`.
+
+        Kubernetes takes any number for an extended resource, up to 2**63 for each container.
+        """
+        return min(MOST_GPUS, sum(row.count * row.gpus for row in self.pod_sets))
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, or None where it was never set."""

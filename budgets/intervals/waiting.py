@@ -22,7 +22,7 @@ def pending_of(
         admitted: When it was admitted on a worker, [start, end), any order.
     """
     facts = copy.facts
-    gpus = sum(row.count * row.gpus for row in facts.pod_sets)
+    gpus = facts.requested_gpus
     if not gpus:
         return
     over_at = _over_at(copy)

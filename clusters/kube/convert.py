@@ -6,7 +6,6 @@ and Secrets, never get into a message.
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 import urllib3.exceptions as http_errors
 
+from budgets.texts import storable
 from clusters.errors import (
     AdmissionDenied,
     AlreadyExists,
@@ -34,6 +34,7 @@ from clusters.errors import (
     Unreachable,
     Untrusted,
 )
+from clusters.kube.reading import read_json
 
 MESSAGE_LIMIT = 4000
 _FAMILY: Mapping[int, type[ClusterError]] = {
@@ -118,12 +119,12 @@ def _family(refusal: Refusal) -> type[ClusterError]:
 
 def _status_document(body: bytes) -> Mapping[str, Any]:
     try:
-        document = json.loads(body)
+        document = read_json(body)
     except ValueError:
         document = None
     if isinstance(document, dict) and document.get("kind") == "Status":
         return document
-    return {"message": body[:300].decode("utf-8", "replace").strip()}
+    return {"message": storable(body[:300].decode("utf-8", "replace").strip())}
 
 
 def _fault(cause: Mapping[str, Any]) -> FieldFault:

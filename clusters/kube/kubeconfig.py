@@ -17,6 +17,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from budgets.texts import Unreadable, read_yaml
 from clusters.errors import FieldFault, KubeconfigRejected, Refusal
 from clusters.kube.kubeconfig_checks import Entry, decoded, fault, faults_of
 
@@ -72,13 +73,9 @@ def parse(text: str) -> Kubeconfig:
     if len(text) > SIZE_LIMIT:
         raise _rejected([fault("", "TooLong", "A kubeconfig of over 256 KiB is not one.")])
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" near line {mark.line + 1}" if mark else ""
-        raise _rejected(
-            [fault("", "NotYaml", f"This is not YAML{where}. Paste the file as it is.")]
-        ) from None  # the parser's message quotes the text, which may be a token
+        document = read_yaml(text)
+    except Unreadable as error:
+        raise _rejected([fault("", "NotYaml", f"{error} Paste the file as it is.")]) from None
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise _rejected([fault("", "NotAKubeconfig", "This is YAML, but not a kubeconfig.")])
     config = Kubeconfig(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from clusters.errors import Refusal, ServerFault
 from clusters.kube.convert import error_of_status, error_of_transport
+from clusters.kube.reading import read_json
 
 # A Kubernetes object is at most about 3 MiB as JSON; a longer line is not an event.
 LINE_LIMIT = 8 * 1024 * 1024
@@ -89,7 +89,7 @@ class WatchStream:
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
-            raw = json.loads(line)
+            raw = read_json(line)
             kind, document = raw["type"], raw["object"]
             if kind == "ERROR" and isinstance(document, dict):
                 raise error_of_status(document, target=self.target)

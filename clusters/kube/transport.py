@@ -25,6 +25,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
 
 from clusters.kube.convert import error_of_answer, error_of_transport
 from clusters.kube.kubeconfig import Connection
+from clusters.kube.reading import read_json
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
@@ -180,7 +181,7 @@ def _json(call: Call, body: bytes) -> Any:
     if not body:
         return {}
     try:
-        return json.loads(body)
+        return read_json(body)
     except ValueError:
         if call.path in ("/livez", "/readyz", "/healthz"):
             return {"text": body[:200].decode("utf-8", "replace")}

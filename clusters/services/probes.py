@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from django.conf import settings
 
+from budgets.texts import Unreadable, read_yaml
 from clusters.errors import ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
@@ -186,8 +186,8 @@ def configuration_of(client: KubeClient) -> dict[str, Any] | None:
         return None
     for text in (found.get("data") or {}).values():
         try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError:
+            document = read_yaml(text)
+        except Unreadable:
             continue
         if isinstance(document, dict) and document.get("kind") == "Configuration":
             return document

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from django.db import transaction
 from django.db.models import F
 
@@ -13,6 +12,7 @@ from budgets import services as promises
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.services.guards import require_admin, require_reason, save_checked
+from budgets.texts import Unreadable, read_yaml
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue_settings import DispatchSettings
 from clusters.models import Cluster
@@ -104,11 +104,9 @@ def read_configuration(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """
     if isinstance(given, str):
         try:
-            given = yaml.safe_load(given)
-        except yaml.YAMLError as error:
-            raise Rejected(
-                [Fault("kueue_configuration", "not_yaml", f"This is not YAML: {error}")]
-            ) from error
+            given = read_yaml(given)
+        except Unreadable as error:
+            raise Rejected([Fault("kueue_configuration", "not_yaml", str(error))]) from error
     if given is not None and not isinstance(given, Mapping):
         message = "Paste the whole Configuration document."
         raise Rejected([Fault("kueue_configuration", "not_a_document", message)])
@@ -126,7 +124,7 @@ def check_configuration(configuration: Mapping[str, Any]) -> None:
     try:
         Configuration.from_document(configuration)
         DispatchSettings.from_document(configuration)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise Rejected(
             [Fault("kueue_configuration", "invalid", f"Not a Kueue Configuration: {error}")]
         ) from error

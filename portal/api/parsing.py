@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping
 from typing import IO, Any
 
 from rest_framework import exceptions, parsers, status
 
+from budgets.texts import is_storable
+
 MOST_BYTES = 1_000_000
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class BodyTooLarge(exceptions.APIException):
@@ -38,19 +38,7 @@ class JSONBody(parsers.JSONParser):
         except RecursionError:
             raise exceptions.ParseError("The body is nested too deeply.") from None
         if not is_storable(body):
-            raise exceptions.ParseError("The body has a NUL or half a surrogate pair in a text.")
+            raise exceptions.ParseError(
+                "The body has a NUL or half a surrogate pair in a text, or a number beyond a float."
+            )
         return body
-
-
-def is_storable(body: Any) -> bool:
-    """Whether every text in a decoded body, keys too, is one that PostgreSQL keeps."""
-    waiting = [body]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str) and UNSTORABLE.search(value):
-            return False
-        if isinstance(value, dict):
-            waiting += [*value.keys(), *value.values()]
-        elif isinstance(value, list):
-            waiting += value
-    return True

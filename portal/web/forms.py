@@ -13,6 +13,7 @@ import yaml
 from django import forms
 
 from budgets.errors import Fault, Rejected
+from budgets.texts import Unreadable, read_yaml
 
 Result = TypeVar("Result")
 MOST_GPUS = 1_000_000
@@ -129,11 +130,9 @@ class YamlField(forms.CharField):
         if not text:
             return None
         try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f" near line {mark.line + 1}" if mark else ""
-            raise forms.ValidationError(f"This is not YAML{where}.") from error
+            document = read_yaml(text)
+        except Unreadable as error:
+            raise forms.ValidationError(str(error)) from error
         if not isinstance(document, dict):
             raise forms.ValidationError("This is no mapping of names to values.")
         return document

@@ -105,6 +105,7 @@ def test_no_nonsense_makes_a_server_error(people, pattern, monkeypatch):
         pytest.param(b"{", "application/json", 400, id="half an object"),
         pytest.param(b"", "application/json", 422, id="nothing"),
         pytest.param(b"\xff\xfe", "application/json", 400, id="no UTF-8"),
+        pytest.param(b'{"slug": 1e400}', "application/json", 400, id="beyond a float"),
         pytest.param(b'{"slug": NaN}', "application/json", 400, id="NaN"),
         pytest.param(b'{"slug": ' + b"9" * 5000 + b"}", "application/json", 400, id="digits"),
         pytest.param(b"[" * 100_000, "application/json", 400, id="depth"),

@@ -52,6 +52,22 @@ def test_watch_resumes_where_a_list_ended(contract_client: HttpKubeClient, names
     assert named(resumed) == [("MODIFIED", "one"), ("DELETED", "one")]
 
 
+def test_text_that_no_database_keeps_is_read_as_replaced(
+    contract_client: HttpKubeClient, namespace: str
+) -> None:
+    version = contract_client.list(r.CONFIG_MAP, Selection(namespace)).resource_version
+    document = config_map(namespace, "noisy") | {"data": {"log": "failed\0", "path": "\\u0000"}}
+    answered = contract_client.create(r.CONFIG_MAP, document)
+    selection = Selection(namespace, fields="metadata.name=noisy")
+    read = [
+        answered,
+        contract_client.get(r.CONFIG_MAP, "noisy", namespace=namespace),
+        *contract_client.list(r.CONFIG_MAP, selection).items,
+        *(event.document for event in follow(contract_client, selection, version, until=1)),
+    ]
+    assert [found["data"] for found in read] == [{"log": "failed\ufffd", "path": "\\u0000"}] * 4
+
+
 def test_watch_without_version_begins_with_what_is_there(
     contract_client: HttpKubeClient, namespace: str
 ) -> None:

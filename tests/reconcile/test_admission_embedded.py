@@ -78,6 +78,32 @@ def test_admission_keeps_the_second_job_waiting_with_the_reason(world):
     eventually(lambda: place.get(r.CLUSTER_QUEUE, NS)["status"].get("pendingWorkloads") == 1)
 
 
+def of_nonsense(name: str, *, gpus: str, pods: int = 1, **requests: str) -> dict:
+    document = job(name, pods=pods, run_s=60)
+    [container] = document["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"] |= {GPU: gpus, **requests}
+    container["env"] = [{"name": "TEXT", "value": "a\0b"}]
+    document["metadata"]["annotations"]["note"] = "half\0way"
+    return document
+
+
+def test_admission_goes_on_beside_jobs_that_ask_for_nonsense(world):
+    place = world["w1"]
+    most = str(2**63 - 1)
+    place.create(
+        *quota_objects(8),
+        of_nonsense("greedy", gpus=most, pods=2**31 - 1),
+        of_nonsense("exa", gpus="9E", memory="9Ei"),
+        of_nonsense("powers", gpus="1e3", cpu="1e3", memory=most),
+    )
+    world.start("w1", "admission")
+    for name in ("greedy", "exa", "powers"):
+        eventually(lambda name=name: condition(place.workload_of(name), "QuotaReserved"))
+        assert not is_true(place.workload_of(name), "QuotaReserved")
+    place.create(job("good", gpus=8))
+    eventually(lambda: is_true(place.workload_of("good"), "Finished"))
+
+
 def test_admission_stops_a_job_that_was_started_by_hand(world):
     place = world["w1"]
     place.create(*quota_objects(0), job("cheat", gpus=1, run_s=60, suspend=False))

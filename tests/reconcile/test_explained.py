@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 
+from budgets.selectors.clock import utc_now
 from clusters.kueue.explanation import Explainer
-from clusters.models import PendingReason, ShadowDifference, ShadowTally
+from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
 from clusters.reconcile.explained import desk as desks
 from clusters.reconcile.explained import telling as tellings
 from clusters.reconcile.explained.desk import Batch, Comparison, Desk, Differing
@@ -145,6 +146,38 @@ def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
     hall.tell()
     assert row("second")
     assert len(failures) == 2
+
+
+def test_row_that_is_refused_holds_no_other_up_and_is_told_again(hall: Hall, monkeypatch):
+    whole, refused = Desk._write_batch, ["uid-second"]
+
+    def refuses(self: Desk, batch: Batch) -> None:
+        if any(item.uid in refused for item in batch.rows):
+            raise DataError("no such text")
+        whole(self, batch)
+
+    monkeypatch.setattr(Desk, "_write_batch", refuses)
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"))
+    hall.feed(workload("second", "q", gpus=4), workload("third", "q", gpus=2))
+    hall.tell()
+    assert list(PendingReason.objects.values_list("name", flat=True)) == ["third"]
+    refused.clear()
+    hall.tell()
+    assert row("second")
+
+
+def test_answer_that_is_refused_is_told_as_such(hall: Hall):
+    question, other = (
+        Question.objects.create(cluster="gpu-east", asked={"changes": []}, created_at=utc_now())
+        for _ in range(2)
+    )
+    taken = {found.id: found for found in (eventually(hall.desk.take_question) for _ in range(2))}
+    # No database has a word for it.
+    hall.desk.answer(taken[question.pk], {"wait": float("nan")}, "")
+    hall.desk.answer(taken[other.pk], {"fine": True}, "")
+    eventually(lambda: Question.objects.filter(pk=other.pk, answer={"fine": True}).exists())
+    question.refresh_from_db()
+    assert (question.answer, question.problem) == (None, "The answer could not be stored.")
 
 
 def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import timedelta
 from typing import Any
@@ -9,13 +10,18 @@ from typing import Any
 import pytest
 from django.db import DataError, connection
 
-from budgets.models import Interval
+from budgets import services
+from budgets.models import Interval, MeterState, UsageRecord
+from budgets.units import MOST_GPUS
+from clusters.kube.reading import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.usage import backlog
 from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.build import Source, build, build_next
+from clusters.reconcile.usage.inbox import Observation
 from clusters.reconcile.usage.reading import EventReader
+from clusters.reconcile.usage.record import event_of, store_events
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.usage_hand import ORIGIN, usage_hand
@@ -177,6 +183,63 @@ def body_of(cluster: Cluster) -> Any:
     return UsageBody(
         SimpleNamespace(cluster=facts, client=None, pulse=None, now=lambda: ago(0), stop=None)  # type: ignore[arg-type]  # what is not used is left out
     )
+
+
+def told_by_the_cluster(document: dict[str, Any]) -> WorkloadEvent:
+    """The event of a Workload as an API server sends it."""
+    body = json.dumps(document).encode()
+    seen = Observation(WorkloadEvent.Type.SEEN, read_json(body), hours(48))
+    return event_of(seen, cluster="gpu-east", gpu_resources={GPU})
+
+
+def pending_workload(name: str, *, gpus: str = "8", pods: int = 1, message: str = "") -> dict:
+    resources = {"requests": {GPU: gpus}}
+    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "acme-vision",
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "creationTimestamp": START.isoformat(),
+        },
+        "spec": {
+            "queueName": "default",
+            "podSets": [
+                {
+                    "name": "main",
+                    "count": pods,
+                    "template": {"spec": {"containers": [{"resources": resources}] * 3}},
+                }
+            ],
+        },
+        "status": {"conditions": [{**told, "lastTransitionTime": START.isoformat()}]},
+    }
+
+
+@pytest.mark.django_db
+def test_nonsense_of_one_tenant_is_kept_and_holds_nobody_up(east: Cluster) -> None:
+    # What a RayJob printed last before it failed, and numbers that Kubernetes takes.
+    store_events(
+        told_by_the_cluster(document)
+        for document in (
+            pending_workload("noisy", message="failed: \0\0 at \ud800"),
+            pending_workload("greedy", gpus=str(2**63 - 1), pods=2**31 - 1),
+            pending_workload("exa", gpus="9E"),
+            pending_workload("good"),
+        )
+    )
+    body = body_of(east)
+    body._build_new()
+    assert body._refused == ""
+    states = {row.name: row for row in WorkloadState.objects.all()}
+    assert states["noisy"].message == "failed: \ufffd\ufffd at \ufffd"
+    assert states["good"].gpu_total == 24
+    assert states["greedy"].gpu_total == states["exa"].gpu_total == MOST_GPUS
+    MeterState.objects.update(complete_until=hours(30))
+    services.meter_usage(hours(30))
+    facts = UsageRecord.objects.filter(workspace__namespace="acme-vision")
+    assert facts.get(hour=hours(1)).pending == 3600 * (2 * MOST_GPUS + 2 * 24)
 
 
 @pytest.mark.django_db

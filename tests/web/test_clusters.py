@@ -180,6 +180,9 @@ def test_hand_edits_local_jobs_and_configuration_are_switches(visitors: Visitors
     worker.refresh_from_db()
     assert (worker.drift_policy, worker.allows_local_jobs) == ("keep", True)
     assert bad.status_code == 422 and "not YAML" in bad.content.decode()
+    for nonsense in ('a: "\\0"', "a: .inf", "a: !!binary aGk=", "a: &x [*x]", "[" * 5000):
+        answer = client.post("/clusters/gpu-east/configuration/", {"configuration": nonsense})
+        assert (answer.status_code, "The YAML" in answer.content.decode()) == (422, True)
     client.post("/clusters/gpu-east/local-jobs/", {})
     worker.refresh_from_db()
     assert worker.allows_local_jobs is False

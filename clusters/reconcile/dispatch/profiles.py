@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import yaml
 
+from budgets.texts import read_yaml
 from clusters.errors import ClusterError, NotFound, Refusal, Retryable, Terminal
 from clusters.kube.client import HttpKubeClient, KubeClient
 from clusters.kube.exec_plugins import (
@@ -64,8 +65,8 @@ def read_providers(path: str) -> tuple[ExecPlugin, ...]:
     if not path:
         return ()
     try:
-        return parse_providers(yaml.safe_load(Path(path).read_text()) or {})
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return parse_providers(read_yaml(Path(path).read_text()) or {})
+    except (OSError, ValueError) as error:
         raise BadProfile(f"PORTAL_ACCESS_PROVIDERS {path}: {error}") from error
 
 

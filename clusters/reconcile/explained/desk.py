@@ -1,7 +1,8 @@
 """Between a shift and the database: rows to write, questions to answer, in a thread of its own.
 
-The deciding thread never waits for the database; what cannot be written now is tried again. One
-batch of reasons is under way at most: whoever has more waits until the desk is free.
+The deciding thread never waits for the database; what cannot be written now is tried again. What
+the database refuses for what stands in it is set aside alone, and holds nothing else up. One batch
+of reasons is under way at most: whoever has more waits until the desk is free.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -31,6 +32,7 @@ ANSWERABLE: Final = timedelta(seconds=30)
 """An older question has nobody waiting for it any more."""
 MOST_DIFFERENCES: Final = 1000
 _BATCH: Final = 200
+_REFUSED: Final = (DataError, IntegrityError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Desk:
         self._answers: deque[_Answer] = deque()
         self._asked: deque[Asked] = deque()
         self._handed: set[UUID] = set()
+        self._refused: deque[str] = deque()
         self._thread = threading.Thread(target=self._run, name=f"{cluster}-desk", daemon=True)
 
     def start(self) -> None:
@@ -135,6 +138,10 @@ class Desk:
         assert self.is_free
         self._batch = batch
         self._wake.set()
+
+    def take_refused(self) -> list[str]:
+        """Uids whose rows the database refused since the last call."""
+        return [self._refused.popleft() for _ in range(len(self._refused))]
 
     def put_comparison(self, comparison: Comparison) -> None:
         """Have the result of a comparison counted."""
@@ -175,13 +182,12 @@ class Desk:
             connection.close()
 
     def _failed(self, error: DatabaseError) -> None:
-        """What the database could not take now stays here; what it never takes is let go."""
+        """What the database could not take now stays here."""
         log.warning("desk_failed cluster=%s error=%s", self._cluster, error)
         connection.close()
-        if not isinstance(error, OperationalError | InterfaceError):
-            self._batch = None
-            self._answers.clear()
-            self._comparisons.clear()
+
+    def _tell_refusal(self, what: str, error: DatabaseError) -> None:
+        log.error("desk_refused cluster=%s what=%s error=%s", self._cluster, what, error)
 
     def _poll(self) -> None:
         waiting = Question.objects.filter(
@@ -197,13 +203,37 @@ class Desk:
             self._write_answer(self._answers[0])
             self._handed.discard(self._answers.popleft().id)
         if self._batch is not None:
-            self._write_batch(self._batch)
+            self._write_reasons(self._batch)
             self._batch = None
         while self._comparisons:
-            self._write_comparison(self._comparisons[0])
+            try:
+                self._write_comparison(self._comparisons[0])
+            except _REFUSED as error:
+                self._tell_refusal("comparison", error)
             self._comparisons.popleft()
 
+    def _write_reasons(self, batch: Batch) -> None:
+        """All rows at once; where one of them is refused, each by itself."""
+        try:
+            self._write_batch(batch)
+        except _REFUSED as error:
+            if len(batch.rows) == 1 and not batch.gone:
+                uid = batch.rows[0].uid
+                self._tell_refusal(f"reason uid={uid}", error)
+                self._refused.append(uid)
+                return
+            self._write_batch(Batch(batch.at, gone=batch.gone))
+            for row in batch.rows:
+                self._write_reasons(Batch(batch.at, [row]))
+
     def _write_answer(self, answer: _Answer) -> None:
+        try:
+            self._store_answer(answer)
+        except _REFUSED as error:
+            self._tell_refusal(f"answer question={answer.id}", error)
+            self._store_answer(_Answer(answer.id, None, "The answer could not be stored."))
+
+    def _store_answer(self, answer: _Answer) -> None:
         Question.objects.filter(pk=answer.id, answered_at=None).update(
             answer=answer.document, problem=answer.problem[:500], answered_at=timezone.now()
         )

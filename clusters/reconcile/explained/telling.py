@@ -11,7 +11,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -90,6 +90,10 @@ class Telling:
             now: Current time.
         """
         begun, used = time.monotonic(), time.thread_time()
+        for uid in self._desk.take_refused():
+            # Nobody can read it: it is told again when its turn comes.
+            if uid in self._told:
+                self._told[uid] = replace(self._told[uid], digest="")
         uids = {key: _uid(documents[key]) for key in waiting if key in documents}
         known = set(uids.values())
         gone = [uid for uid in self._told if uid not in known]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from budgets.units import MOST_GPUS
 from clusters.kube.resources import Document
 from clusters.kueue.amounts import parse_amount
 
@@ -29,7 +30,8 @@ class _Sums:
     nodes: int = 0
 
     def as_row(self) -> tuple[int, int, int, int]:
-        return self.ready, self.broken, self.used, self.nodes
+        # A pod can name its node past every scheduler, and ask for any number of devices there.
+        return self.ready, self.broken, min(self.used, MOST_GPUS), self.nodes
 
 
 def measure(

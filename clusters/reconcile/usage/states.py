@@ -133,8 +133,7 @@ def phase_of(event: Recorded) -> Phase:
 def held_gpus(facts: WorkloadFacts) -> dict[str, int]:
     """Flavor → GPUs held, less what pods gave back; the request under "" before admission."""
     if not facts.assignments:
-        total = sum(pod_set.count * pod_set.gpus for pod_set in facts.pod_sets)
-        return {"": total} if total else {}
+        return {"": facts.requested_gpus} if facts.requested_gpus else {}
     found: dict[str, int] = {}
     for part in facts.assignments:
         pods = facts.pods_kept(part)

@@ -18,7 +18,8 @@ from rest_framework.views import APIView
 from budgets import selectors
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import Account, Flavor, User, Workspace
-from portal.api.parsing import UNSTORABLE, JSONBody
+from budgets.texts import is_storable
+from portal.api.parsing import JSONBody
 from portal.api.schema import PortalSchema
 
 ARCHIVED = OpenApiParameter("archived", bool, description="With archived ones: true.")
@@ -42,7 +43,7 @@ class View(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if any(UNSTORABLE.search(str(value)) for value in kwargs.values()):
+        if any(not is_storable(str(value)) for value in kwargs.values()):
             raise Http404
         known = {parameter.name for parameter in self.query} if request.method == "GET" else set()
         faults = [
@@ -53,7 +54,7 @@ class View(APIView):
         faults += [
             Fault(name, "invalid", "The value has a NUL or half a surrogate pair.")
             for name in known
-            if any(UNSTORABLE.search(text) for text in request.query_params.getlist(name))
+            if not is_storable(request.query_params.getlist(name))
         ]
         if faults:
             raise Rejected(faults)

@@ -1,0 +1,141 @@
+"""Text from outside, and what of it every database of the portal can keep.
+
+PostgreSQL keeps no NUL, no half of a surrogate pair and, in JSON, no number beyond a float. What a
+person sends is refused with the place where it stands; what a cluster tells, which nobody here can
+refuse, is kept with U+FFFD in their stead.
+
+Source: PostgreSQL manual, 8.14 (JSON types); YAML 1.1, read as Kubernetes reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+MOST_VALUES: Final = 20_000
+"""In one YAML document, with every alias written out."""
+MOST_DEPTH: Final = 100
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Unreadable(ValueError):
+    """Text that is no document; the message is a sentence that quotes nothing of it.
+
+    Attributes:
+        line: Where reading stopped, from 1; None where it is not about one line.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def is_storable(value: Any) -> bool:
+    """Whether every text (keys too) and number of a decoded JSON document can be kept."""
+    return all(_is_kept(part) for part in _scalars(value))
+
+
+def storable(value: Any) -> Any:
+    """The same decoded JSON document with U+FFFD for every character that cannot be kept."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {storable(key): storable(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [storable(part) for part in value]
+    return value
+
+
+def read_yaml(text: str) -> Any:
+    """One YAML document as JSON has it: dates stay text, keys are texts.
+
+    Raises:
+        Unreadable: it is not YAML, or says what JSON or the database has no word for.
+    """
+    try:
+        return _json_of(yaml.load(text, _Loader), _Budget())  # noqa: S506  a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" near line {mark.line + 1}" if mark else ""
+        line = mark.line + 1 if mark else None
+        # The parser's own message quotes the text, which may be a token.
+        raise Unreadable(f"This is not YAML{where}.", line=line) from None
+    except RecursionError:
+        raise Unreadable("The YAML is nested too deeply.") from None
+    except ValueError as error:
+        if isinstance(error, Unreadable):
+            raise
+        # A number or a date of a form that no value has.
+        raise Unreadable("The YAML has a value that cannot be read.") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Kubernetes knows no dates in YAML: they are texts."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in forms if not tag.endswith(":timestamp")]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+class _Budget:
+    """An alias can stand for very much: what it stands for is counted as if it were written."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def spend(self, depth: int) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Unreadable(f"The YAML has more than {MOST_VALUES:,} values.")
+        if depth > MOST_DEPTH:
+            raise Unreadable("The YAML is nested too deeply.")
+
+
+def _json_of(value: Any, budget: _Budget, depth: int = 0) -> Any:
+    budget.spend(depth)
+    if isinstance(value, dict):
+        return {_key(key): _json_of(part, budget, depth + 1) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_json_of(part, budget, depth + 1) for part in value]
+    if not isinstance(value, _PLAIN):
+        raise Unreadable(f"The YAML has a value of a kind that JSON lacks ({_kind(value)}).")
+    if not _is_kept(value):
+        raise Unreadable("The YAML has a NUL, half a surrogate pair, or a number beyond a float.")
+    return value
+
+
+def _key(key: Any) -> str:
+    """As Kubernetes' reader makes a text of it."""
+    if not isinstance(key, _PLAIN) or not _is_kept(key):
+        raise Unreadable(f"The YAML has a name that is no text ({_kind(key)}).")
+    if isinstance(key, str):
+        return key
+    return "null" if key is None else str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _is_kept(value: Any) -> bool:
+    if isinstance(value, str):
+        return _UNSTORABLE.search(value) is None
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _scalars(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += [*part.keys(), *part.values()]
+        elif isinstance(part, list):
+            waiting += part
+        else:
+            yield part

@@ -1,0 +1,85 @@
+"""What can be kept of text from outside, and YAML as Kubernetes reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from budgets.texts import MOST_VALUES, Unreadable, is_storable, read_yaml, storable
+
+LAUGHS = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        pytest.param({"a": ["text", 1, 1.5, None, True]}, True, id="plain"),
+        pytest.param({"a": [{"b": "x\0"}]}, False, id="NUL"),
+        pytest.param({"x\0": 1}, False, id="NUL in a key"),
+        pytest.param(["\ud83d"], False, id="half a surrogate pair"),
+        pytest.param("\N{GRINNING FACE}", True, id="whole character"),
+        pytest.param({"a": float("inf")}, False, id="infinity"),
+        pytest.param({"a": float("nan")}, False, id="not a number"),
+        pytest.param(10**400, True, id="long number"),
+    ],
+)
+def test_what_can_be_kept(value, want):
+    assert is_storable(value) is want
+
+
+def test_what_cannot_be_kept_is_replaced_wherever_it_stands():
+    told = {"a\0": ["x\0y", {"b": "\ud800"}, 7, None], "c": "fine"}
+    assert storable(told) == {"a\ufffd": ["x\ufffdy", {"b": "\ufffd"}, 7, None], "c": "fine"}
+    assert is_storable(storable(told))
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: {b: [1, 2.5, yes, null, x]}", {"a": {"b": [1, 2.5, True, None, "x"]}},
+                     id="values"),
+        pytest.param("since: 2024-01-01", {"since": "2024-01-01"}, id="a date is text"),
+        pytest.param("{2: a, true: b, null: c, 1.5: d}",
+                     {"2": "a", "true": "b", "null": "c", "1.5": "d"}, id="names are texts"),
+        pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="alias"),
+        pytest.param("", None, id="nothing"),
+    ],
+)  # fmt: skip
+def test_yaml_is_read_as_json_has_it(text, want):
+    assert read_yaml(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: [", "not YAML near line 1", id="unfinished"),
+        pytest.param("a: 1\n\tb: 2", "not YAML near line 2", id="tab"),
+        pytest.param("a: x\0", "not YAML", id="raw NUL"),
+        pytest.param('a: "\\0"', "NUL", id="escaped NUL"),
+        pytest.param("a: .inf", "beyond a float", id="infinity"),
+        pytest.param("a: .nan", "beyond a float", id="not a number"),
+        pytest.param("a: !!binary aGk=", "kind that JSON lacks (bytes)", id="bytes"),
+        pytest.param("a: !!set {b}", "kind that JSON lacks (set)", id="set"),
+        pytest.param("a: !!timestamp 2024-01-01", "kind that JSON lacks (date)", id="date"),
+        pytest.param("a: !!python/name:os.system", "not YAML", id="code"),
+        pytest.param("a: !!int x", "cannot be read", id="no number"),
+        pytest.param("? [a, b]\n: c", "not YAML", id="list as a name"),
+        pytest.param("a: &x [*x]", "nested too deeply", id="in itself"),
+        pytest.param("[" * 5000, "nested too deeply", id="depth"),
+        pytest.param("[" * 150 + "]" * 150, "nested too deeply", id="depth of values"),
+        pytest.param(LAUGHS, f"more than {MOST_VALUES:,} values", id="aliases of aliases"),
+    ],
+)
+def test_yaml_that_is_none_is_told_without_a_quote(text, want):
+    with pytest.raises(Unreadable) as told:
+        read_yaml(text)
+    assert want in str(told.value)
+
+
+def test_yaml_tells_its_line_and_keeps_a_secret():
+    with pytest.raises(Unreadable) as told:
+        read_yaml("kind: Config\ntoken: 'sha256~geheim\n")
+    assert told.value.line == 3
+    assert "geheim" not in str(told.value)
