@@ -19,7 +19,7 @@ PLATFORM_POOL: Final = "the platform pool"
 SOMEBODY: Final = "somebody else"
 
 # Parts of a message that can carry names of others, by the words in front of them.
-_PATH = re.compile(r"(preemptor path|preemptee path|path): ?/\S*", re.IGNORECASE)
+_PATH = re.compile(r"[;,]?\s*\b(?:(?:preemptor|preemptee) )?path: ?/\S*", re.IGNORECASE)
 _UID = re.compile(r"\((?:UID|JobUID): ?[^)]*\)\s?")
 _BARE_UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 # Names of Kubernetes objects, with a namespace in front or not.
@@ -85,7 +85,7 @@ class Names:
         """A text of Kueue as it may be passed on."""
         if self.workspaces is None or not text:
             return text
-        text = _PATH.sub(r"\1: not shown", text)
+        text = _PATH.sub("", text)
         text = _BARE_UID.sub("not shown", _UID.sub("", text))
         return _WORD.sub(lambda found: self._word(found.group()), text) if self.foreign else text
 

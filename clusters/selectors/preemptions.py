@@ -72,7 +72,7 @@ class _Preempted:
 
 
 def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
-    """When and for whom a job was stopped, oldest first; one query if never, else nine at most.
+    """When and for whom a job was stopped, oldest first; one query if never, else ten at most.
 
     Raises:
         WorkloadState.DoesNotExist: The job is not for this user.
@@ -85,7 +85,7 @@ def preemptions_of(user: User, detail: WorkloadDetail) -> list[PreemptionRow]:
 
 
 def recent_preemptions(user: User) -> list[PreemptionRow]:
-    """The last ones of the fleet, newest first; six queries.
+    """The last ones of the fleet, newest first; seven queries at most.
 
     Raises:
         NotAllowed: for people who do not see the platform.
@@ -137,7 +137,7 @@ def _rows(
     if not found:
         return []
     wanted = {item.preemptor_uid for item in found if item.preemptor_uid}
-    others = {row.uid: row for row in _states(wanted)}
+    others = _with_jobs({row.uid: row for row in _states(wanted)})
     spans = _spans(found, {(row.cluster.slug, row.uid) for row in states})
     return [
         PreemptionRow(
@@ -150,6 +150,20 @@ def _rows(
         )
         for item in found
     ]
+
+
+def _with_jobs(states: Mapping[str, WorkloadState]) -> dict[str, WorkloadState]:
+    """A copy that was given up before its job came is shown as the job's own Workload."""
+    nameless = {(row.namespace, row.name) for row in states.values() if not row.job_name}
+    if not nameless:
+        return dict(states)
+    named = WorkloadState.objects.filter(
+        namespace__in={namespace for namespace, _ in nameless},
+        name__in={name for _, name in nameless},
+        is_remote_copy=False,
+    ).select_related("cluster")
+    owners = {(row.namespace, row.name): row for row in named if row.job_name}
+    return {uid: owners.get((row.namespace, row.name), row) for uid, row in states.items()}
 
 
 def _side(state: WorkloadState | None, names: Names) -> SideRow:

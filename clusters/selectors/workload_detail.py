@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import IntEnum, auto
 from typing import Any
 
 from django.db.models import Max, Min, Sum
@@ -105,18 +106,21 @@ def workload_hours(user: User, detail: WorkloadDetail) -> list[WorkloadHours]:
         .annotate(used=Sum("committed_used"), over=Sum("burst"), a=Min("hour"), z=Max("hour"))
         .order_by("flavor", "cluster", "uid")
     )
-    return [
-        WorkloadHours(
+    hours: dict[tuple[str, str], WorkloadHours] = {}
+    for row in found:
+        if (row["cluster"], row["uid"]) not in places:
+            continue
+        # A job that came back to a cluster has another copy there.
+        before = hours.get((row["flavor"], row["cluster"]))
+        hours[row["flavor"], row["cluster"]] = WorkloadHours(
             cluster=row["cluster"],
             flavor=row["flavor"],
-            committed_used=row["used"],
-            burst=row["over"],
-            first=row["a"],
-            last=row["z"],
+            committed_used=row["used"] + (before.committed_used if before else 0),
+            burst=row["over"] + (before.burst if before else 0),
+            first=min(row["a"], before.first) if before else row["a"],
+            last=max(row["z"], before.last) if before else row["z"],
         )
-        for row in found
-        if (row["cluster"], row["uid"]) in places
-    ]
+    return list(hours.values())
 
 
 def _others(state: WorkloadState) -> list[WorkloadState]:
@@ -170,60 +174,84 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
         .order_by("-pk")
         .values("cluster", "uid", "type", "observed_at", "last_seen_at", "payload")[:EVENTS_MOST]
     )
-    entries: set[TimelineEntry] = set()
     owner = next((row for row in places.values() if not row.is_remote_copy), state)
-    entries.add(TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.name}"))
-    dispatched: dict[str, datetime] = {}
+    submitted = TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.slug}")
+    # The same transition told twice gives equal entries, of which the first telling counts.
+    entries = {submitted: _Step.SUBMITTED}
+    worker = ""
     for event in reversed(events):
         row = places.get((event["cluster"], event["uid"]))
         if row is None:
             continue
-        worker = (event["payload"].get("status") or {}).get("clusterName") or ""
-        if worker:
-            dispatched.setdefault(worker, event["observed_at"])
-        entries.update(_entries_of(event, row))
-    names = {slug: row.cluster.name for (slug, _), row in places.items()}
-    entries.update(
-        TimelineEntry(at, f"Dispatched to {names.get(slug, slug)}")
-        for slug, at in dispatched.items()
+        for entry, step in _entries_of(event, row):
+            entries.setdefault(entry, step)
+        if row is owner:
+            before, worker = worker, _status(event).get("clusterName") or ""
+            if worker and worker != before:
+                dispatched = TimelineEntry(event["observed_at"], f"Dispatched to {worker}")
+                entries.setdefault(dispatched, _Step.DISPATCHED)
+    # By the second, which is all that conditions tell; within it in the order of a job's life.
+    return tuple(
+        sorted(entries, key=lambda entry: (entry.at.replace(microsecond=0), entries[entry], entry))
     )
-    return tuple(sorted(entries, key=lambda entry: _order(entry, owner.cluster.name)))
 
 
-def _order(entry: TimelineEntry, owner: str) -> tuple[datetime, int, TimelineEntry]:
-    """By the second, which is all that conditions tell; within it in the order of a job's life."""
-    words = entry.words
-    steps = (f"Quota reserved on {owner}", "Quota reserved", "Dispatched", "Started", "Stopped")
-    found = [step for step, begin in enumerate(steps, 1) if words.startswith(begin)]
-    last = 0 if words.startswith("Submitted") else len(steps) + 1
-    return entry.at.replace(microsecond=0), found[0] if found else last, entry
+class _Step(IntEnum):
+    """What comes before what when it happened within one second."""
+
+    SUBMITTED = auto()
+    EARLIER_RUN_STOPPED = auto()
+    EARLIER_RUN_STOPPED_BY_MANAGER = auto()
+    RESERVED_BY_MANAGER = auto()
+    RESERVED = auto()
+    DISPATCHED = auto()
+    STARTED = auto()
+    STOPPED = auto()
+    STOPPED_BY_MANAGER = auto()
+    OVER = auto()
 
 
-def _entries_of(event: Mapping[str, Any], row: WorkloadState) -> Iterable[TimelineEntry]:
-    """What one event tells; the same transition told twice gives equal entries."""
-    place = row.cluster.name
-    for condition in (event["payload"].get("status") or {}).get("conditions") or []:
-        at = parse_datetime(str(condition.get("lastTransitionTime") or ""))
-        if at is None or condition.get("status") != "True":
-            continue
-        match condition.get("type"):
+def _entries_of(
+    event: Mapping[str, Any], row: WorkloadState
+) -> Iterable[tuple[TimelineEntry, _Step]]:
+    """What one event tells."""
+    place, is_manager = row.cluster.slug, row.cluster.is_manager
+    true_at = {
+        condition.get("type"): (at, condition)
+        for condition in _status(event).get("conditions") or []
+        if condition.get("status") == "True"
+        and (at := parse_datetime(str(condition.get("lastTransitionTime") or ""))) is not None
+    }
+    for kind, (at, condition) in true_at.items():
+        match kind:
             case "QuotaReserved":
-                yield TimelineEntry(at, f"Quota reserved on {place}")
-            case "Admitted" if not row.cluster.is_manager:
-                yield TimelineEntry(at, f"Started on {place}")
+                step = _Step.RESERVED_BY_MANAGER if is_manager else _Step.RESERVED
+                yield TimelineEntry(at, f"Quota reserved on {place}"), step
+            case "Admitted" if not is_manager:
+                yield TimelineEntry(at, f"Started on {place}"), _Step.STARTED
             case "Evicted":
-                yield TimelineEntry(at, f"Stopped on {place}", _told(condition))
+                began = true_at.get("QuotaReserved")
+                if began is not None and began[0] == at:
+                    step = _Step.STOPPED_BY_MANAGER if is_manager else _Step.STOPPED
+                elif is_manager:
+                    step = _Step.EARLIER_RUN_STOPPED_BY_MANAGER
+                else:
+                    step = _Step.EARLIER_RUN_STOPPED
+                yield TimelineEntry(at, f"Stopped on {place}", _told(condition)), step
             case "Finished" if not row.is_remote_copy:
-                failed = condition.get("reason") == "Failed"
-                words = "Failed" if failed else "Finished"
-                yield TimelineEntry(at, words, str(condition.get("message") or ""))
+                words = "Failed" if condition.get("reason") == "Failed" else "Finished"
+                yield TimelineEntry(at, words, str(condition.get("message") or "")), _Step.OVER
     if row.is_remote_copy or row.phase != Phase.GONE:
         return
     if event["type"] == WorkloadEvent.Type.DELETED:
-        yield TimelineEntry(event["observed_at"], f"Deleted on {place}")
+        yield TimelineEntry(event["observed_at"], f"Deleted on {place}"), _Step.OVER
     elif event["type"] == WorkloadEvent.Type.MISSING:
         detail = "while nobody watched; the end is estimated"
-        yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail)
+        yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail), _Step.OVER
+
+
+def _status(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    return event["payload"].get("status") or {}
 
 
 def _told(condition: Mapping[str, Any]) -> str:

@@ -89,14 +89,22 @@ def money(amount: Decimal | None, currency: str) -> str:
 @register.filter
 def when(instant: datetime | None) -> SafeString | str:
     """A time in the reader's zone, its UTC on hover."""
-    if instant is None:
-        return "–"
+    return "–" if instant is None else _time(instant, "%Y-%m-%d %H:%M")
+
+
+@register.filter
+def when_exactly(instant: datetime) -> SafeString:
+    """The same to the second, for what follows closely."""
+    return _time(instant, "%Y-%m-%d %H:%M:%S")
+
+
+def _time(instant: datetime, form: str) -> SafeString:
     local = timezone.localtime(instant)
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         instant.isoformat(),
         _utc(instant),
-        local.strftime("%Y-%m-%d %H:%M"),
+        local.strftime(form),
     )
 
 

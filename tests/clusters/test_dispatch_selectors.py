@@ -148,6 +148,15 @@ def test_preemption_tells_who_why_and_what_it_cost(fleet, clusters):
     assert "globex" not in str(redacted)
 
 
+def test_preemption_for_a_copy_without_its_job_names_the_job(fleet, clusters):
+    victim = seen(clusters["gpu-east"], "acme-vision", "train", evictions=1)
+    winner = seen(clusters["gpu-east"], "acme-vision", "job-q-1", is_remote_copy=True)
+    preempted(victim, winner)
+    own = seen(clusters["hub"], "acme-vision", "job-q-1", job_name="query")
+    [found] = selectors.preemptions_of(fleet.owner, detail(fleet.owner, victim))
+    assert found.preemptor == SideRow("query", "acme-vision", "hub", own.uid)
+
+
 def test_preemption_by_a_workload_that_is_gone(fleet, clusters):
     victim = seen(clusters["gpu-east"], "acme-vision", "train", evictions=1)
     preempted(victim, "gone")

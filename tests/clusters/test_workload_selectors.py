@@ -285,12 +285,12 @@ def test_workload_detail_tells_the_story_over_all_clusters(
         detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
     told = [((row.at - START).seconds // 60, row.words, row.detail) for row in detail.timeline]
     assert told == [
-        (0, "Submitted to Hub", ""),
-        (10, "Quota reserved on Hub", ""),
-        (11, "Quota reserved on Gpu-East", ""),
-        (12, "Dispatched to Gpu-East", ""),
-        (13, "Started on Gpu-East", ""),
-        (20, "Stopped on Gpu-East", "Preempted: for a sibling"),
+        (0, "Submitted to hub", ""),
+        (10, "Quota reserved on hub", ""),
+        (11, "Quota reserved on gpu-east", ""),
+        (12, "Dispatched to gpu-east", ""),
+        (13, "Started on gpu-east", ""),
+        (20, "Stopped on gpu-east", "Preempted: for a sibling"),
     ]
     assert detail.sentence == "Runs with 8 GPUs (8 h100) on gpu-east."
     assert [row.cluster for row in detail.copies] == ["gpu-east"]
@@ -309,12 +309,40 @@ def test_workload_detail_tells_one_second_in_the_order_of_a_job(
     _event(own, 0, [_true("QuotaReserved", 0), _true("Finished", 0)], clusterName="gpu-east")
     detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
     assert [row.words for row in detail.timeline] == [
-        "Submitted to Hub",
-        "Quota reserved on Hub",
-        "Quota reserved on Gpu-East",
-        "Dispatched to Gpu-East",
-        "Started on Gpu-East",
+        "Submitted to hub",
+        "Quota reserved on hub",
+        "Quota reserved on gpu-east",
+        "Dispatched to gpu-east",
+        "Started on gpu-east",
         "Finished",
+    ]
+
+
+def test_workload_detail_tells_a_stop_before_the_next_run_of_the_same_second(
+    fleet: SmallFleet, clusters: dict[str, Cluster]
+) -> None:
+    own, copy = dispatched(clusters, "acme-vision", "train")
+    own.created_at = START
+    own.save()
+    stopped = _true("Evicted", 5, reason="Preempted")
+    told_back = _true("Evicted", 5, reason="AdmissionCheck")
+    _event(copy, 1, [_true("QuotaReserved", 1), _true("Admitted", 1)])
+    _event(own, 1, [_true("QuotaReserved", 1)], clusterName="gpu-east")
+    _event(copy, 5, [_true("QuotaReserved", 1), _true("Admitted", 1), stopped])
+    _event(copy, 5, [stopped])
+    _event(own, 5, [_true("QuotaReserved", 1), told_back])
+    _event(copy, 5, [_true("QuotaReserved", 5), _true("Admitted", 5)])
+    _event(own, 5, [_true("QuotaReserved", 5)])
+    _event(own, 5, [_true("QuotaReserved", 5)], clusterName="gpu-east")
+    detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
+    run = ["Quota reserved on hub", "Quota reserved on gpu-east", "Dispatched to gpu-east"]
+    run += ["Started on gpu-east"]
+    assert [row.words for row in detail.timeline] == [
+        "Submitted to hub",
+        *run,
+        "Stopped on gpu-east",
+        "Stopped on hub",
+        *run,
     ]
 
 
@@ -322,11 +350,17 @@ def test_workload_hours_add_up_what_was_metered(
     fleet: SmallFleet, clusters: dict[str, Cluster]
 ) -> None:
     own, copy = dispatched(clusters, "acme-vision", "train")
-    for hour, committed_used, burst in ((1, 3600, 0), (2, 1800, 1800)):
+    # It was stopped there and came back: another copy, on the same cluster.
+    again = seen(clusters["gpu-east"], "acme-vision", "train", is_remote_copy=True)
+    for uid, hour, committed_used, burst in (
+        (copy.uid, 1, 3600, 0),
+        (copy.uid, 2, 1800, 1800),
+        (again.uid, 2, 600, 0),
+    ):
         WorkloadUsage.objects.create(
             workspace=fleet.vision,
             cluster="gpu-east",
-            uid=copy.uid,
+            uid=uid,
             flavor="h100",
             hour=hours(hour),
             start=hours(hour),
@@ -338,7 +372,7 @@ def test_workload_hours_add_up_what_was_metered(
     assert (row.cluster, row.flavor, row.committed_used, row.burst) == (
         "gpu-east",
         "h100",
-        5400,
+        6000,
         1800,
     )
 

@@ -7,6 +7,8 @@ import logging
 import random
 import signal
 import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,11 @@ from portal.management.commands.seed_demo import WORKSPACES
 
 log = logging.getLogger(__name__)
 SEED = 20260101
-MOST_OPEN = 9
+MOST_OPEN = 12
+TURN_S = 150.0
+# In every second turn Research is away and Model training fills the floor that it lends; then
+# Research comes back for it. Everybody else goes on evenly.
+TURNS = ({"acme-research": 0, "acme-training": 5}, {"acme-research": 5})
 KEEP_FINISHED = 12
 NAMES = ("train", "finetune", "eval", "embed", "sweep", "render", "dock", "segment")
 
@@ -79,17 +85,21 @@ class Command(BaseCommand):
         text = (options["kubeconfigs"] / "manager.kubeconfig").read_text()
         chance = random.Random(SEED)  # noqa: S311  the demo's load, not a secret
         with HttpKubeClient.from_kubeconfig(text) as client:
-            number = 0
+            number, begun = 0, time.monotonic()
             while not stop.wait(chance.expovariate(1 / options["every"])):
+                turn = TURNS[int((time.monotonic() - begun) / TURN_S) % len(TURNS)]
                 try:
-                    number = self.tick(client, chance, number)
+                    number = self.tick(client, chance, number, turn)
                 except ClusterError as error:
                     # The manager's namespaces appear with the first sync; try again.
                     log.info("demo_job_refused reason=%s", error.reason)
 
-    def tick(self, client: HttpKubeClient, chance: random.Random, number: int) -> int:
+    def tick(
+        self, client: HttpKubeClient, chance: random.Random, number: int, turn: Mapping[str, int]
+    ) -> int:
         """Submits one job, unless the workspace has enough, and clears old finished ones."""
-        account, slug, _, _, committed, *_ = chance.choice(WORKSPACES)
+        eager = [turn.get(f"{account}-{slug}", 1) for account, slug, *_ in WORKSPACES]
+        account, slug, _, _, committed, *_ = chance.choices(WORKSPACES, eager)[0]
         namespace = f"{account}-{slug}"
         jobs = client.list(r.JOB, Selection(namespace=namespace)).items
         finished = [j for j in jobs if (j.get("status") or {}).get("completionTime")]
