@@ -198,7 +198,7 @@ def start_broker(children: Processes) -> str:
 
 
 def start_everything(children: Processes, port: int) -> None:
-    """In the order in which one needs the other."""
+    """In the order in which one needs the other, side by side where none does."""
     python = sys.executable
     for name in ("logs", "clusters", "broker"):
         (FOLDER / name).mkdir(parents=True, exist_ok=True)
@@ -207,8 +207,13 @@ def start_everything(children: Processes, port: int) -> None:
     kubeconfigs = FOLDER / "clusters"
     children.start("clusters", [python, "-m", "clusters.devcluster", "--dir", kubeconfigs])
     manage: list[str | Path] = [python, ROOT / "manage.py"]
-    for command in (["migrate", "--no-input"], ["collectstatic", "--no-input"]):
-        _run(children, [*manage, *command])
+    _run(children, *([*manage, what, "--no-input"] for what in ("migrate", "collectstatic")))
+    # It has long been started when the seed, which waits for the clusters, is done.
+    gunicorn: list[str | Path] = [python, "-m", "gunicorn", "portal.wsgi:application"]
+    children.start(
+        "web",
+        [*gunicorn, "-b", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"],
+    )
     names = ("manager", "worker-1", "worker-2")
     wait_for(
         lambda: all((kubeconfigs / f"{name}.kubeconfig").is_file() for name in names),
@@ -223,29 +228,31 @@ def start_everything(children: Processes, port: int) -> None:
     children.start("shifts", [*worker, "-Q", "shift", "-c", str(SHIFT_SLOTS), "-n", "shifts@demo"])
     children.start("tasks", [*worker, "-Q", "sync,meter", "-c", "4", "-n", "tasks@demo"])
     children.start("beat", [*celery, "beat", "-s", FOLDER / "beat", "--pidfile="])
-    gunicorn: list[str | Path] = [python, "-m", "gunicorn", "portal.wsgi:application"]
-    children.start(
-        "web",
-        [*gunicorn, "-b", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"],
-    )
     children.start("jobs", [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs])
     wait_for(lambda: _is_ready(f"http://127.0.0.1:{port}/readyz"), "the web server", children, 120)
 
 
-def _run(children: Processes, command: Sequence[str | Path]) -> None:
-    """One command to its end; its output goes to the set-up log."""
-    with (FOLDER / "logs" / "setup.log").open("ab") as log:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=ROOT,
-            env=children.environment,
-            stdout=log,
-            stderr=log,
-            preexec_fn=_die_with_parent,
-            check=False,
-        )
-    if done.returncode:
-        raise DemoError(f"{command[2]} failed; see {FOLDER / 'logs' / 'setup.log'}")
+def _run(children: Processes, *commands: Sequence[str | Path]) -> None:
+    """Commands to their end, side by side; their output goes to the set-up log."""
+    with (FOLDER / "logs" / "setup.log").open("ab") as log, contextlib.ExitStack() as stack:
+        running = [
+            subprocess.Popen(
+                [str(part) for part in command],
+                cwd=ROOT,
+                env=children.environment,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+            for command in commands
+        ]
+        for process in running:
+            # Left early, by Ctrl-C, none goes on alone.
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        for command, process in zip(commands, running, strict=True):
+            if process.wait():
+                raise DemoError(f"{command[2]} failed; see {FOLDER / 'logs' / 'setup.log'}")
 
 
 def greet(port: int, seconds: float) -> None:

@@ -31,7 +31,7 @@ COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
 _NOTHING = Raw(b"null")
 _QUANTITY = re.compile(r"(\d+)(?:(Ki|[kMGTPE]i?)|[eE]\+?(\d{1,2}))?", re.ASCII)
-_MULTIPLES = {
+_MULTIPLES: Mapping[str, int] = {
     "": 1,
     **{unit: 1000**power for power, unit in enumerate("kMGTPE", start=1)},
     **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", start=1)},

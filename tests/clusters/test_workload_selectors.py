@@ -351,7 +351,7 @@ def test_workload_hours_add_up_what_was_metered(
 ) -> None:
     own, copy = dispatched(clusters, "acme-vision", "train")
     # It was stopped there and came back: another copy, on the same cluster.
-    again = seen(clusters["gpu-east"], "acme-vision", "train", is_remote_copy=True)
+    again = seen(clusters["gpu-east"], "acme-vision", "train", "running", is_remote_copy=True)
     for uid, hour, committed_used, burst in (
         (copy.uid, 1, 3600, 0),
         (copy.uid, 2, 1800, 1800),
