@@ -22,7 +22,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -207,8 +207,13 @@ def start_everything(children: Processes, port: int) -> None:
     kubeconfigs = FOLDER / "clusters"
     children.start("clusters", [python, "-m", "clusters.devcluster", "--dir", kubeconfigs])
     manage: list[str | Path] = [python, ROOT / "manage.py"]
-    _run(children, *([*manage, what, "--no-input"] for what in ("migrate", "collectstatic")))
-    # It has long been started when the seed, which waits for the clusters, is done.
+    # Django's checks of the code read all of it, seconds each time; the tests make them.
+    with _running(
+        children,
+        [*manage, "migrate", "--no-input", "--skip-checks"],
+        [*manage, "collectstatic", "--no-input"],
+    ):
+        pass
     gunicorn: list[str | Path] = [python, "-m", "gunicorn", "portal.wsgi:application"]
     children.start(
         "web",
@@ -221,19 +226,27 @@ def start_everything(children: Processes, port: int) -> None:
         children,
         60,
     )
-    _run(children, [*manage, "seed_demo", "--kubeconfigs", kubeconfigs])
+    with _running(children, [*manage, "seed_demo", "--kubeconfigs", kubeconfigs, "--skip-checks"]):
+        # Meanwhile: the seed mostly waits for the clusters.
+        address = f"http://127.0.0.1:{port}/readyz"
+        wait_for(lambda: _is_ready(address), "the web server", children, 120)
     celery: list[str | Path] = [python, "-m", "celery", "-A", "portal"]
     options = ["-P", "threads", "-l", "info", "--without-mingle"]
     worker: list[str | Path] = [*celery, "worker", *options]
     children.start("shifts", [*worker, "-Q", "shift", "-c", str(SHIFT_SLOTS), "-n", "shifts@demo"])
     children.start("tasks", [*worker, "-Q", "sync,meter", "-c", "4", "-n", "tasks@demo"])
     children.start("beat", [*celery, "beat", "-s", FOLDER / "beat", "--pidfile="])
-    children.start("jobs", [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs])
-    wait_for(lambda: _is_ready(f"http://127.0.0.1:{port}/readyz"), "the web server", children, 120)
+    jobs: list[str | Path] = [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs]
+    children.start("jobs", [*jobs, "--skip-checks"])
 
 
-def _run(children: Processes, *commands: Sequence[str | Path]) -> None:
-    """Commands to their end, side by side; their output goes to the set-up log."""
+@contextlib.contextmanager
+def _running(children: Processes, *commands: Sequence[str | Path]) -> Iterator[None]:
+    """Commands to their end, side by side and beside the body; the set-up log has their output.
+
+    Raises:
+        DemoError: one of them failed.
+    """
     with (FOLDER / "logs" / "setup.log").open("ab") as log, contextlib.ExitStack() as stack:
         running = [
             subprocess.Popen(
@@ -250,6 +263,7 @@ def _run(children: Processes, *commands: Sequence[str | Path]) -> None:
             # Left early, by Ctrl-C, none goes on alone.
             stack.callback(process.wait)
             stack.callback(process.terminate)
+        yield
         for command, process in zip(commands, running, strict=True):
             if process.wait():
                 raise DemoError(f"{command[2]} failed; see {FOLDER / 'logs' / 'setup.log'}")
