@@ -6,7 +6,7 @@ Source: issue "Dispatch" section 3. Texts of the clusters go through the reader'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -37,14 +37,12 @@ class OfferRow:
     Attributes:
         answer: ``won``, ``lost the race``, ``did not take it``, ``asked`` or ``passed over``.
         at: When that was decided; None while it is open.
-        uid: Of its copy of the job, with ``worker`` the address of that; empty without one.
     """
 
     worker: str
     answer: str
     why: str
     at: datetime | None = None
-    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,7 @@ def dispatch_trail(user: User, detail: WorkloadDetail) -> list[RoundRow]:
         return []
     names = reader_names(user)
     attempts = {key: i for i, key in enumerate(dict.fromkeys(r.attempt for r in found[::-1]), 1)}
-    copies = {row.cluster: row.uid for row in detail.copies if row.is_remote_copy}
-    return [_round(row, attempts[row.attempt], names, copies) for row in found[::-1]]
+    return [_round(row, attempts[row.attempt], names) for row in found[::-1]]
 
 
 def dispatch_races(user: User) -> list[RaceRow]:
@@ -164,7 +161,7 @@ def _races(rounds: Iterable[DispatchRound]) -> tuple[Counter[str], Counter[str],
     return asked, won, lost
 
 
-def _round(row: DispatchRound, attempt: int, names: Names, copies: Mapping[str, str]) -> RoundRow:
+def _round(row: DispatchRound, attempt: int, names: Names) -> RoundRow:
     offers = [_asked(row, worker) for worker in row.nominated]
     offers += [
         OfferRow(worker, "passed over", why)
@@ -178,10 +175,7 @@ def _round(row: DispatchRound, attempt: int, names: Names, copies: Mapping[str, 
         started_at=row.started_at,
         outcome=Outcome(row.outcome).label,
         winner=row.winner,
-        offers=tuple(
-            replace(item, why=names.message(item.why), uid=copies.get(item.worker, ""))
-            for item in offers
-        ),
+        offers=tuple(replace(item, why=names.message(item.why)) for item in offers),
         ended_at=row.ended_at,
         ending=names.message(row.ending),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
 
 from budgets import selectors
 from clusters import selectors as seen
@@ -79,9 +80,15 @@ def jobs(request: HttpRequest) -> HttpResponseBase:
 
 @page()
 def job(request: HttpRequest, cluster: str, uid: str) -> HttpResponseBase:
-    """One job: its state in one sentence, its time line, its GPU-hours by class."""
+    """One job: its state in one sentence, its time line, its GPU-hours by class.
+
+    The address of a copy leads to the job: what became of one copy says little of it.
+    """
     user: Any = request.user
     detail = seen.workload_detail(user, cluster, uid)
+    own = next((row for row in detail.copies if not row.is_remote_copy), None)
+    if detail.row.is_remote_copy and own is not None:
+        return redirect("job", own.cluster, own.uid)
     workspace = selectors.workspace_for(user, detail.row.namespace)
     context = {
         "detail": detail,

@@ -50,6 +50,20 @@ def test_job_page_shows_its_rounds(visitors: Visitors, dispatched: WorkloadState
     assert visitors["stranger"].get("/jobs/hub/uid-1/").status_code == 404
 
 
+def test_address_of_a_copy_leads_to_the_job(visitors: Visitors, dispatched: WorkloadState):
+    WorkloadState.objects.create(
+        cluster=Cluster.objects.get(slug="gpu-east"), uid="uid-copy", namespace="acme-vision",
+        name="train", is_remote_copy=True, phase="gone", created_at=timezone.now(),
+        resource_version="1",
+    )  # fmt: skip
+    answer = visitors["owner"].get("/jobs/gpu-east/uid-copy/")
+    assert (answer.status_code, answer.url) == (302, "/jobs/hub/uid-1/")
+    assert "<code>uid-copy</code>" in visitors.text("owner", answer.url)
+    assert visitors["stranger"].get("/jobs/gpu-east/uid-copy/").status_code == 404
+    dispatched.delete()
+    assert "Was deleted before" in visitors.text("owner", "/jobs/gpu-east/uid-copy/")
+
+
 def test_job_page_shows_preemptions_without_names_of_others(
     visitors: Visitors, dispatched: WorkloadState
 ):
