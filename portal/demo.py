@@ -169,6 +169,8 @@ def environment(port: int, broker: str) -> dict[str, str]:
         "PORTAL_KUBECONFIG_FOLDER": str(FOLDER / "clusters"),
         "PORTAL_LOG_LEVEL": os.environ.get("PORTAL_LOG_LEVEL", "INFO"),
         "PYTHONUNBUFFERED": "1",
+        # Django's of the code, at the start of each Celery process; the tests make them.
+        "SKIP_CHECKS": "1",
     }
 
 
@@ -207,7 +209,6 @@ def start_everything(children: Processes, port: int) -> None:
     kubeconfigs = FOLDER / "clusters"
     children.start("clusters", [python, "-m", "clusters.devcluster", "--dir", kubeconfigs])
     manage: list[str | Path] = [python, ROOT / "manage.py"]
-    # Django's checks of the code read all of it, seconds each time; the tests make them.
     with _running(
         children,
         [*manage, "migrate", "--no-input", "--skip-checks"],

@@ -55,17 +55,19 @@ class Stack:
             "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
             "PORTAL_INSTALLATION": "faults",
             "LEASE_SECONDS": str(LEASE_S),
+            "SKIP_CHECKS": "1",
         }
 
     def __enter__(self) -> Self:
         self.fleet.__enter__()
         self.start_redis()
-        self.manage("migrate", "--no-input")
+        self.manage("migrate", "--no-input", "--skip-checks")
         kubeconfigs = self.folder / "kubeconfigs"
         kubeconfigs.mkdir()
         for name in CLUSTERS:
             (kubeconfigs / f"{name}.kubeconfig").write_text(self.fleet.servers[name].kubeconfig)
-        self.manage("seed_demo", "--kubeconfigs", str(kubeconfigs), "--days", "0")
+        options = ("--kubeconfigs", str(kubeconfigs), "--days", "0", "--skip-checks")
+        self.manage("seed_demo", *options)
         return self
 
     def __exit__(

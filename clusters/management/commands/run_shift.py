@@ -27,6 +27,8 @@ class Command(BaseCommand):
     """The same function as the Celery task, without its database row."""
 
     help = "Work a shift (admission or dispatch) on one cluster until stopped."
+    # They read every page's code, and a shift that takes over from a dead one is waited for.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
