@@ -5,7 +5,7 @@ Source: spec money, sections 1.2 to 1.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -39,6 +39,7 @@ def intervals(
     events: Iterable[WorkloadEvent],
     *,
     manager: ClusterName | None = None,
+    origins: Collection[str] | None = None,
     clock: ClockSettings = DEFAULT_CLOCK,
 ) -> History:
     """Work out who held what from when to when.
@@ -47,6 +48,7 @@ def intervals(
         events: Any order, repeats allowed. Of a dispatched workload the manager's object and its
             copies on every worker belong together; so do the slices or variants of one job.
         manager: The cluster that dispatches; what it holds is waiting time, never billed.
+        origins: Values of the origin label that mark its copies; None where any does.
         clock: When each flavor's clock starts.
 
     Returns:
@@ -58,7 +60,7 @@ def intervals(
         by_object.setdefault((event.cluster, event.uid), []).append(event)
     copies = [build_copy(*key, rows) for key, rows in sorted(by_object.items())]
     copies = [copy for copy in copies if copy.events]
-    managers = Managers([copy for copy in copies if copy.cluster == manager])
+    managers = Managers([copy for copy in copies if copy.cluster == manager], origins)
     on_workers = [copy for copy in copies if copy.cluster != manager]
     hold_until_taken_over(on_workers, _by_name(on_workers), clock=clock)
     cuts = _cuts(copies, manager=manager, clock=clock)
@@ -136,7 +138,7 @@ def _pending(
 ) -> list[PendingSpan]:
     admitted: dict[WorkloadUid, list[tuple[datetime, datetime | None]]] = {}
     for copy in copies:
-        if copy.cluster == manager or not copy.facts.origin:
+        if copy.cluster == manager or not managers.is_copy(copy):
             continue
         owner = managers.manager_of(copy)
         for epoch in copy.epochs:
@@ -147,7 +149,7 @@ def _pending(
     for copy in copies:
         if copy.cluster == manager:
             spans += pending_of(copy, admitted=admitted.get(copy.uid, ()))
-        elif not copy.facts.origin:
+        elif not managers.is_copy(copy):
             own = [(row.admitted_at, row.end) for row in copy.epochs if row.admitted_at]
             spans += pending_of(copy, admitted=own)
     return spans

@@ -5,7 +5,7 @@ Source: spec money, section 1.3; spec dispatch, sections 2.5 to 2.10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -59,9 +59,15 @@ def namings_of(manager: Copy) -> list[Naming]:
 
 
 class Managers:
-    """The manager's workloads, to find the one that a worker's copy was made from."""
+    """The manager's workloads, to find the one that a worker's copy was made from.
 
-    def __init__(self, managers: Sequence[Copy]) -> None:
+    Args:
+        managers: Its objects.
+        origins: Marks of its copies; None where every mark is one of it.
+    """
+
+    def __init__(self, managers: Sequence[Copy], origins: Collection[str] | None = None) -> None:
+        self._origins = origins
         self._by_uid = {copy.uid: copy for copy in managers}
         self._by_name: dict[tuple[str, str], list[Copy]] = {}
         for copy in sorted(managers, key=lambda copy: (copy.facts.created_at, copy.uid)):
@@ -86,11 +92,11 @@ class Managers:
     def segments(self, copy: Copy, epoch: Epoch) -> list[Segment]:
         """Return an admission's roles over time, in order, without gaps."""
         start = epoch.reserved_at
-        if not copy.facts.origin:
+        if not self.is_copy(copy):
             return [Segment(start, None, Role.BILLABLE)]
         manager = self.manager_of(copy)
         if manager is None:
-            return [Segment(start, None, Role.UNDECIDED, "its manager's workload is not known")]
+            return [_unknown(copy, start)]
         namings = self._namings[manager.uid]
         at = next((at for at, row in enumerate(namings) if _is_about(row, copy, start)), None)
         if at is None:
@@ -103,6 +109,18 @@ class Managers:
             return [Segment(start, None, Role.RACE, "it was named only later")]
         return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
 
+    def is_copy(self, copy: Copy) -> bool:
+        """Whether a workload is a copy of one of the manager's.
+
+        Another manager's copy, or what only says that it is one, is a job of its namespace like
+        any other.
+        """
+        origin = copy.facts.origin
+        if not origin:
+            return False
+        is_ours = self._origins is None or origin in self._origins
+        return is_ours or self.manager_of(copy) is not None
+
 
 def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
     """Whether a naming decides about an admission that began at ``start``.
@@ -113,6 +131,13 @@ def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
     if naming.end is None or naming.end > start:
         return True
     return naming.end == start and naming.start >= copy.facts.created_at
+
+
+def _unknown(copy: Copy, start: datetime) -> Segment:
+    """The manager's workload may still come to be known, or never: then nobody named the copy."""
+    if copy.gone_at is not None:
+        return Segment(start, None, Role.RACE, "its manager's workload was never seen")
+    return Segment(start, None, Role.UNDECIDED, "its manager's workload is not known")
 
 
 def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:

@@ -24,6 +24,7 @@ DISPATCHER_WORDS: Final[Mapping[str, str]] = {
     INCREMENTAL: "incremental",
     CHEAPEST_FIT: "cheapest fit",
 }
+DEFAULT_ORIGIN: Final = "multikueue"
 _STEP: Final[Mapping[str, int]] = {INCREMENTAL: 3, CHEAPEST_FIT: 1}
 _ROUND: Final[Mapping[str, timedelta]] = {
     INCREMENTAL: timedelta(minutes=5),
@@ -32,6 +33,11 @@ _ROUND: Final[Mapping[str, timedelta]] = {
 _FRAMEWORK: Final = re.compile(
     r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
 )
+
+
+def origin_of(configuration: Mapping[str, Any]) -> str:
+    """The mark that a manager's Kueue puts on its copies: ``multiKueue.origin``."""
+    return str((configuration.get("multiKueue") or {}).get("origin") or DEFAULT_ORIGIN)
 
 
 @dataclass(frozen=True, slots=True, order=True)

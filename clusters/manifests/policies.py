@@ -18,9 +18,16 @@ from clusters.manifests.rbac import Post
 _API: Final = "admissionregistration.k8s.io/v1"
 _QUEUE: Final = f"'{names.QUEUE_LABEL}'"
 _HAS_QUEUE: Final = f"has(object.metadata.labels) && {_QUEUE} in object.metadata.labels"
-_HAD_QUEUE: Final = (
-    f"oldObject != null && has(oldObject.metadata.labels) && {_QUEUE} in oldObject.metadata.labels"
-)
+
+
+def _gets(label: str) -> str:
+    """A request that gives its object a label."""
+    has = f"has(object.metadata.labels) && '{label}' in object.metadata.labels"
+    had = (
+        "oldObject != null && has(oldObject.metadata.labels) && "
+        f"'{label}' in oldObject.metadata.labels"
+    )
+    return f"({has}) && !({had})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ def policy_documents(wish: PolicyWish) -> tuple[Document, ...]:
     if not wish.post.is_manager:
         if not wish.allows_local_jobs:
             documents += _through_the_manager(wish)
+        documents += _copies_by_manager(wish)
         documents += _no_bare_pods(wish)
     return tuple(documents)
 
@@ -68,15 +76,27 @@ def policy_names(wish: PolicyWish) -> tuple[tuple[str, str], ...]:
 
 def _through_the_manager(wish: PolicyWish) -> list[Document]:
     """Worker: a job under a queue comes from the manager, or the manager's count is wrong."""
-    is_new = f"({_HAS_QUEUE}) && !({_HAD_QUEUE})"
     user = json.dumps(wish.multikueue_user)
     return _validating(
         wish,
         "jobs-through-manager",
         rules=[_rule("batch", "jobs", ("CREATE", "UPDATE"))],
-        expression=f"!({is_new}) || request.userInfo.username == {user}",
+        expression=f"!({_gets(names.QUEUE_LABEL)}) || request.userInfo.username == {user}",
         message="Jobs of this workspace are submitted on the manager cluster, which gives them "
         "their place; this worker takes none directly.",
+    )
+
+
+def _copies_by_manager(wish: PolicyWish) -> list[Document]:
+    """Worker: who calls a workload a copy could have its use billed to nobody."""
+    users = json.dumps([wish.multikueue_user, wish.portal_user])
+    return _validating(
+        wish,
+        "copies-by-manager",
+        rules=[_rule("kueue.x-k8s.io", "workloads", ("CREATE", "UPDATE"), versions="*")],
+        expression=f"!({_gets(names.ORIGIN_LABEL)}) || request.userInfo.username in {users}",
+        message=f"The label {names.ORIGIN_LABEL} marks copies that the manager cluster makes; "
+        "leave it out.",
     )
 
 
@@ -196,10 +216,12 @@ def _our_namespaces(wish: PolicyWish) -> Document:
     }
 
 
-def _rule(group: str, resource: str, operations: Sequence[str]) -> Document:
+def _rule(
+    group: str, resource: str, operations: Sequence[str], *, versions: str = "v1"
+) -> Document:
     return {
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [versions],
         "operations": list(operations),
         "resources": [resource],
     }

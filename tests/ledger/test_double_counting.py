@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from budgets.intervals import intervals
-from budgets.intervals.model import PodSet
+from budgets.intervals.model import PodSet, Role
 from budgets.metering import held_by
 from tests.ledger.story import Job, at, shown
 
@@ -34,6 +34,40 @@ def test_race_is_undecided_until_the_manager_names_a_cluster():
     hub, east, west = race()
     assert {row[1] for row in rows(east, west, hub) if row[0] != "hub"} == {"undecided"}
     assert held_by(history(hub, east, west).intervals, workspaces={"acme-vision": "v"}).held == ()
+
+
+def test_copy_of_a_workload_that_was_never_seen_is_a_race_once_it_is_gone():
+    _, east, _ = race()
+    assert rows(east) == [("east", "undecided", 8, 3, None, "open")]
+    east.finish(5).see(5)
+    assert rows(east) == [("east", "undecided", 8, 3, 5, "closed")]
+    east.delete(7)
+    assert rows(east) == [("east", "race", 8, 3, 5, "closed")]
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(4).set(cluster_name="east").see(8)
+    assert rows(hub, east, cluster="east") == [("east", "billable", 8, 3, 5, "closed")]
+
+
+def test_copy_of_another_manager_is_a_job_of_its_namespace():
+    _, east, west = race()
+    found = intervals(east.events + west.events, manager="hub", origins={ORIGIN})
+    assert {row.role for row in found.intervals} == {Role.UNDECIDED}
+    found = intervals(east.events + west.events, manager="hub", origins={"multikueue"})
+    assert [(row.cluster, row.role) for row in found.intervals] == [
+        ("east", Role.BILLABLE),
+        ("west", Role.BILLABLE),
+    ]
+    assert [(row.cluster, row.start, row.end) for row in found.pending] == [
+        ("east", at(2), at(3)),
+        ("west", at(2), at(4)),
+    ]
+
+
+def test_mark_that_changed_since_does_not_unmake_a_copy():
+    hub, _, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    found = intervals(hub.events + west.events, manager="hub", origins={"new"})
+    assert {row.cluster: row.role for row in found.intervals}["west"] is Role.BILLABLE
+    assert [row.cluster for row in found.pending] == ["hub"]
 
 
 def test_race_loser_is_not_billed():

@@ -15,6 +15,7 @@ from clusters.kube.client import HttpKubeClient, WriteOptions
 from clusters.models import Cluster, Drift, ObjectState
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import condition_of, job
+from tests.kube.documents import workload
 from tests.reconcile.real_road import WORKERS, Road
 from tests.waiting import eventually
 
@@ -155,6 +156,15 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
     named = {**pod, "metadata": {**pod["metadata"], "labels": queued}}
     refused = until_refused(lambda: worker.create(r.POD, named, options=WriteOptions(dry_run=True)))
     assert "scheduling gate kueue.x-k8s.io/admission" in refused.message
+    # Nor does anybody else mark what takes quota as a copy, whose use another one would pay.
+    taking = workload("acme-vision", "taking")
+    worker.create(r.WORKLOAD, taking, options=WriteOptions(dry_run=True))
+    marked = {"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}}
+    copy = {**taking, "metadata": {**taking["metadata"], **marked}}
+    refused = until_refused(
+        lambda: worker.create(r.WORKLOAD, copy, options=WriteOptions(dry_run=True))
+    )
+    assert "marks copies that the manager cluster makes" in refused.message
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     gated = {**named, "spec": {**pod["spec"], "schedulingGates": gates}}  # type: ignore[dict-item]  # as above
     worker.create(r.POD, gated, options=WriteOptions(dry_run=True))

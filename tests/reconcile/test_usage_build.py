@@ -77,7 +77,7 @@ def recorded(cluster: Cluster, uid: str, version: int, **facts: Any) -> Workload
                 "namespace": "acme-vision",
                 "uid": uid,
                 "creationTimestamp": START.isoformat(),
-                "labels": {ORIGIN: "test"} if facts.get("is_copy") else {},
+                "labels": {ORIGIN: facts.get("origin", "test")} if facts.get("is_copy") else {},
                 "annotations": {},
                 "ownerReferences": facts.get("owners", []),
             },
@@ -183,6 +183,51 @@ def body_of(cluster: Cluster) -> Any:
     return UsageBody(
         SimpleNamespace(cluster=facts, client=None, pulse=None, now=lambda: ago(0), stop=None)  # type: ignore[arg-type]  # what is not used is left out
     )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("origin", "mode", "configured", "want"),
+    [
+        pytest.param("portal-7", "portal", "", (True, "undecided"), id="the portal's"),
+        pytest.param("multikueue", "portal", "", (False, "billable"), id="a Kueue's beside it"),
+        pytest.param("multikueue", "kueue", "", (True, "undecided"), id="our Kueue's"),
+        pytest.param("ours", "kueue", "ours", (True, "undecided"), id="as it is set"),
+        pytest.param("multikueue", "kueue", "ours", (False, "billable"), id="another Kueue's"),
+    ],
+)
+def test_only_copies_of_this_fleets_managers_wait_for_a_name(
+    hub: Cluster,
+    east: Cluster,
+    settings: Any,
+    origin: str,
+    mode: str,
+    configured: str,
+    want: tuple[bool, str],
+) -> None:
+    settings.PORTAL_INSTALLATION = "portal-7"
+    section = {"multiKueue": {"origin": configured}} if configured else {}
+    Cluster.objects.filter(pk=hub.pk).update(mode=mode, kueue_configuration=section)
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100", is_copy=True, origin=origin)
+    build(source(east), ["u"])
+    found = WorkloadState.objects.get(uid="u").is_remote_copy, Interval.objects.get(uid="u").kind
+    assert found == want
+
+
+@pytest.mark.django_db
+def test_mark_of_before_a_change_still_makes_a_copy(hub: Cluster, east: Cluster) -> None:
+    recorded(hub, "m", 1, conditions=RUNS, flavor="h100", worker="gpu-east")
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100", is_copy=True, origin="before")
+    build(source(hub), ["m"])
+    build(source(east), ["u"])
+    assert WorkloadState.objects.get(uid="u").is_remote_copy
+
+
+@pytest.mark.django_db
+def test_copy_without_any_manager_is_a_job_of_its_namespace(east: Cluster) -> None:
+    recorded(east, "u", 1, conditions=RUNS, flavor="h100", is_copy=True, origin="multikueue")
+    build(source(east), ["u"])
+    assert Interval.objects.get(uid="u").kind == "billable"
 
 
 def told_by_the_cluster(document: dict[str, Any]) -> WorkloadEvent:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import DatabaseError, connection
 
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue import check_of
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue_settings import DispatchSettings, origin_of
 from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
 from clusters.reconcile.dispatch.connections import is_dispatch_check, workers_of
@@ -32,15 +32,9 @@ from clusters.reconcile.jobs.watches import Change, Seen, Watches
 log = logging.getLogger(__name__)
 
 MANAGER: Final = ""
-DEFAULT_ORIGIN: Final = "multikueue"
 MANAGER_KINDS: Final = (
     r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
 )  # fmt: skip
-
-
-def origin_of(configuration: Mapping[str, Any]) -> str:
-    """The mark that a manager's Kueue puts on its copies: ``multiKueue.origin``."""
-    return str((configuration.get("multiKueue") or {}).get("origin") or DEFAULT_ORIGIN)
 
 
 class Sight:

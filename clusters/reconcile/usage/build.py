@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
 
@@ -22,6 +23,7 @@ from budgets.services import store_intervals
 from budgets.services.batches import uncollected
 from budgets.services.rows import among, write_rows
 from budgets.units import ClusterName
+from clusters.kueue.multikueue_settings import origin_of
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.reading import EventReader, Place
@@ -86,11 +88,13 @@ def build(source: Source, uids: Collection[str]) -> Built:
     """
     wanted = sorted(set(uids))
     reader = EventReader(source.gpu_resources)
-    made = _make_states(source, wanted, reader)
+    clusters = list(Cluster.objects.only("slug", "role", "state", "mode", "kueue_configuration"))
+    origins = _origins(clusters)
+    made = _make_states(source, wanted, reader, origins)
     with transaction.atomic():
-        clusters = list(Cluster.objects.only("slug", "role", "state"))
         family = _locked_family(source.cluster_id, wanted, {row.pk: row.slug for row in clusters})
         histories = reader.all_of(family)
+        manager = _manager(clusters)
         own = {
             uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
         }
@@ -101,8 +105,10 @@ def build(source: Source, uids: Collection[str]) -> Built:
                 for uid, history in own.items()
                 if not made.stands(history, written_at=family[source.slug, uid])
             },
+            origins,
+            owned={_key(rows) for (slug, _), rows in histories.items() if slug == manager},
         )
-        problems = _write_intervals(family, histories, _manager(clusters))
+        problems = _write_intervals(family, histories, manager, origins)
     # Whoever else is in the family was read too, but its states were not written here.
     return Built(frozenset(event.pk for rows in own.values() for event in rows), problems)
 
@@ -121,15 +127,23 @@ class _Made:
         return written_at == self.at and keys == [event.pk for event in history]
 
 
-def _make_states(source: Source, uids: Collection[str], reader: EventReader) -> _Made:
+def _make_states(
+    source: Source, uids: Collection[str], reader: EventReader, origins: Collection[str]
+) -> _Made:
     known = WorkloadState.objects.filter(among("uid", uids), cluster_id=source.cluster_id)
     missing = set(uids) - set(known.values_list("uid", flat=True))
     # Mostly they are right at once, and need not be written again below.
     histories = reader.all_of({(source.slug, uid) for uid in missing})
-    states = {uid: state_of(history) for (_, uid), history in histories.items()}
+    states = {uid: state_of(history, origins) for (_, uid), history in histories.items()}
     at = _store_states(source, states, update=())
+    # Whose a strange mark is shows only beside the manager's Workloads.
     return _Made(
-        at, {place: [event.pk for event in history] for place, history in histories.items()}
+        at,
+        {
+            place: [event.pk for event in history]
+            for place, history in histories.items()
+            if history[0].facts.origin in ("", *origins)
+        },
     )
 
 
@@ -210,13 +224,22 @@ def _jobs_of_several(jobs: Collection[tuple[str, str, str]]) -> set[tuple[str, s
     return set(jobs) & {*replaced, *(job for job in jobs if job[1] == "Workload")}
 
 
-def _write_states(source: Source, histories: Mapping[str, Sequence[Recorded]]) -> None:
+def _write_states(
+    source: Source,
+    histories: Mapping[str, Sequence[Recorded]],
+    origins: Collection[str],
+    *,
+    owned: Collection[tuple[str, str]],
+) -> None:
     """Write the states of some Workloads, which are there and locked, where they changed."""
     if not histories:
         return
     rows = WorkloadState.objects.filter(among("uid", histories), cluster_id=source.cluster_id)
     stored = {row[0]: row[1:] for row in read_rows(rows.values_list("uid", *WRITTEN))}
-    newest = {uid: state_of(histories[uid]) for uid in stored}
+    newest = {
+        uid: state_of(histories[uid], origins, is_owned=_key(histories[uid]) in owned)
+        for uid in stored
+    }
     changed = {uid: values for uid, values in newest.items() if values != stored[uid]}
     # An upsert is one plain statement where an update is a CASE per field and row.
     _store_states(source, changed, update=(*WRITTEN, "updated_at"))
@@ -226,16 +249,34 @@ def _write_intervals(
     places: Collection[Place],
     histories: Mapping[Place, Sequence[Recorded]],
     manager: ClusterName | None,
+    origins: Collection[str],
 ) -> tuple[ledger.Problem, ...]:
     if not places:
         return ()
     history = ledger.intervals(
         [event.seen for history in histories.values() for event in history],
         manager=manager,
+        origins=origins,
         clock=clock_settings(),
     )
     store_intervals(history.intervals, workloads=places, pending=history.pending)
     return history.problems
+
+
+def _key(history: Sequence[Recorded]) -> tuple[str, str]:
+    facts = history[0].facts
+    return facts.namespace, facts.name
+
+
+def _origins(clusters: Collection[Cluster]) -> frozenset[str]:
+    """Marks of the copies that managers of this fleet make or made: the portal's, or Kueue's."""
+    return frozenset(
+        settings.PORTAL_INSTALLATION
+        if row.mode == Cluster.Mode.PORTAL
+        else origin_of(row.kueue_configuration)
+        for row in clusters
+        if row.role == Cluster.Role.MANAGER
+    )
 
 
 def _manager(clusters: Collection[Cluster]) -> ClusterName | None:

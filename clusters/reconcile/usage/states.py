@@ -77,11 +77,15 @@ class Recorded(Struct, frozen=True):
         return int(version) if version.isdecimal() else 0, _RANK[self.type], self.pk
 
 
-def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
+def state_of(
+    events: Sequence[Recorded], origins: Collection[str], *, is_owned: bool = False
+) -> tuple[Any, ...]:
     """The state that the events of one Workload on one cluster come to.
 
     Args:
         events: All of them, at least one, in any order.
+        origins: Marks of copies that this fleet's managers make.
+        is_owned: A manager has a Workload of the name: then any mark makes it a copy of that.
 
     Returns:
         Values of :data:`WRITTEN`, in that order.
@@ -95,7 +99,7 @@ def state_of(events: Sequence[Recorded]) -> tuple[Any, ...]:
     return (
         facts.namespace,
         facts.name,
-        bool(facts.origin),
+        facts.origin in origins or (bool(facts.origin) and is_owned),
         facts.job_kind[:63],
         facts.job_name,
         facts.queue,
