@@ -101,7 +101,7 @@ def _drop(document: Any, path: Sequence[str]) -> Any:
 
 
 def _index(part: str) -> int:
-    if not part.isdigit():
+    if not part.isdecimal():
         raise _unprocessable(f"{part!r} is not a list index")
     return int(part)
 

@@ -88,7 +88,7 @@ class Reads:
         Raises:
             Problem: 410, or 400 for what is not a resourceVersion.
         """
-        if request.since and not request.since.isdigit():
+        if request.since and not request.since.isdecimal():
             text = f"Invalid value: {request.since!r}: a resourceVersion is a number"
             raise problems.bad_request(text)
         since = int(request.since) if request.since else 0

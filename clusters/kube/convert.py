@@ -143,6 +143,6 @@ def _seconds(*values: object) -> float | None:
     for value in values:
         if isinstance(value, int) and value > 0:
             return float(value)
-        if isinstance(value, str) and value.isdigit():
+        if isinstance(value, str) and value.isdecimal():
             return float(value)
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,13 +18,14 @@ from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Statement
 from budgets.selectors import billing as read
 from budgets.selectors.clock import utc_now
+from budgets.texts import is_storable
 from portal import billing as actions
 from portal.web.billing_lines import STATES, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text
-from portal.web.pages import page
+from portal.web.pages import asked_day, page
 from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
@@ -57,6 +57,8 @@ def period(request: HttpRequest, name: str) -> HttpResponseBase:
     """One month: what stands in the way of its close, and its statements."""
     user: Any = request.user
     zone = request.GET.get("zone", "UTC")
+    if not is_storable(zone):
+        raise Http404
     month = read.period_for(user, name, zone)
     roles = selectors.roles_of(user)
     may_write = roles.is_admin or roles.is_finance
@@ -202,7 +204,7 @@ def statement_line(request: HttpRequest, key: int, position: int) -> HttpRespons
     user: Any = request.user
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
-    day = _day(request.GET.get("day", ""))
+    day = asked_day(request, "day")
     trace = read.line_trace(paper, line, day=day)
     context = {
         "paper": paper,
@@ -215,13 +217,6 @@ def statement_line(request: HttpRequest, key: int, position: int) -> HttpRespons
         "amount": money_text(line.amount, paper.currency),
     }
     return render(request, "billing/line.html", context)
-
-
-def _day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError as error:
-        raise Http404 from error
 
 
 def month_url(month: BillingPeriod) -> str:

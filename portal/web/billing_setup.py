@@ -26,7 +26,7 @@ from budgets.models import (
 )
 from budgets.selectors import billing as read
 from portal import billing as actions
-from portal.web.forms import PortalForm
+from portal.web.forms import DayField, PortalForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
 from portal.web.pages import page
@@ -178,7 +178,7 @@ class ExchangeForm(PortalForm):
     base = forms.CharField(label="1 of", max_length=3)
     quote = forms.CharField(label="was worth, in", max_length=3)
     rate = forms.CharField(label="Rate", max_length=20)
-    day = forms.DateField(label="Day", widget=forms.DateInput(attrs={"type": "date"}))
+    day = DayField(label="Day")
 
 
 class SeriesForm(PortalForm):

@@ -7,7 +7,8 @@ field that they name, all at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from datetime import date
+from typing import Any, Final, TypeVar
 
 import yaml
 from django import forms
@@ -89,8 +90,30 @@ class GpuField(forms.IntegerField):
         super().__init__(**kwargs)
 
 
+YEARS: Final = range(2000, 2200)
+"""Of which there can be books; earlier and later ones only come by mistake."""
+
+
+def check_year(moment: date) -> None:
+    """Refuse a year out of :data:`YEARS`; for a date or time field."""
+    if moment.year not in YEARS:
+        raise forms.ValidationError(f"Give a year from {YEARS[0]} to {YEARS[-1]}.", code="year")
+
+
+class DayField(forms.DateField):
+    """A day; browsers offer a calendar."""
+
+    default_validators = [check_year]
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("widget", forms.DateInput(attrs={"type": "date"}))
+        super().__init__(**kwargs)
+
+
 class TimeField(forms.DateTimeField):
     """A time in the reader's zone; the service gets it aware."""
+
+    default_validators = [check_year]
 
     def __init__(self, **kwargs: Any) -> None:
         widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"})

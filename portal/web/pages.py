@@ -7,6 +7,7 @@ import functools
 import logging
 import zoneinfo
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied
@@ -16,6 +17,7 @@ from django.utils import timezone
 from budgets.errors import NotAllowed, Rejected
 from budgets.selectors import remembered_roles
 from portal.web.errors import method_not_allowed
+from portal.web.forms import YEARS
 
 View = Callable[..., HttpResponseBase]
 log = logging.getLogger(__name__)
@@ -57,6 +59,24 @@ def page(*methods: str) -> Callable[[View], View]:
         return wrapped
 
     return decorate
+
+
+def asked_day(request: HttpRequest, name: str) -> date | None:
+    """A day of the address; None where it asks for none.
+
+    Raises:
+        Http404: it is no day, or one of which there cannot be a book.
+    """
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError as error:
+        raise Http404 from error
+    if day.year not in YEARS:
+        raise Http404
+    return day
 
 
 def zone_of(user: Any) -> zoneinfo.ZoneInfo:

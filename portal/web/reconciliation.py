@@ -17,9 +17,9 @@ from budgets.errors import Rejected
 from budgets.models import Discrepancy
 from budgets.selectors import billing as read
 from portal import billing as actions
-from portal.web.forms import PortalForm, ReasonForm
+from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import asked_day, page
 
 SHOWN = 200
 TAGS = {
@@ -46,16 +46,14 @@ class DayForm(PortalForm):
     """Which cluster and day."""
 
     cluster = forms.ChoiceField(label="Cluster", required=False)
-    day = forms.DateField(
-        label="Day (UTC)", required=False, widget=forms.DateInput(attrs={"type": "date"})
-    )
+    day = DayField(label="Day (UTC)", required=False)
 
 
 @page()
 def reconciliation(request: HttpRequest) -> HttpResponseBase:
     """One day of one cluster by hour and flavor, and every discrepancy."""
     user: Any = request.user
-    day = _day(request.GET.get("day", ""))
+    day = asked_day(request, "day")
     found = read.reconciliation(user, cluster=request.GET.get("cluster", ""), day=day)
     form = DayForm(initial={"cluster": found.cluster, "day": found.day})
     form.part("cluster").choices = [(name, name) for name in found.clusters]
@@ -139,10 +137,3 @@ def _signed(fact: Any, name: str) -> int:
 
 def _link(cluster: str, day: date) -> str:
     return f"?{urlencode({'cluster': cluster, 'day': day.isoformat()})}"
-
-
-def _day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError as error:
-        raise Http404 from error

@@ -85,7 +85,7 @@ def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> Budg
     """The revision to compare with: the one asked for, else the one before."""
     asked = request.GET.get("with", "")
     if asked:
-        if not asked.isdigit():
+        if not asked.isdecimal() or len(asked) > 9:
             raise Http404
         return selectors.revision_for(user, namespace, int(asked))
     return selectors.revision_for(user, namespace, number - 1) if number > 1 else None

@@ -180,6 +180,8 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
     """The redirect after it is done; None when it was rejected."""
     removed = request.POST.get("remove")
     if removed is not None and section.remove is not None:
+        if not (removed.isascii() and removed.isdecimal()):
+            raise Http404
         try:
             section.remove(removed)
         except Rejected as rejected:

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from budgets import selectors
 from portal.web import charts
-from portal.web.forms import MANY, PortalForm, offer_names
+from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
 from portal.web.numbers import hours_text
 from portal.web.pages import page
@@ -48,12 +48,8 @@ CLASSES = (
 class UsageForm(PortalForm):
     """What of the use is asked for; all of it is in the address."""
 
-    start = forms.DateField(
-        label="From", required=False, widget=forms.DateInput(attrs={"type": "date"})
-    )
-    until = forms.DateField(
-        label="Through", required=False, widget=forms.DateInput(attrs={"type": "date"})
-    )
+    start = DayField(label="From", required=False)
+    until = DayField(label="Through", required=False)
     workspace = forms.MultipleChoiceField(label="Workspace", required=False)
     flavor = forms.MultipleChoiceField(label="Flavor", required=False)
     step = forms.ChoiceField(

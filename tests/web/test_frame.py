@@ -125,12 +125,22 @@ def test_error_pages_say_what_to_do_and_parts_get_a_sentence(visitors: Visitors)
         ("/audit/?before=99999999999999999999999", 200),
         ("/workspaces/acme-vision/history/99999999999999999999999/", 404),
         ("/usage/?days=99999999999", 200),
-        ("/usage/?start=0001-01-01&until=0001-01-02", 200),
+        ("/usage/?start=0001-01-01&until=0001-01-02", 422),
         ("/setup/people/99999999999999999999999/", 404),
+        ("/billing/months/2026-03/?zone=%00", 404),
+        ("/billing/reconciliation/?day=0001-01-01", 404),
+        ("/workspaces/acme-vision/history/1/?with=%C2%B2", 404),
     ],
 )
 def test_a_mistyped_address_is_no_failure(visitors: Visitors, address: str, want: int):
     assert visitors["admin"].get(address).status_code == want
+
+
+def test_what_cannot_be_taken_away_is_not_found(visitors: Visitors):
+    address = f"/setup/people/{visitors.fleet.owner.pk}/"
+    for removed in ("", "x", "\u00b2", "0001-01-01", "9" * 30):
+        answer = visitors["admin"].post(address, {"section": "roles", "remove": removed})
+        assert answer.status_code == 404, removed
 
 
 def test_a_failure_is_a_page_with_a_reference(visitors: Visitors, monkeypatch, caplog):

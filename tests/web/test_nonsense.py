@@ -1,0 +1,136 @@
+"""Every form of every page, filled with nonsense: an answer that says so, never a server error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import pytest
+from django.db import transaction
+from django.urls import resolve
+
+from tests.web.conftest import Visitors
+from tests.web.test_query_counts import PAGES, busy  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.django_db
+
+NONSENSE = (
+    "\0", "", " ", "-1", "0", "1.5", "1e400", "NaN", "Infinity", "9" * 30, "2147483648",
+    "9223372036854775808", "é" * 5000, "٣", "²", "0001-01-01", "9999-12-31", "2026-13-45",
+    "9999-12-31T23:59", "0001-01-01T00:00", "12:61", "<b>", "../../etc", "null", "[]", "{}",
+    "acme-vision", "%00", "\r\n", "\N{RIGHT-TO-LEFT OVERRIDE}",
+)  # fmt: skip
+LEFT_OUT = ("/api/", "/static/", "/logout/", "//")
+
+
+@dataclass
+class Form:
+    """A form as a browser would send it when nothing is typed."""
+
+    action: str
+    is_post: bool
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+class Reader(HTMLParser):
+    """The links and forms of a page."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+        self.links: list[str] = []
+        self.forms: list[Form] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {key: value or "" for key, value in attrs}
+        for name in ("href", "hx-get"):
+            if found.get(name, "#").startswith(("/", "?")):
+                self.links.append(urljoin(self.address, found[name]))
+        if found.get("hx-post"):
+            self.forms.append(Form(urljoin(self.address, found["hx-post"]), True))
+        if tag == "form":
+            is_post = found.get("method", "").lower() == "post"
+            self.forms.append(Form(urljoin(self.address, found.get("action", "")), is_post))
+        if tag in ("input", "select", "textarea", "button") and self.forms and "name" in found:
+            self.forms[-1].fields.setdefault(found["name"], found.get("value", ""))
+
+
+def pages_of(visitors: Visitors, role: str) -> Iterator[Reader]:
+    """One page of each kind that links lead to."""
+    waiting, seen = list(PAGES), set()
+    while waiting:
+        address = waiting.pop(0)
+        path = urlsplit(address).path
+        if path.startswith(LEFT_OUT):
+            continue
+        kind = resolve(path).url_name, tuple(sorted(dict(parse_qsl(urlsplit(address).query))))
+        if kind in seen:
+            continue
+        seen.add(kind)
+        answer = visitors[role].get(address)
+        assert answer.status_code < 500, address
+        if not answer.headers.get("Content-Type", "").startswith("text/html"):
+            continue
+        reader = Reader(address)
+        if not answer.streaming:
+            reader.feed(answer.content.decode())
+        yield reader
+        waiting += reader.links
+
+
+def forms_of(pages: Iterable[Reader], done: set[tuple[Any, ...]]) -> Iterator[Form]:
+    """Each kind of form once; a link with a query is one that is filled in already."""
+    for page in pages:
+        links = [urlsplit(link) for link in page.links]
+        queries = [Form(link.path, False, dict(parse_qsl(link.query))) for link in links]
+        for form in (*page.forms, *queries):
+            path = urlsplit(form.action).path
+            if path.startswith(LEFT_OUT) or not form.fields:
+                continue
+            kind = resolve(path).url_name, form.is_post, *sorted(form.fields)
+            if kind not in done:
+                done.add(kind)
+                yield form
+
+
+def filled(form: Form, dice: random.Random, *, tries: int) -> Iterator[dict[str, str]]:
+    """One field after another with nonsense, then all of them."""
+    for name in form.fields:
+        for value in dice.sample(NONSENSE, tries):
+            yield form.fields | {name: value}
+    for _ in range(tries):
+        yield {name: dice.choice(NONSENSE) for name in form.fields}
+
+
+@pytest.mark.parametrize(
+    ("seed", "tries"),
+    [(0, 1), *(pytest.param(seed, 8, marks=pytest.mark.slow) for seed in (1, 2))],
+)
+def test_no_nonsense_in_a_form_makes_a_server_error(
+    busy: Visitors,  # noqa: F811
+    seed: int,
+    tries: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("portal.actions.nudges.current_app.send_task", lambda *_, **__: None)
+    dice = random.Random(seed)
+    failed = []
+    done: set[tuple[Any, ...]] = set()
+    for role in ("admin", "finance", "owner"):
+        client = busy[role]
+        client.raise_request_exception = False
+        for form in forms_of(list(pages_of(busy, role)), done):
+            send = client.post if form.is_post else client.get
+            for data in filled(form, dice, tries=tries):
+                with transaction.atomic():
+                    answer = send(form.action, data)
+                    transaction.set_rollback(True)
+                if answer.status_code >= 500:
+                    what = str(answer.exc_info[1])[:300]
+                    failed.append((role, form.action, form.is_post, data, what))
+    assert len(done) > 80
+    assert not failed, "\n".join(map(str, failed))
