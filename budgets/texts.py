@@ -61,8 +61,8 @@ def read_yaml(text: str) -> Any:
         return _json_of(yaml.load(text, _Loader), _Budget())  # noqa: S506  a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" near line {mark.line + 1}" if mark else ""
         line = mark.line + 1 if mark else None
+        where = f" near line {line}" if line else ""
         # The parser's own message quotes the text, which may be a token.
         raise Unreadable(f"This is not YAML{where}.", line=line) from None
     except RecursionError:

@@ -26,7 +26,7 @@ Gpus = NewType("Gpus", int)
 GpuSeconds = NewType("GpuSeconds", int)
 
 HOUR_S = 3600
-MOST_GPUS = 2**31 - 1
+MOST_COUNTED_GPUS = 2**31 - 1
 """What a column of devices holds; nobody has more, and whoever asks for more waits for ever."""
 FIXED_MONTH_H = 730
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

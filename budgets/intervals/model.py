@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from budgets.units import MOST_GPUS, ClusterName, FlavorName, WorkloadUid
+from budgets.units import MOST_COUNTED_GPUS, ClusterName, FlavorName, WorkloadUid
 
 
 class EventType(StrEnum):
@@ -125,11 +125,11 @@ class WorkloadFacts(Struct, frozen=True):
 
     @property
     def requested_gpus(self) -> int:
-        """Devices that all pods ask for together, at most :data:`MOST_GPUS`.
+        """Devices that all pods ask for together, at most :data:`MOST_COUNTED_GPUS`.
 
         Kubernetes takes any number for an extended resource, up to 2**63 for each container.
         """
-        return min(MOST_GPUS, sum(row.count * row.gpus for row in self.pod_sets))
+        return min(MOST_COUNTED_GPUS, sum(row.count * row.gpus for row in self.pod_sets))
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, or None where it was never set."""

@@ -17,17 +17,20 @@ from clusters.manifests.rbac import Post
 
 _API: Final = "admissionregistration.k8s.io/v1"
 _QUEUE: Final = f"'{names.QUEUE_LABEL}'"
-_HAS_QUEUE: Final = f"has(object.metadata.labels) && {_QUEUE} in object.metadata.labels"
+
+
+def _has(label: str, *, of: str = "object") -> str:
+    """An object that carries a label."""
+    return f"has({of}.metadata.labels) && '{label}' in {of}.metadata.labels"
 
 
 def _gets(label: str) -> str:
     """A request that gives its object a label."""
-    has = f"has(object.metadata.labels) && '{label}' in object.metadata.labels"
-    had = (
-        "oldObject != null && has(oldObject.metadata.labels) && "
-        f"'{label}' in oldObject.metadata.labels"
-    )
-    return f"({has}) && !({had})"
+    had = f"oldObject != null && {_has(label, of='oldObject')}"
+    return f"({_has(label)}) && !({had})"
+
+
+_HAS_QUEUE: Final = _has(names.QUEUE_LABEL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from django.db import DataError, connection
 
 from budgets import services
 from budgets.models import Interval, MeterState, UsageRecord
-from budgets.units import MOST_GPUS
+from budgets.units import MOST_COUNTED_GPUS
 from clusters.kube.reading import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.usage import backlog
@@ -280,11 +280,11 @@ def test_nonsense_of_one_tenant_is_kept_and_holds_nobody_up(east: Cluster) -> No
     states = {row.name: row for row in WorkloadState.objects.all()}
     assert states["noisy"].message == "failed: \ufffd\ufffd at \ufffd"
     assert states["good"].gpu_total == 24
-    assert states["greedy"].gpu_total == states["exa"].gpu_total == MOST_GPUS
+    assert states["greedy"].gpu_total == states["exa"].gpu_total == MOST_COUNTED_GPUS
     MeterState.objects.update(complete_until=hours(30))
     services.meter_usage(hours(30))
     facts = UsageRecord.objects.filter(workspace__namespace="acme-vision")
-    assert facts.get(hour=hours(1)).pending == 3600 * (2 * MOST_GPUS + 2 * 24)
+    assert facts.get(hour=hours(1)).pending == 3600 * (2 * MOST_COUNTED_GPUS + 2 * 24)
 
 
 @pytest.mark.django_db

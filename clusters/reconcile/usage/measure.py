@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from budgets.units import MOST_GPUS
+from budgets.units import MOST_COUNTED_GPUS
 from clusters.kube.resources import Document
 from clusters.kueue.amounts import parse_amount
 
@@ -31,7 +31,7 @@ class _Sums:
 
     def as_row(self) -> tuple[int, int, int, int]:
         # A pod can name its node past every scheduler, and ask for any number of devices there.
-        return self.ready, self.broken, min(self.used, MOST_GPUS), self.nodes
+        return self.ready, self.broken, min(self.used, MOST_COUNTED_GPUS), self.nodes
 
 
 def measure(
