@@ -5,7 +5,10 @@ from __future__ import annotations
 from celery import shared_task
 
 from budgets import services
-from budgets.services import alerts, export_plans, exports, outlooks, spending
+from budgets.services import alerts, spending
+from budgets.services.exports import plans as export_plans
+from budgets.services.exports import runs as exports
+from budgets.services.usage import outlooks
 
 
 @shared_task(name="budgets.advance_in_force", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types

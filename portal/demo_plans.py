@@ -13,7 +13,7 @@ from fractions import Fraction
 from budgets.models import ExportPlan, Flavor, SpendRule, User, Workspace
 from budgets.selectors.spending import cap_states
 from budgets.services import utc_now
-from budgets.services.export_plans import save_export_plan
+from budgets.services.exports.plans import save_export_plan
 from budgets.services.spending import RuleDraft, create_spend_rule
 from clusters.models import Cluster
 from clusters.services import plan_maintenance

@@ -20,7 +20,7 @@ DATASETS = (
 class ExportPlan(models.Model):
     """An export that is made again and again; its maker is told of each file.
 
-    Written by :mod:`budgets.services.export_plans`.
+    Written by :mod:`budgets.services.exports.plans`.
     """
 
     class Every(models.TextChoices):
@@ -51,7 +51,7 @@ class ExportPlan(models.Model):
 
 
 class Export(models.Model):
-    """One file; its operation says how far it is. Written by :mod:`budgets.services.exports`."""
+    """One file; its operation says how far it is. See :mod:`budgets.services.exports.runs`."""
 
     operation = models.OneToOneField(Operation, on_delete=models.PROTECT, related_name="export")
     requested_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="exports")

@@ -241,7 +241,7 @@ class WorkloadUsage(models.Model):
 class UsageSums(models.Model):
     """GPU-seconds by class, added up from hour facts in the transaction that writes these.
 
-    Derived, and rebuildable at any time (:mod:`budgets.services.totals`): a page over a whole
+    Derived, and rebuildable at any time (:mod:`budgets.services.usage.totals`): a page over a whole
     platform reads thousands of rows here in the place of millions of facts.
     """
 

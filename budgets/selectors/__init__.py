@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from budgets.selectors.audit import audit_entries, held_budgets, last_hold
-from budgets.selectors.clock import utc_now
-from budgets.selectors.fleet import (
-    FleetCell,
-    FleetGrid,
-    FleetTotal,
-    SetupStep,
-    fleet_grid,
-    setup_steps,
-)
-from budgets.selectors.fleet_rows import (
-    visible_capacities,
-    visible_envelopes,
-    visible_memberships,
-    visible_pools,
-)
-from budgets.selectors.future import promises_at
-from budgets.selectors.history import (
+from budgets.selectors.budget.future import promises_at
+from budgets.selectors.budget.history import (
     DiffRow,
     budget_history,
     budget_news,
@@ -27,10 +12,25 @@ from budgets.selectors.history import (
     revision_diff,
     revision_for,
 )
-from budgets.selectors.impact import preview_reallocation
-from budgets.selectors.metered import clock_settings
-from budgets.selectors.preview import RevisionPreview, judge_draft, preview_revision
-from budgets.selectors.promises import promises_in_force
+from budgets.selectors.budget.impact import preview_reallocation
+from budgets.selectors.budget.preview import RevisionPreview, judge_draft, preview_revision
+from budgets.selectors.budget.promises import promises_in_force
+from budgets.selectors.budget.timeline import capacity_at, flavor_terms, fleet_timeline, free_rooms
+from budgets.selectors.clock import utc_now
+from budgets.selectors.fleet.grid import (
+    FleetCell,
+    FleetGrid,
+    FleetTotal,
+    SetupStep,
+    fleet_grid,
+    setup_steps,
+)
+from budgets.selectors.fleet.rows import (
+    visible_capacities,
+    visible_envelopes,
+    visible_memberships,
+    visible_pools,
+)
 from budgets.selectors.roles import (
     RoleSet,
     account_for,
@@ -41,8 +41,14 @@ from budgets.selectors.roles import (
     visible_workspaces,
     workspace_for,
 )
-from budgets.selectors.timeline import capacity_at, flavor_terms, fleet_timeline, free_rooms
-from budgets.selectors.usage import (
+from budgets.selectors.usage.capacity import CapacityRow, CapacityUse, capacity_use
+from budgets.selectors.usage.heat import HeatCell, HeatMap, usage_heat
+from budgets.selectors.usage.idle import IdleRow, IdleTable, idle_floors
+from budgets.selectors.usage.keys import KeyTable, usage_by_key
+from budgets.selectors.usage.lending import CoverRow, Lending, LendingRow, PairRow, lending
+from budgets.selectors.usage.metered import clock_settings
+from budgets.selectors.usage.scope import UsageFilter, UsageScope
+from budgets.selectors.usage.table import (
     Freshness,
     UsageRow,
     UsageTable,
@@ -55,12 +61,6 @@ from budgets.selectors.usage import (
     usage_totals,
     workload_usage,
 )
-from budgets.selectors.usage_capacity import CapacityRow, CapacityUse, capacity_use
-from budgets.selectors.usage_heat import HeatCell, HeatMap, usage_heat
-from budgets.selectors.usage_idle import IdleRow, IdleTable, idle_floors
-from budgets.selectors.usage_keys import KeyTable, usage_by_key
-from budgets.selectors.usage_lending import CoverRow, Lending, LendingRow, PairRow, lending
-from budgets.selectors.usage_scope import UsageFilter, UsageScope
 
 __all__ = [
     "CapacityRow",

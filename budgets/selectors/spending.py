@@ -32,8 +32,8 @@ from budgets.models import (
 from budgets.selectors.billing.costs import fact_sums, tiered
 from budgets.selectors.billing.prices import PriceBook, price_book
 from budgets.selectors.clock import utc_now
-from budgets.selectors.metered import held_intervals, metered_revisions
 from budgets.selectors.roles import RoleSet, workspaces_of
+from budgets.selectors.usage.metered import held_intervals, metered_revisions
 from budgets.spending import (
     Spent,
     Standing,

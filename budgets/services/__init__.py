@@ -17,7 +17,17 @@ from budgets.services.access import (
     revoke_role,
     set_password,
 )
-from budgets.services.accounts import (
+from budgets.services.audit import audit
+from budgets.services.budget.dirty import mark_dirty
+from budgets.services.budget.holds import reallocate, set_stop_policy
+from budgets.services.budget.in_force import advance_in_force
+from budgets.services.budget.revisions import (
+    decide_request,
+    restore_revision,
+    revise_budget,
+    withdraw_request,
+)
+from budgets.services.fleet.accounts import (
     archive_account,
     archive_workspace,
     create_account,
@@ -26,31 +36,21 @@ from budgets.services.accounts import (
     edit_workspace,
     set_envelope,
 )
-from budgets.services.audit import audit
-from budgets.services.capacity import retire_capacity, set_capacity
-from budgets.services.dirty import mark_dirty
-from budgets.services.flavors import archive_flavor, create_flavor, edit_flavor
-from budgets.services.holds import reallocate, set_stop_policy
-from budgets.services.hour_facts import MeterError
-from budgets.services.in_force import advance_in_force
-from budgets.services.ledger import StoreSummary, record_progress, store_intervals
-from budgets.services.measured import HeldNow, record_measured_capacity
-from budgets.services.meter import MeterSummary, meter_usage
-from budgets.services.operations import advance_operation, finish_operation, start_operation
-from budgets.services.pools import (
+from budgets.services.fleet.capacity import retire_capacity, set_capacity
+from budgets.services.fleet.flavors import archive_flavor, create_flavor, edit_flavor
+from budgets.services.fleet.measured import HeldNow, record_measured_capacity
+from budgets.services.fleet.pools import (
     archive_pool,
     create_pool,
     remove_pool_share,
     set_pool_amount,
     set_pool_share,
 )
-from budgets.services.revisions import (
-    decide_request,
-    restore_revision,
-    revise_budget,
-    withdraw_request,
-)
-from budgets.services.totals import count_wrong_totals, rebuild_totals, rewrite_totals
+from budgets.services.operations import advance_operation, finish_operation, start_operation
+from budgets.services.usage.hour_facts import MeterError
+from budgets.services.usage.ledger import StoreSummary, record_progress, store_intervals
+from budgets.services.usage.meter import MeterSummary, meter_usage
+from budgets.services.usage.totals import count_wrong_totals, rebuild_totals, rewrite_totals
 
 __all__ = [
     "HeldNow",

@@ -29,7 +29,7 @@ class Attempt:
     """One flavor that was looked at.
 
     Attributes:
-        mode: Name of a ``clusters.kueue.assignment.Mode``.
+        mode: Name of a ``clusters.kueue.assignment.outcome.Mode``.
         missing: Resource → what was not free, in the resource's own unit.
         reasons: Texts as in the condition's message.
     """

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 
 
 def load_engine(

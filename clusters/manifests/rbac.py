@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests import names
 from clusters.manifests.names import Document
 

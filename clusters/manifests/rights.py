@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from clusters.kueue.multikueue_settings import QUEUED_HERE, Framework
+from clusters.kueue.multikueue.settings import QUEUED_HERE, Framework
 from clusters.manifests import names
 from clusters.manifests.rbac import Post, Rule
 

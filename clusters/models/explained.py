@@ -47,8 +47,8 @@ class Question(models.Model):
     """Something a person asks the engine of one cluster; answered within seconds or not at all.
 
     ``asked`` is ``{"changes": [...]}`` and ``answer`` a document, both in the shapes of
-    ``clusters.kueue.asking``; the answer has ``"tookMs"`` besides. ``problem`` says instead why
-    there is none.
+    ``clusters.kueue.explanation.asking``; the answer has ``"tookMs"`` besides. ``problem`` says
+    instead why there is none.
     """
 
     class Kind(models.TextChoices):

@@ -37,7 +37,7 @@ from clusters.errors import (
 from clusters.kube import resources as r
 from clusters.kube.protocol import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
 from clusters.reconcile.guard.reactivate import is_active, reactivation

@@ -11,7 +11,7 @@ import yaml
 from django.utils import timezone
 
 from budgets.models import Operation, User
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, ObjectState
 from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of

@@ -18,7 +18,7 @@ from budgets.errors import NotAllowed
 from budgets.models import Allocation, User
 from budgets.selectors import roles_of
 from clusters.explaining.names import Names
-from clusters.kueue.multikueue_settings import DISPATCHER_WORDS
+from clusters.kueue.multikueue.settings import DISPATCHER_WORDS
 from clusters.models import Cluster, DispatchRound, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail

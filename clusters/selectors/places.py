@@ -9,7 +9,7 @@ from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings, Framework
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings, Framework
 from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rbac import Post
 from clusters.manifests.translate import Site

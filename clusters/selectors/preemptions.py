@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from budgets.errors import NotAllowed
 from budgets.models import Interval, User
 from budgets.selectors import roles_of
-from budgets.selectors.places import at_places
+from budgets.selectors.fleet.places import at_places
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from budgets.models import User
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents

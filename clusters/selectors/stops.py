@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from budgets.plan import StopPolicy
-from budgets.selectors.holds import BudgetHolds, ReachedCap, budget_holds
+from budgets.selectors.budget.holds import BudgetHolds, ReachedCap, budget_holds
 from clusters.explaining.evidence import Evidence
 from clusters.explaining.refusals import is_closed
 from clusters.explaining.stops import Stop, StopSource

@@ -12,7 +12,7 @@ from django.db.models import Max, Min, Sum
 from django.utils.dateparse import parse_datetime
 
 from budgets.models import User, WorkloadUsage
-from budgets.selectors.places import at_places
+from budgets.selectors.fleet.places import at_places
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workloads import (

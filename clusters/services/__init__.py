@@ -17,14 +17,14 @@ from clusters.services.inspection import (
     kubeconfig_from_file,
 )
 from clusters.services.keys import reseal_credentials
-from clusters.services.maintenance import (
+from clusters.services.maintenance.facts import measure_maintenance
+from clusters.services.maintenance.windows import (
     advance_maintenance,
     end_maintenance,
     plan_maintenance,
     preview_maintenance,
 )
-from clusters.services.maintenance_facts import measure_maintenance
-from clusters.services.preflight import run_preflight, start_preflight
+from clusters.services.preflight.checks import run_preflight, start_preflight
 from clusters.services.registration import (
     deregister_cluster,
     register_cluster,

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from budgets.errors import Fault, Rejected
 from budgets.models import User
-from clusters.kueue.asking import change_fault
+from clusters.kueue.explanation.asking import change_fault
 from clusters.models import Cluster, Question
 
 PATIENCE: Final = timedelta(seconds=5)
@@ -59,7 +59,7 @@ def ask_what_if(
 
     Args:
         cluster: A registered one.
-        changes: In order; the shapes are those of ``clusters.kueue.asking.read_changes``.
+        changes: In order; shaped as ``clusters.kueue.explanation.asking.read_changes`` says.
         by: Who asks; None for a command on the server.
 
     Raises:

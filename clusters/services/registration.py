@@ -22,13 +22,13 @@ from clusters.kube.kubeconfig import Facts
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.quota.record import FIRST_SYNC
 from clusters.services.inspection import chosen_kubeconfig
-from clusters.services.preflight import (
+from clusters.services.preflight.checks import (
     PreflightTable,
     examine,
     matrix_fault,
     store_table,
 )
-from clusters.services.preflight_rows import Candidate
+from clusters.services.preflight.rows import Candidate
 from clusters.services.switches import read_configuration
 from clusters.services.tokens import mint, raise_manager_generation
 from clusters.vault import seal

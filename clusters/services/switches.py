@@ -14,9 +14,9 @@ from budgets.models import User
 from budgets.services.guards import require_admin, require_reason, save_checked
 from budgets.texts import Unreadable, read_yaml
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
-from clusters.services.preflight import candidate_of, examine, matrix_fault, store_table
+from clusters.services.preflight.checks import candidate_of, examine, matrix_fault, store_table
 
 
 def set_writes_enabled(

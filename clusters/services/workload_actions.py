@@ -17,7 +17,7 @@ from budgets import services as promises
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
-from budgets.selectors.places import at_places
+from budgets.selectors.fleet.places import at_places
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due

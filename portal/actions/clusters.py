@@ -14,7 +14,7 @@ from clusters import services as enforcement
 from clusters import vault
 from clusters.models import Cluster
 from clusters.services import KubeconfigReport
-from clusters.services.preflight import PreflightTable
+from clusters.services.preflight.checks import PreflightTable
 from clusters.services.registration import Departure
 from portal.actions.nudges import BROKER_ERRORS, PREFLIGHT_TASK, Actor, nudge
 

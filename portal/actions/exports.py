@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from budgets.models import Export, ExportPlan, User
-from budgets.services import export_plans, exports
+from budgets.services.exports import plans as export_plans
+from budgets.services.exports import runs as exports
 from portal.actions import nudges
 
 

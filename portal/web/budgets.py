@@ -14,8 +14,8 @@ from django.template import loader
 from budgets import selectors
 from budgets.errors import Rejected, StaleVersion
 from budgets.models import Budget, BudgetRevision, Workspace
+from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
-from budgets.selectors.cost_preview import preview_cost
 from clusters import selectors as seen
 from portal import actions
 from portal.web.budget_form import BudgetForm, initial_of

@@ -16,9 +16,9 @@ from budgets.exports import FORMATS
 from budgets.exports.datasets import table_of
 from budgets.models import Export, ExportPlan, Operation
 from budgets.models.exports import DATASETS
-from budgets.selectors import exports as reads
-from budgets.selectors.export_wishes import Preview, preview
-from budgets.services.exports import spool_path
+from budgets.selectors.exports import listing as reads
+from budgets.selectors.exports.wishes import Preview, preview
+from budgets.services.exports.runs import spool_path
 from portal import actions
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names

@@ -10,9 +10,9 @@ from budgets.selectors import utc_now
 from clusters import services
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
-from clusters.kueue.multikueue_dispatchers import all_at_once
-from clusters.kueue.multikueue_group import Copy, Group
-from clusters.kueue.multikueue_offers import Fit, WorkerQuota
+from clusters.kueue.multikueue.dispatchers import all_at_once
+from clusters.kueue.multikueue.group import Copy, Group
+from clusters.kueue.multikueue.offers import Fit, WorkerQuota
 from clusters.models import Cluster
 from clusters.reconcile.dispatch.cordoned import Cordoned
 from tests.acting.conftest import NAMESPACE, workload_document

@@ -28,9 +28,10 @@ from budgets.models import (
 )
 from budgets.plan import RevisionDraft
 from budgets.selectors.alerts import read_rule, visible_alerts, visible_rules, window_of
-from budgets.selectors.cost_preview import preview_cost
-from budgets.services import alerts, outlooks
+from budgets.selectors.budget.cost_preview import preview_cost
+from budgets.services import alerts
 from budgets.services.alerts.deliver import PAUSES
+from budgets.services.usage import outlooks
 from tests.alerts.conftest import Listener, metered_until, used
 from tests.builders import SmallFleet, hours, line
 

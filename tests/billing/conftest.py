@@ -63,7 +63,7 @@ def meter(until: datetime = AFTER) -> None:
     """Bring the facts up to date; in one step, which comes to the same as many."""
     for cluster in ("gpu-east", "gpu-west"):
         services.record_progress(cluster=cluster, complete_until=until)
-    one_step = mock.patch("budgets.services.meter.STEP", timedelta(days=100))
+    one_step = mock.patch("budgets.services.usage.meter.STEP", timedelta(days=100))
     with time_machine.travel(until, tick=False), one_step:
         services.meter_usage(until)
 

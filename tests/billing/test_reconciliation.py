@@ -14,7 +14,7 @@ from budgets.metering import QueueSample
 from budgets.models import AuditEntry, Capacity, CapacityHour, CapacityWatch, Discrepancy
 from budgets.selectors import billing as read
 from budgets.services import HeldNow, billing
-from budgets.services.reconciliation import (
+from budgets.services.usage.reconciliation import (
     QueueSight,
     QueueWatch,
     check_capacity,

@@ -9,7 +9,7 @@ import time_machine
 
 from budgets import services, tasks
 from budgets.models import Budget, Operation
-from budgets.services import in_force
+from budgets.services.budget import in_force
 from tests.builders import SmallFleet, hours, line
 
 pytestmark = pytest.mark.django_db

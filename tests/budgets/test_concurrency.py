@@ -13,7 +13,8 @@ from budgets.errors import PortalError
 from budgets.models import Budget, BudgetRevision
 from budgets.plan import RevisionDraft
 from budgets.selectors import fleet_grid
-from budgets.services import revise_budget, revisions
+from budgets.services import revise_budget
+from budgets.services.budget import revisions
 from tests.builders import SmallFleet, line, small_fleet
 from tests.waiting import PATIENCE_S
 
@@ -82,6 +83,6 @@ def test_two_owners_of_one_budget_save_once(fleet: SmallFleet):
 
 
 def test_the_race_is_real_without_the_lock(fleet: SmallFleet, monkeypatch):
-    monkeypatch.setattr("budgets.services.in_force.lock_flavors", lambda slugs: None)
+    monkeypatch.setattr("budgets.services.budget.in_force.lock_flavors", lambda slugs: None)
     at_once(save(fleet, fleet.vision, 32), save(fleet, fleet.search, 32))
     assert fleet_grid(fleet.admin).totals["h100"].excess == 16

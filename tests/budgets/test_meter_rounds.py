@@ -25,14 +25,14 @@ from budgets.models import (
     WorkloadUsage,
     WorkspaceDay,
 )
-from budgets.services import hour_facts
-from budgets.services.batches import uncollected
+from budgets.services.usage import hour_facts
+from budgets.services.usage.batches import uncollected
 from budgets.units import Period
 from tests.budgets.test_concurrency import at_once
 from tests.budgets.test_ledger_services import complete, held, store
 from tests.builders import SmallFleet, hours, line, small_fleet
 
-meter = importlib.import_module("budgets.services.meter")
+meter = importlib.import_module("budgets.services.usage.meter")
 TABLES = (
     UsageRecord,
     AccountUsage,

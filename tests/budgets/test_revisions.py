@@ -11,7 +11,7 @@ from budgets import selectors, services
 from budgets.errors import NotAllowed, Rejected, StaleVersion
 from budgets.models import Allocation, AuditEntry, Budget, BudgetRevision, Interval, MeterState
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
-from budgets.services.in_force import DROPPED_FLAVOR_GRACE
+from budgets.services.budget.in_force import DROPPED_FLAVOR_GRACE
 from tests.builders import SmallFleet, hours, line
 from tests.factories import IntervalFactory
 

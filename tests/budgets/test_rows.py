@@ -8,9 +8,9 @@ import pytest
 
 from budgets.models import Interval, PendingSpan
 from budgets.models.reading import read_rows
-from budgets.services import rows as writing
-from budgets.services.ledger import PENDING_CHANGING, PENDING_KEY
-from budgets.services.rows import among, write_rows
+from budgets.services.usage import rows as writing
+from budgets.services.usage.ledger import PENDING_CHANGING, PENDING_KEY
+from budgets.services.usage.rows import among, write_rows
 from clusters.models import WorkloadState
 from tests.builders import START, SmallFleet
 from tests.reconcile.fleet_rows import register

@@ -129,7 +129,7 @@ def test_totals_of_no_fact_are_removed(metered: SmallFleet):
 def test_totals_are_written_with_the_facts_or_not_at_all(promised: SmallFleet, monkeypatch):
     store(held("a", 0, 2))
     complete(hours(2))
-    facts = importlib.import_module("budgets.services.hour_facts")
+    facts = importlib.import_module("budgets.services.usage.hour_facts")
 
     def fails(window: Period) -> int:
         raise RuntimeError("the disk is full")

@@ -257,7 +257,7 @@ def test_pairs_of_an_hour_add_up_to_what_was_lent(fleet: SmallFleet):
 
 @pytest.mark.parametrize("bound", ["MOST_FACTS", "MOST_PAIRS"])
 def test_too_many_loans_are_not_matched(metered: SmallFleet, monkeypatch, bound: str):
-    monkeypatch.setattr(f"budgets.selectors.usage_lending.{bound}", 3)
+    monkeypatch.setattr(f"budgets.selectors.usage.lending.{bound}", 3)
     moved = selectors.lending(metered.admin, chosen())
     assert (moved.pairs, moved.pairs_total) == (None, 0)
     assert moved.total.lent > 0

@@ -11,9 +11,9 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT
-from clusters.services.preflight_beside import beside_rows
-from clusters.services.preflight_rows import Candidate
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT
+from clusters.services.preflight.beside import beside_rows
+from clusters.services.preflight.rows import Candidate
 from tests.reconcile.beside.policy import policy_documents
 
 pytestmark = pytest.mark.embedded

@@ -7,9 +7,9 @@ from typing import Any
 
 from budgets.plan import plan_quota
 from budgets.selectors import promises_in_force
-from clusters.kueue.asking import answer_document, read_changes
-from clusters.kueue.engine import Engine
-from clusters.kueue.what_if import what_if
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.asking import answer_document, read_changes
+from clusters.kueue.explanation.what_if import what_if
 from clusters.manifests.translate import render
 from clusters.models import Cluster, Question
 from clusters.selectors.places import active_workers, place_of, site_of

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from budgets import services
 from budgets.models import Export, RateCard, RatePrice, Role, User
-from budgets.services import exports
+from budgets.services.exports import runs as exports
 from tests.builders import PASSWORD, SmallFleet, hours, line, small_fleet
 from tests.factories import (
     IntervalFactory,

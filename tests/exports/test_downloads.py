@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from budgets import services
 from budgets.models import Export, User
-from budgets.services import exports
+from budgets.services.exports import runs as exports
 from tests.exports.conftest import NOW, Billed
 
 pytestmark = pytest.mark.django_db

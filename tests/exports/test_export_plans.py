@@ -14,9 +14,10 @@ from rest_framework.test import APIClient
 from budgets import tasks
 from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Delivery, Export, ExportPlan, Membership
-from budgets.services import alerts, exports
+from budgets.services import alerts
 from budgets.services.alerts.deliver import word_of
-from budgets.services.export_plans import MOST_PLANS, run_plans, save_export_plan
+from budgets.services.exports import runs as exports
+from budgets.services.exports.plans import MOST_PLANS, run_plans, save_export_plan
 from tests.exports.conftest import NOW, Billed
 
 pytestmark = pytest.mark.django_db

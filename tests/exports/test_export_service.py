@@ -20,10 +20,10 @@ from budgets.exports.focus import Version
 from budgets.exports.focus.check import check_file
 from budgets.exports.focus.reading import open_focus
 from budgets.models import AuditEntry, Export, Membership, Operation, RateCard, Role
-from budgets.selectors import exports as reads
 from budgets.selectors.billing import charge_lines, month_of
-from budgets.services import exports
-from budgets.services.export_requests import MOST_WAITING
+from budgets.selectors.exports import listing as reads
+from budgets.services.exports import runs as exports
+from budgets.services.exports.requests import MOST_WAITING
 from tests.exports.conftest import HOURS, NOW, Billed
 from tests.exports.xlsx_reading import sheets_of
 

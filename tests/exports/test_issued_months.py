@@ -17,7 +17,8 @@ from budgets.exports.focus import Version
 from budgets.exports.focus.check import check_file
 from budgets.exports.focus.reading import Texts, open_focus
 from budgets.models import Export, Statement
-from budgets.services import billing, exports
+from budgets.services import billing
+from budgets.services.exports import runs as exports
 from tests.billing.conftest import AFTER, Books, active_card, held, meter, promise, store
 from tests.builders import PASSWORD, small_fleet
 

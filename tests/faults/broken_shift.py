@@ -28,7 +28,9 @@ def forget_ownership() -> None:
 
 def prefer_the_oldest() -> None:
     """The copy that was admitted first wins, also one that a returning worker brings along."""
-    from clusters.kueue import multikueue, multikueue_group, multikueue_rules
+    from clusters.kueue.multikueue import decide as multikueue
+    from clusters.kueue.multikueue import group as multikueue_group
+    from clusters.kueue.multikueue import rules as multikueue_rules
 
     def standing(view: multikueue_group.View) -> dict[str, multikueue_group.Document]:
         found = view.group.copies.items()

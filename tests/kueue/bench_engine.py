@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLE = timedelta(milliseconds=5)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clusters.kueue.decisions import CycleResult
-from clusters.kueue.engine import Engine
-from clusters.kueue.explanation import explain
+from clusters.kueue.cycle.decisions import CycleResult
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.why import explain
 
 GPU = "nvidia.com/gpu"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.kueue.replay import replay_line
+from clusters.kueue.cycle.replay import replay_line
 
 RECORDINGS = "conformance/admission-kueue-0.19.2.jsonl.gz"
 SAMPLE_EVERY = 4

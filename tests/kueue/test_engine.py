@@ -7,13 +7,13 @@ import gc
 
 import pytest
 
-from clusters.kueue.explanation import Protection, explain
-from clusters.kueue.reports import (
+from clusters.kueue.explanation.reports import (
     capacity,
     cluster_queue_report,
     local_queue_report,
     pending_order,
 )
+from clusters.kueue.explanation.why import Protection, explain
 from tests.kueue.builders import (
     GPU,
     World,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clusters.kueue.configuration import PodsReadyRules, parse_duration
-from clusters.kueue.lifecycle import backoff, is_requeued_at_once, next_steps
-from clusters.kueue.lifecycle_steps import (
+from clusters.kueue.lifecycle.decide import backoff, is_requeued_at_once, next_steps
+from clusters.kueue.lifecycle.steps import (
     Evict,
     ExplainWaiting,
     ListChecks,

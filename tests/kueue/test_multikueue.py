@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.kueue.multikueue import Copy, Group, check_of, decide
-from clusters.kueue.multikueue_steps import (
+from clusters.kueue.multikueue.decide import Copy, Group, check_of, decide
+from clusters.kueue.multikueue.steps import (
     Choose,
     CopyStatus,
     CreateCopy,

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.kueue.multikueue import Copy, Group, decide
-from clusters.kueue.multikueue_dispatchers import Nomination, dispatcher_for, not_yet
-from clusters.kueue.multikueue_group import Round
-from clusters.kueue.multikueue_offers import Fit, Offer, WorkerQuota
-from clusters.kueue.multikueue_settings import (
+from clusters.kueue.multikueue.decide import Copy, Group, decide
+from clusters.kueue.multikueue.dispatchers import Nomination, dispatcher_for, not_yet
+from clusters.kueue.multikueue.group import Round
+from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
+from clusters.kueue.multikueue.settings import (
     ALL_AT_ONCE,
     CHEAPEST_FIT,
     INCREMENTAL,
     DispatchSettings,
     Framework,
 )
-from clusters.kueue.multikueue_steps import CreateCopy, Nominate
+from clusters.kueue.multikueue.steps import CreateCopy, Nominate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GPU = "nvidia.com/gpu"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clusters.kueue.multikueue_group import Copy, Siblings
-from clusters.kueue.multikueue_steps import (
+from clusters.kueue.multikueue.group import Copy, Siblings
+from clusters.kueue.multikueue.steps import (
     CopyStatus,
     CreateCopy,
     CreateJob,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.kueue.configuration import Configuration, Gates
-from clusters.kueue.documents import QueueingStrategy
-from clusters.kueue.queues import PendingQueue, RequeueReason
-from clusters.kueue.requests import SurroundingsByNamespace
-from clusters.kueue.workload_parser import WorkloadParser
+from clusters.kueue.queueing.queues import PendingQueue, RequeueReason
+from clusters.kueue.quota.specifications import QueueingStrategy
+from clusters.kueue.workload.parser import WorkloadParser
+from clusters.kueue.workload.requests import SurroundingsByNamespace
 from tests.kueue.builders import START, World, cluster_queue, group, preemption, quota, workload
 from tests.kueue.builders import reserved as holding
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.kueue.configuration import DEFAULT_STRATEGIES, Configuration
-from clusters.kueue.decisions import CycleResult
+from clusters.kueue.cycle.decisions import CycleResult
 from clusters.manifests.load import load_engine
 from tests.kueue.builders import (
     GPU,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.kueue.asking import answer_document, change_fault, read_changes
-from clusters.kueue.changes import Change, Drain, Inapplicable, Raise, touched_queues
-from clusters.kueue.reports import pending_order
-from clusters.kueue.what_if import Bounds, run_until_quiet, what_if
+from clusters.kueue.explanation.asking import answer_document, change_fault, read_changes
+from clusters.kueue.explanation.changes import Change, Drain, Inapplicable, Raise, touched_queues
+from clusters.kueue.explanation.reports import pending_order
+from clusters.kueue.explanation.what_if import Bounds, run_until_quiet, what_if
 from tests.kueue.bench_engine import START, Shape, Share, load
 from tests.kueue.builders import (
     GPU,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests import names
 from clusters.manifests.policies import PolicyWish, policy_documents, policy_names
 from clusters.manifests.rbac import Post, questions, role_documents

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clusters.kueue.replay import replay_line
+from clusters.kueue.cycle.replay import replay_line
 from tests.perf.bench import Figure
 
 RECORDINGS = (

@@ -143,7 +143,7 @@ def run_step(step: str, *arguments: str) -> dict[str, float]:
 
 def write(shape: str, period: str) -> tuple[int, int]:
     from budgets.models import Export, User
-    from budgets.services import exports
+    from budgets.services.exports import runs as exports
 
     made = exports.request_export(
         User.objects.get(username="finance"), dataset="focus-1.4", format=shape, period=period

@@ -10,7 +10,7 @@ from clusters.devcluster import core_schemas as core
 from clusters.devcluster import registry, routes
 from clusters.devcluster.registry import Kind
 from clusters.devcluster.schema import struct, text
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.reconcile.admission_harness import GPU, NS, Document
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clusters.kueue.decisions import Admit
-from clusters.kueue.lifecycle_steps import Evict
+from clusters.kueue.cycle.decisions import Admit
+from clusters.kueue.lifecycle.steps import Evict
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.jobs import batch, keys, remote, running

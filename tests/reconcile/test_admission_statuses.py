@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from clusters.kueue.decisions import Admit, Pending, Preempt
-from clusters.kueue.lifecycle import next_steps
-from clusters.kueue.lifecycle_steps import (
+from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
+from clusters.kueue.lifecycle.decide import next_steps
+from clusters.kueue.lifecycle.steps import (
     Evict,
     ExplainWaiting,
     MarkRequeued,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.kube import resources as r
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.dispatch.parts import stands_for
 from clusters.reconcile.jobs import batch, keys
 from clusters.reconcile.jobs.remote import CopyMarks, job_copy

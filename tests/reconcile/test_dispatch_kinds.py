@@ -8,7 +8,7 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue_settings import INTEGRATIONS, DispatchSettings, Framework
+from clusters.kueue.multikueue.settings import INTEGRATIONS, DispatchSettings, Framework
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.jobs.adapters.shapes import resource_of

@@ -11,7 +11,7 @@ from clusters import selectors
 from clusters.kube import resources as r
 from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue_settings import INTEGRATIONS
+from clusters.kueue.multikueue.settings import INTEGRATIONS
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane

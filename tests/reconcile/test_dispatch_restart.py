@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from clusters.kube import resources as r
-from clusters.kueue.workload_parser import parse_time
+from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.jobs.writer import Moment, Write
 from tests.reconcile.admission_harness import (

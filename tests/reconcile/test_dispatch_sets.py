@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusters.kube import resources as r
-from clusters.kueue.multikueue_settings import INTEGRATIONS
+from clusters.kueue.multikueue.settings import INTEGRATIONS
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies, workload_names
 from clusters.reconcile.jobs.adapters.shapes import resource_of

@@ -8,7 +8,7 @@ import pytest
 from django.db import DataError, OperationalError
 
 from budgets.selectors.clock import utc_now
-from clusters.kueue.explanation import Explainer
+from clusters.kueue.explanation.why import Explainer
 from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
 from clusters.reconcile.explained import desk as desks
 from clusters.reconcile.explained import telling as tellings

@@ -17,7 +17,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kube.exec_plugins import Credential, ExecPlugin, parse_providers, run_plugin
 from clusters.kube.kubeconfig import choose
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests.names import KUEUE_NAMESPACE
 from clusters.reconcile.dispatch import links
 from clusters.reconcile.dispatch.profiles import (

@@ -9,7 +9,7 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue_settings import INTEGRATIONS, QUEUED_HERE
+from clusters.kueue.multikueue.settings import INTEGRATIONS, QUEUED_HERE
 from clusters.reconcile.jobs import keys, queueing
 from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.jobs.adapters.queued import QUEUED

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from clusters.kueue.decisions import Admit, Pending, Preempt
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
+from clusters.kueue.cycle.engine import Engine
 from tests.kueue.builders import cluster_queue, flavor, group, local_queue, quota, workload
 from tests.shadow.story import Story, evicted, finished, released, stamp, waiting, with_condition
 

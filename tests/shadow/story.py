@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.shadow.compare import Difference
 from clusters.reconcile.shadow.episodes import Episodes
 from tests.kueue.builders import START, flavor, local_queue, reserved

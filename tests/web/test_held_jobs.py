@@ -19,7 +19,7 @@ from budgets import services
 from budgets.models import Budget, SpendRule, Workspace
 from budgets.services.spending import break_glass, settle_spending
 from clusters.explaining.stops import Stop
-from clusters.kueue.explanation import explain
+from clusters.kueue.explanation.why import explain
 from clusters.models import Cluster, MaintenanceWindow, PendingReason, WorkloadState
 from clusters.reconcile.explained.evidence import evidence_of
 from clusters.selectors.reasons import read_reasons

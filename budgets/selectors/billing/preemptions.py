@@ -18,7 +18,7 @@ from budgets.charging import Item, LineKind, RateCard, RowKind
 from budgets.models import Interval, WorkloadUsage
 from budgets.selectors.billing.costs import tiered
 from budgets.selectors.billing.prices import PriceBook
-from budgets.selectors.places import at_places
+from budgets.selectors.fleet.places import at_places
 from budgets.units import HOUR_S, FlavorName, Period, utc_hour
 
 PREEMPTED = "Preempted"

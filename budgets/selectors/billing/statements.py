@@ -21,7 +21,7 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.rows import line_hours
-from budgets.selectors.places import at_places
+from budgets.selectors.fleet.places import at_places
 from budgets.selectors.roles import RoleSet, roles_of
 
 CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}

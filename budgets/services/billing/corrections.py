@@ -16,7 +16,7 @@ from budgets.models import Account, BillingPeriod, Correction, Flavor, Workspace
 from budgets.selectors.billing.months import closed_edges, open_month
 from budgets.selectors.clock import utc_now
 from budgets.services.billing.guards import stored_month
-from budgets.services.rows import rewrite_rows
+from budgets.services.usage.rows import rewrite_rows
 from budgets.units import Period
 
 logger = logging.getLogger(__name__)

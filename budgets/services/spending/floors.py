@@ -15,8 +15,8 @@ from budgets.errors import Fault
 from budgets.models import SpendRule, Workspace
 from budgets.plan import Line
 from budgets.selectors.billing import rates_now
+from budgets.selectors.budget.timeline import live_revisions
 from budgets.selectors.spending import rules_of
-from budgets.selectors.timeline import live_revisions
 from budgets.spending import LONGEST, Window, floor_need
 
 

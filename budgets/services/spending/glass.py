@@ -9,9 +9,9 @@ from django.db import transaction
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import BreakGlass, SpendRule, User
 from budgets.selectors.spending import may_change
+from budgets.services.budget.versions import close_budget, open_budget
 from budgets.services.guards import require_reason, roles_for
 from budgets.services.spending.settle import settle_locked
-from budgets.services.versions import close_budget, open_budget
 
 LONGEST = timedelta(days=7)
 

@@ -13,11 +13,11 @@ from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import AlertRule, Budget, SpendRule, User, Workspace
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.spending import may_add, may_change
+from budgets.services.budget.in_force import generations_follow
+from budgets.services.budget.versions import close_budget, open_budget
 from budgets.services.guards import require_reason, roles_for, save_checked
-from budgets.services.in_force import generations_follow
 from budgets.services.spending.floors import floor_faults
 from budgets.services.spending.settle import settle_locked
-from budgets.services.versions import close_budget, open_budget
 
 MOST_RULES = 10
 CHANGEABLE = ("amount", "action", "grace_minutes", "warn_at_percent", "grant_end")

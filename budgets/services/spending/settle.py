@@ -20,7 +20,7 @@ from budgets.plan import StopPolicy
 from budgets.selectors.clock import utc_now
 from budgets.selectors.spending import CapState, active_rules, cap_states
 from budgets.services.audit import audit
-from budgets.services.in_force import generations_follow, lock_budget
+from budgets.services.budget.in_force import generations_follow, lock_budget
 from budgets.spending import NO_EFFECT, Effect, strongest
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from clusters.kueue.replay import Difference, ScenarioResult, replay_line
+from clusters.kueue.cycle.replay import Difference, ScenarioResult, replay_line
 
 _CHUNK = 16
 

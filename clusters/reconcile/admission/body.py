@@ -17,8 +17,8 @@ from typing import Any, Final
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.decisions import CycleResult
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.decisions import CycleResult
+from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.admission.decided import Decided
 from clusters.reconcile.admission.events import Known, events_of
 from clusters.reconcile.admission.feed import Feed, feeding_rank

@@ -13,9 +13,9 @@ from typing import Any
 
 from clusters.errors import ClusterError, Terminal
 from clusters.kube import resources as r
-from clusters.kueue.decisions import Admit, Decision, Pending, Preempt
-from clusters.kueue.engine import Engine
-from clusters.kueue.reports import resource_requests
+from clusters.kueue.cycle.decisions import Admit, Decision, Pending, Preempt
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.reports import resource_requests
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.pods_ready import first_condition
 from clusters.reconcile.jobs.conditions import Condition, is_true

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.kube import resources as r
-from clusters.kueue.workload_parser import parse_time
+from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.jobs.conditions import condition
 from clusters.reconcile.jobs.keys import Document, key_of, stamp
 from clusters.reconcile.jobs.writer import Write

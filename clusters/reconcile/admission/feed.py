@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.kube.resources import Resource
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.admission.image import ENGINE_KINDS, Image, look_of, object_key
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from clusters.kube import resources as r
-from clusters.kueue.engine import Engine
+from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.admission.decided import Decided
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.outbox import Target

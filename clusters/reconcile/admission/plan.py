@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from clusters.kube import resources as r
-from clusters.kueue.engine import Engine
-from clusters.kueue.lifecycle import next_steps
-from clusters.kueue.lifecycle_steps import LookAgain
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.lifecycle.decide import next_steps
+from clusters.kueue.lifecycle.steps import LookAgain
 from clusters.reconcile.admission import pods_ready, slices, status
 from clusters.reconcile.admission.steps import status_write, step_write, workload_write
 from clusters.reconcile.jobs import batch, keys, queueing, running

@@ -8,8 +8,8 @@ from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.engine import Engine
-from clusters.kueue.reports import (
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.reports import (
     QueueReport,
     cluster_queue_report,
     cohort_share,

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.kueue.decisions import Admit, Pending, Preempt
-from clusters.kueue.lifecycle import is_requeued_at_once
-from clusters.kueue.lifecycle_steps import Evict, Withdraw
-from clusters.kueue.workload_parser import parse_time
+from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
+from clusters.kueue.lifecycle.decide import is_requeued_at_once
+from clusters.kueue.lifecycle.steps import Evict, Withdraw
+from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
 from clusters.reconcile.jobs.keys import Document, stamp
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from clusters.kube import resources as r
-from clusters.kueue.lifecycle_steps import (
+from clusters.kueue.lifecycle.steps import (
     Evict,
     ExplainWaiting,
     ListChecks,

@@ -1,7 +1,7 @@
 """Dispatch in ``portal`` mode: one workload of the manager runs on one of its workers.
 
 ``links`` keeps the workers' images, ``group`` puts together what the decision looks at, the
-decision itself is ``clusters.kueue.multikueue`` (pure), ``nominating`` holds the dispatcher in
+decision is ``clusters.kueue.multikueue.decide`` (pure), ``nominating`` holds the dispatcher in
 force with its ``trail`` of rounds and the workers' ``offers``, ``courier`` and ``worker_courier``
 carry actions out, ``connections`` tells on the manager who is connected, ``body`` is the loop.
 Kinds of jobs are in ``clusters.reconcile.jobs.adapters``.

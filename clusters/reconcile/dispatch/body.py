@@ -17,7 +17,7 @@ from django.conf import settings
 
 from clusters.errors import Conflict, Terminal
 from clusters.kube import resources as r
-from clusters.kueue.multikueue import check_of
+from clusters.kueue.multikueue.decide import check_of
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes

@@ -11,7 +11,7 @@ from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.documents import MULTIKUEUE_CONTROLLER
+from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 from clusters.reconcile.dispatch.links import LinkState
 from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
 from clusters.reconcile.jobs.keys import Document

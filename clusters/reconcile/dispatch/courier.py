@@ -16,7 +16,7 @@ from clusters.errors import AlreadyExists, Forbidden
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
-from clusters.kueue import multikueue_steps as step
+from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.jobs import keys, remote

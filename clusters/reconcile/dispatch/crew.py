@@ -8,7 +8,7 @@ from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
-from clusters.kueue import multikueue_steps as step
+from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import (
     Effect,

@@ -9,9 +9,9 @@ from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue import Copy, Group
-from clusters.kueue.multikueue_group import Round, Siblings
-from clusters.kueue.multikueue_offers import Offer
+from clusters.kueue.multikueue.decide import Copy, Group
+from clusters.kueue.multikueue.group import Round, Siblings
+from clusters.kueue.multikueue.offers import Offer
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
 from clusters.reconcile.dispatch.parts import Whose, jobs_there, parts_of

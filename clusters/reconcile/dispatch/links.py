@@ -16,7 +16,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
-from clusters.kueue.workload_parser import parse_time
+from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
 from clusters.reconcile.jobs import keys

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clusters.kube import resources as r
-from clusters.kueue import multikueue_steps as step
-from clusters.kueue.multikueue import Verdict, decide
-from clusters.kueue.multikueue_dispatchers import Dispatcher, Nomination, dispatcher_for, not_yet
-from clusters.kueue.multikueue_group import Group, Round
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue import steps as step
+from clusters.kueue.multikueue.decide import Verdict, decide
+from clusters.kueue.multikueue.dispatchers import Dispatcher, Nomination, dispatcher_for, not_yet
+from clusters.kueue.multikueue.group import Group, Round
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.group import Bids, Fleet, attempt_of, local_job

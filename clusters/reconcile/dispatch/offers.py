@@ -18,7 +18,7 @@ from typing import Any, Final
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue_offers import UNKNOWN_OFFER, Offer, WorkerQuota
+from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
 from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.keys import Document, annotations_of

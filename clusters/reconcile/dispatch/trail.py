@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from django.db import DatabaseError, connection
 
-from clusters.kueue.multikueue_group import Round
+from clusters.kueue.multikueue.group import Round
 from clusters.models import DispatchRound
 from clusters.reconcile.jobs.conditions import condition, is_true
 from clusters.reconcile.jobs.keys import Document

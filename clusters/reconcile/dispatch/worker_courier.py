@@ -11,7 +11,7 @@ from typing import Any
 from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue import multikueue_steps as step
+from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.dispatch.courier import Effect, Foreign, Matter, Station
 from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
 from clusters.reconcile.jobs import batch, keys, remote

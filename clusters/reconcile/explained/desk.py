@@ -57,7 +57,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that waits: changes as in ``clusters.kueue.asking``."""
+    """A question that waits: changes as in ``clusters.kueue.explanation.asking``."""
 
     id: UUID
     changes: Sequence[Mapping[str, Any]]

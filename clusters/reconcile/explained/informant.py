@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from clusters.kueue.engine import Engine
-from clusters.kueue.explanation import Explainer, Explanation
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.why import Explainer, Explanation
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.desk import Comparison, Desk
 from clusters.reconcile.explained.telling import Telling, waiting_keys

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.kueue.asking import answer_document, read_changes
-from clusters.kueue.changes import Inapplicable
-from clusters.kueue.engine import Engine
-from clusters.kueue.explanation import Explanation
-from clusters.kueue.what_if import Bounds, what_if
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.asking import answer_document, read_changes
+from clusters.kueue.explanation.changes import Inapplicable
+from clusters.kueue.explanation.what_if import Bounds, what_if
+from clusters.kueue.explanation.why import Explanation
 from clusters.reconcile.explained.desk import Asked, Batch, Desk, Row
 from clusters.reconcile.explained.evidence import evidence_of
 from clusters.reconcile.jobs.keys import Document

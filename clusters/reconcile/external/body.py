@@ -12,7 +12,7 @@ from typing import Final
 
 from clusters.errors import Conflict
 from clusters.kube import resources as r
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import Effect

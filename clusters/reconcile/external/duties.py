@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.kube import resources as r
-from clusters.kueue.multikueue_group import View
+from clusters.kueue.multikueue.group import View
 from clusters.reconcile.jobs.conditions import is_true
 from clusters.reconcile.jobs.keys import Document, annotations_of
 from clusters.reconcile.jobs.writer import Verb, Write

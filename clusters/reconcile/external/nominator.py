@@ -15,8 +15,8 @@ from django.db import DatabaseError, connection
 
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
-from clusters.kueue.multikueue_group import View
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue.group import View
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.cordoned import Cordoned

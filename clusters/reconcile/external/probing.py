@@ -10,7 +10,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.resources import Document, Resource
 from clusters.kube.transport import Call
-from clusters.kueue.multikueue_settings import DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.names import KUEUE_NAMESPACE
 from clusters.manifests.rights import KUEUE_DEPLOYMENT
 from clusters.reconcile.external.ways import Facts, Standing, bound_policy, choose, has_gate

@@ -15,8 +15,8 @@ from django.db import DatabaseError, connection
 
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue import check_of
-from clusters.kueue.multikueue_settings import DispatchSettings, origin_of
+from clusters.kueue.multikueue.decide import check_of
+from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
 from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
 from clusters.reconcile.dispatch.connections import is_dispatch_check, workers_of

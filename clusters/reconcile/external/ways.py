@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from clusters.kube.protocol import FIELD_MANAGER
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
 from clusters.reconcile.jobs.keys import Document
 
 GATE: Final = "WorkloadRequestUseMergePatch"

@@ -11,7 +11,7 @@ from typing import Final
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue_steps import RemoveCopy
+from clusters.kueue.multikueue.steps import RemoveCopy
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import Effect, Station
 from clusters.reconcile.dispatch.worker_courier import WorkerCourier

@@ -12,7 +12,7 @@ from typing import Any
 
 from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue_settings import INTEGRATIONS, QUEUED_HERE, DispatchSettings
+from clusters.kueue.multikueue.settings import INTEGRATIONS, QUEUED_HERE, DispatchSettings
 from clusters.reconcile.jobs import batch, remote, running
 from clusters.reconcile.jobs.adapters import Adapter, Adapters
 from clusters.reconcile.jobs.adapters.batch_job import BatchJob

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.engine import Engine
-from clusters.kueue.explanation import CHECKS_PENDING, Explainer, Explanation
-from clusters.kueue.what_if import Bounds, run_until_quiet
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
+from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer, Explanation
 from clusters.reconcile.admission.image import ENGINE_KINDS, OPTIONAL_KINDS, look_of, object_key
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.desk import Comparison, Differing

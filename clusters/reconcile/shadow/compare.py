@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from clusters.kueue.engine import BYPASSED_MESSAGE
-from clusters.kueue.scheduler import PASSING_MESSAGES
+from clusters.kueue.cycle.engine import BYPASSED_MESSAGE
+from clusters.kueue.cycle.scheduler import PASSING_MESSAGES
 from clusters.reconcile.shadow.events import (
     Decision,
     Document,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from clusters.kueue.changes import Change, queues_by_tree, trees_of
-from clusters.kueue.engine import Engine
-from clusters.kueue.workloads import Workload
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.changes import Change, queues_by_tree, trees_of
+from clusters.kueue.workload.workloads import Workload
 from clusters.reconcile.shadow.compare import Verdict, compare
 from clusters.reconcile.shadow.events import Event, decision_in
 from clusters.reconcile.shadow.replay import at_rest, replays

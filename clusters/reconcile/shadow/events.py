@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from clusters.kueue.asking import flavors_of
+from clusters.kueue.explanation.asking import flavors_of
 from clusters.reconcile.jobs.conditions import condition, conditions_of, is_true
 
 Document = Mapping[str, Any]

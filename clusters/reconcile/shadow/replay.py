@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from clusters.kueue.asking import flavors_of
-from clusters.kueue.changes import Change, touched_queues
-from clusters.kueue.decisions import CycleResult
-from clusters.kueue.engine import Engine
-from clusters.kueue.explanation import CHECKS_PENDING, Explainer
-from clusters.kueue.what_if import Bounds, run_until_quiet
+from clusters.kueue.cycle.decisions import CycleResult
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.asking import flavors_of
+from clusters.kueue.explanation.changes import Change, touched_queues
+from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
+from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer
 from clusters.reconcile.jobs.conditions import is_true
 from clusters.reconcile.shadow.events import (
     Decision,

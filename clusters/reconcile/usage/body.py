@@ -15,7 +15,7 @@ from django.db import DatabaseError, DataError, IntegrityError, connection
 
 from budgets.models import Flavor, MeterState
 from budgets.services import record_progress
-from budgets.services.reconciliation import note_problems
+from budgets.services.usage.reconciliation import note_problems
 from clusters.kube.resources import WORKLOAD
 from clusters.kube.watch import Reflector
 from clusters.reconcile.context import ShiftContext

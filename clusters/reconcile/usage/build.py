@@ -20,10 +20,10 @@ from budgets.models.reading import read_rows
 from budgets.selectors import clock_settings
 from budgets.selectors.clock import utc_now
 from budgets.services import store_intervals
-from budgets.services.batches import uncollected
-from budgets.services.rows import among, write_rows
+from budgets.services.usage.batches import uncollected
+from budgets.services.usage.rows import among, write_rows
 from budgets.units import ClusterName
-from clusters.kueue.multikueue_settings import origin_of
+from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.reading import EventReader, Place

@@ -18,12 +18,12 @@ from django.db import DatabaseError, connection
 from budgets.metering import QueueSample
 from budgets.models import Flavor, Workspace
 from budgets.services import HeldNow, record_measured_capacity
-from budgets.services.reconciliation import QueueSight, QueueWatch, note_skew
+from budgets.services.usage.reconciliation import QueueSight, QueueWatch, note_skew
 from clusters.errors import ClusterError, Forbidden, Refusal, Terminal, Unreachable
 from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
-from clusters.kueue.amounts import parse_amount
+from clusters.kueue.quota.amounts import parse_amount
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.jobs.watches import Seen, Watches
 from clusters.reconcile.usage.inbox import ClusterClock

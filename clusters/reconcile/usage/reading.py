@@ -11,7 +11,7 @@ from django.db.models.functions import Cast
 
 from budgets import intervals as ledger
 from budgets.models.reading import read_rows
-from budgets.services.rows import among
+from budgets.services.usage.rows import among
 from budgets.units import ClusterName, WorkloadUid
 from clusters.models import WorkloadEvent
 from clusters.reconcile.usage.states import Recorded

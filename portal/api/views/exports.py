@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from budgets.selectors import exports as reads
-from budgets.selectors.export_wishes import preview
-from budgets.services.exports import spool_path
+from budgets.selectors.exports import listing as reads
+from budgets.selectors.exports.wishes import preview
+from budgets.services.exports.runs import spool_path
 from portal import actions
 from portal.api.paging import CREATED, page
 from portal.api.schema import PAGED, paged

@@ -18,7 +18,7 @@ from budgets import services
 from budgets.models import Account, AlertRule, Flavor, Role, User, Workspace
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
 from budgets.services import alerts, billing
-from budgets.services.outlooks import refresh_outlooks
+from budgets.services.usage.outlooks import refresh_outlooks
 from clusters import services as cluster_services
 from clusters.models import Cluster
 from portal.demo_history import Tenant, write_history

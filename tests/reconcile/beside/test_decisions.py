@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clusters.kueue.multikueue_group import Group, View
-from clusters.kueue.multikueue_settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.group import Group, View
+from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
 from clusters.reconcile.external.duties import (
     COMPONENT_INDEX,
     Seen,

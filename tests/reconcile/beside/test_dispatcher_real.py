@@ -8,7 +8,7 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue_settings import DEFAULT_ORIGIN
+from clusters.kueue.multikueue.settings import DEFAULT_ORIGIN
 from clusters.models import DispatchRound
 from clusters.reconcile.external.ways import Way
 from clusters.reconcile.jobs.keys import ORIGIN

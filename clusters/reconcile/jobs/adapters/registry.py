@@ -8,7 +8,7 @@ from typing import Any, Final
 from clusters.errors import Refusal, Terminal
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue_settings import DispatchSettings, Framework
+from clusters.kueue.multikueue.settings import DispatchSettings, Framework
 from clusters.reconcile.jobs.adapters.adapter import Adapter
 from clusters.reconcile.jobs.adapters.batch_job import BatchJob
 from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue_settings import Framework
+from clusters.kueue.multikueue.settings import Framework
 from clusters.reconcile.jobs import keys, remote
 from clusters.reconcile.jobs.adapters.adapter import OneObject
 from clusters.reconcile.jobs.adapters.paths import ANY, Path, drop, put, values, zero

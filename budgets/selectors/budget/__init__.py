@@ -1,0 +1,1 @@
+"""Budgets: past, in force, promised, previewed."""

@@ -1,0 +1,174 @@
+"""Revisions of a budget, their differences, and requests that wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from budgets.models import BudgetLine, BudgetRevision, User, Workspace
+from budgets.plan import RevisionDraft, Spill, check_envelope
+from budgets.selectors.budget.preview import with_draft
+from budgets.selectors.budget.timeline import fleet_timeline
+from budgets.selectors.clock import utc_now
+from budgets.selectors.roles import roles_of, visible_workspaces, workspace_for
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """One property of two revisions side by side, as texts."""
+
+    field: str
+    label: str
+    before: str
+    after: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the two sides differ."""
+        return self.before != self.after
+
+
+def _revisions() -> QuerySet[BudgetRevision]:
+    lines = BudgetLine.objects.select_related("flavor").order_by("position")
+    return BudgetRevision.objects.select_related(
+        "author", "decided_by", "budget__workspace__account"
+    ).prefetch_related(Prefetch("lines", lines))
+
+
+def budget_history(
+    user: User, workspace: Workspace, *, now: datetime | None = None
+) -> list[BudgetRevision]:
+    """All revisions of a visible workspace, newest first, each with its ``phase``. Four queries.
+
+    Raises:
+        Workspace.DoesNotExist: Not for this user.
+    """
+    seen = workspace_for(user, workspace.namespace)
+    instant = now or utc_now()
+    found = list(_revisions().filter(budget=seen.budget).order_by("-number"))
+    for revision in found:
+        revision.phase = _phase(revision, seen.budget.in_force_id, instant)
+    return found
+
+
+def budget_news(
+    workspace: Workspace, *, most: int, now: datetime | None = None
+) -> list[BudgetRevision]:
+    """The last revisions, and all that are still to come: requests and those that begin later.
+
+    Newest first, each with its ``phase``. Two queries.
+
+    Args:
+        workspace: With its budget, found through a selector that checks who may see it.
+        most: Of those that are past or in force.
+        now: UTC; the present when None.
+    """
+    instant = now or utc_now()
+    own = _revisions().filter(budget=workspace.budget)
+    last = own.order_by("-number").values("number")[most - 1 : most]
+    is_recent = Q(number__gte=Coalesce(Subquery(last), 0))
+    is_to_come = Q(state=BudgetRevision.State.REQUESTED) | Q(
+        state=BudgetRevision.State.LIVE, valid_from__gt=instant
+    )
+    found = list(own.filter(is_recent | is_to_come).order_by("-number"))
+    for revision in found:
+        revision.phase = _phase(revision, workspace.budget.in_force_id, instant)
+    return found
+
+
+def revision_for(user: User, namespace: str, number: int) -> BudgetRevision:
+    """One revision of a visible workspace, with its lines.
+
+    Raises:
+        Workspace.DoesNotExist: The workspace is not for this user.
+        BudgetRevision.DoesNotExist: It has no such revision.
+    """
+    seen = workspace_for(user, namespace)
+    revision = _revisions().get(budget=seen.budget, number=number)
+    revision.phase = _phase(revision, seen.budget.in_force_id, utc_now())
+    return revision
+
+
+def revision_diff(before: BudgetRevision, after: BudgetRevision) -> tuple[DiffRow, ...]:
+    """Two revisions side by side: every line's three numbers, then preference, spill and window."""
+    old = {line.flavor.slug: line for line in before.lines.all()}
+    new = {line.flavor.slug: line for line in after.lines.all()}
+    rows = []
+    for flavor in dict.fromkeys([*old, *new]):
+        for name, label in (
+            ("committed", "committed"),
+            ("ceiling", "burst up to"),
+            ("lendable", "lendable"),
+        ):
+            sides = [
+                str(getattr(side[flavor], name)) if flavor in side else "–" for side in (old, new)
+            ]
+            rows.append(DiffRow(f"{flavor}.{name}", f"{flavor} {label}", sides[0], sides[1]))
+    for field, label in (
+        ("preference", "preference"),
+        ("spill", "when the floor is used"),
+        ("valid_from", "from"),
+        ("valid_until", "until"),
+        ("reason", "reason"),
+    ):
+        rows.append(DiffRow(field, label, _text(before, field), _text(after, field)))
+    return tuple(rows)
+
+
+def requests_waiting(user: User) -> list[BudgetRevision]:
+    """Requests that a user sees, oldest first, each with the ``reasons`` why it waits.
+
+    An admin sees all, an owner those of visible workspaces. The number of queries does not
+    depend on the number of requests.
+    """
+    waiting = _revisions().filter(
+        state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at__isnull=True
+    )
+    if not roles_of(user).sees_everything:
+        waiting = waiting.filter(budget__workspace__in=visible_workspaces(user).values("pk"))
+    found = list(waiting.order_by("created_at", "pk"))
+    if not found:
+        return []
+    now = utc_now()
+    timeline = fleet_timeline(now)
+    for revision in found:
+        revision.phase = revision.state
+        workspace = revision.budget.workspace
+        draft = RevisionDraft(
+            lines=tuple(line.as_plan() for line in revision.lines.all()),
+            preference=tuple(revision.preference),
+            spill=Spill(revision.spill),
+            valid_from=max(revision.valid_from, now),
+            valid_until=revision.valid_until,
+        )
+        revision.reasons = check_envelope(
+            with_draft(timeline, workspace, draft, now),
+            account=workspace.account.slug,
+            start=max(revision.valid_from, now),
+            end=revision.valid_until,
+            before=timeline,
+            fields={line.flavor: f"lines.{index}" for index, line in enumerate(draft.lines)},
+        )
+    return found
+
+
+def _phase(revision: BudgetRevision, in_force_id: int | None, now: datetime) -> str:
+    if revision.pk == in_force_id:
+        return "in force"
+    if revision.state != BudgetRevision.State.LIVE:
+        return revision.state
+    return "scheduled" if revision.valid_from > now else "past"
+
+
+def _text(revision: BudgetRevision, field: str) -> str:
+    value = getattr(revision, field)
+    if field == "spill":
+        return revision.get_spill_display()
+    if isinstance(value, list):
+        return ", ".join(value) or "–"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M} UTC"
+    return str(value or "–")

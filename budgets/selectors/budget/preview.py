@@ -1,0 +1,305 @@
+"""What a draft would do, before anything is saved: faults, reach, whom it touches, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from budgets.errors import Fault
+from budgets.models import BudgetRevision, User, Workspace
+from budgets.plan import (
+    FlavorTerms,
+    FleetTimeline,
+    ImpactRow,
+    Line,
+    Promises,
+    Reach,
+    RevisionDraft,
+    RevisionSpan,
+    check_draft,
+    check_envelope,
+    check_fleet,
+    impact,
+    reach,
+)
+from budgets.selectors.budget.future import promises_at, split_for
+from budgets.selectors.budget.impact import anonymized_impact
+from budgets.selectors.budget.promises import promises_in_force
+from budgets.selectors.budget.timeline import flavor_terms, fleet_timeline, free_rooms
+from budgets.selectors.clock import utc_now
+from budgets.selectors.roles import RoleSet, roles_of
+
+DRAFT_NUMBER = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPreview:
+    """The consequences of a draft.
+
+    Attributes:
+        faults: What forbids it, beside its fields; with faults nothing can be saved.
+        warnings: What is allowed but worth knowing, likewise beside fields.
+        state: ``live``, ``requested`` or ``rejected``.
+        request_reasons: Why an admin has to accept it.
+        reach: What each line can really reach; empty while lines are at fault.
+        largest_job: Most GPUs of one pod set.
+        promises_before: What stands at the draft's beginning (this account and its pools).
+        promises_after: The same with the draft in its place.
+        impact: Who can borrow more or less; names the viewer may not see are replaced.
+        price: Not priced yet.
+    """
+
+    faults: tuple[Fault, ...]
+    warnings: tuple[Fault, ...]
+    state: str
+    request_reasons: tuple[Fault, ...]
+    reach: tuple[Reach, ...]
+    largest_job: int
+    promises_before: Promises
+    promises_after: Promises
+    impact: tuple[ImpactRow, ...]
+    price: None = None
+
+
+def preview_revision(
+    user: User, workspace: Workspace, draft: RevisionDraft, now: datetime | None = None
+) -> RevisionPreview:
+    """Tell what a draft would do; writes nothing.
+
+    Args:
+        user: The viewer, whose role decides between live and requested.
+        workspace: A workspace that this viewer may see.
+        draft: As typed.
+        now: UTC; None for the present.
+    """
+    preview = judge_draft(workspace, draft, roles=roles_of(user), now=now or utc_now())
+    return replace(preview, impact=anonymized_impact(user, workspace, preview.impact))
+
+
+def judge_draft(
+    workspace: Workspace,
+    draft: RevisionDraft,
+    *,
+    roles: RoleSet | None,
+    now: datetime,
+) -> RevisionPreview:
+    """Check a draft as :func:`preview_revision` shows it and as saving decides it.
+
+    Args:
+        workspace: With its account.
+        draft: As typed.
+        roles: Of the author; None for the portal itself, which may do everything.
+        now: UTC, whole seconds.
+    """
+    terms = flavor_terms()
+    own_faults = list(check_draft(draft, flavors=terms, now=now))
+    own_faults += _start_faults(draft, roles=roles, now=now)
+    if workspace.archived_at is not None:
+        own_faults.append(
+            Fault("", "archived_workspace", "The workspace is archived and takes no budget.")
+        )
+    sound = replace(draft, lines=_sound_lines(draft, own_faults))
+    start = now
+    if any(fault.field in ("valid_from", "valid_until") for fault in own_faults):
+        sound = replace(sound, valid_from=None, valid_until=None)
+    elif draft.valid_from is not None:
+        start = max(draft.valid_from, now)
+    faults, reasons = _fleet_findings(workspace, sound, draft, start)
+    before = _promises_before(workspace, start, now)
+    after, short = _promises_after(workspace, before, sound, draft, terms, start)
+    is_future = start > now
+    if not faults and not is_future:
+        faults += short
+    if reasons and (roles is None or roles.is_admin):
+        if roles is not None and not draft.reason.strip():
+            faults.append(
+                Fault("reason", "reason_required", "Say why this goes beyond the envelope.")
+            )
+        state = "live"
+    else:
+        state = "requested" if reasons else "live"
+    reaches = reach(after, workspace.namespace) if not own_faults else ()
+    warnings = _warnings(draft, reaches, terms) + _later_warnings(workspace, sound, start)
+    if is_future and not faults:
+        warnings += short
+    everything = tuple(own_faults) + tuple(faults)
+    return RevisionPreview(
+        faults=everything,
+        warnings=tuple(warnings),
+        state="rejected" if everything else state,
+        request_reasons=tuple(reasons),
+        reach=reaches,
+        largest_job=max((entry.largest_job for entry in reaches), default=0),
+        promises_before=before,
+        promises_after=after,
+        impact=impact(before, after),
+    )
+
+
+def _start_faults(draft: RevisionDraft, *, roles: RoleSet | None, now: datetime) -> list[Fault]:
+    """The past is closed, except for finance with a reason."""
+    start = draft.valid_from
+    if start is None or start.tzinfo is None or start >= now:
+        return []
+    if roles is not None and not roles.is_finance:
+        return [
+            Fault(
+                "valid_from",
+                "valid_from_past",
+                "A budget begins now or later; only finance can date it back, with a reason.",
+            )
+        ]
+    if roles is not None and not draft.reason.strip():
+        return [Fault("reason", "reason_required", "Say why the budget is dated back.")]
+    return []
+
+
+def _sound_lines(draft: RevisionDraft, faults: list[Fault]) -> tuple[Line, ...]:
+    """Lines without a fault of their own, so that the fleet can be checked for the rest."""
+    broken = {fault.field.split(".")[1] for fault in faults if fault.field.startswith("lines.")}
+    return tuple(line for index, line in enumerate(draft.lines) if str(index) not in broken)
+
+
+def _fields(draft: RevisionDraft, suffix: str = "") -> dict[str, str]:
+    """Flavor -> its input; the first line of a flavor counts."""
+    found: dict[str, str] = {}
+    for index, line in enumerate(draft.lines):
+        found.setdefault(line.flavor, f"lines.{index}{suffix}")
+    return found
+
+
+def _fleet_findings(
+    workspace: Workspace,
+    sound: RevisionDraft,
+    draft: RevisionDraft,
+    start: datetime,
+) -> tuple[list[Fault], list[Fault]]:
+    """Faults against the fleet, and reasons why an admin has to accept."""
+    flavors = {line.flavor for line in sound.lines}
+    before = fleet_timeline(start, flavors=flavors)
+    after = with_draft(before, workspace, sound, start)
+    faults = check_fleet(
+        after,
+        start=start,
+        end=sound.valid_until,
+        before=before,
+        fields=_fields(draft, ".committed"),
+    )
+    reasons = check_envelope(
+        after,
+        account=workspace.account.slug,
+        start=start,
+        end=sound.valid_until,
+        before=before,
+        fields=_fields(draft),
+    )
+    return list(faults), list(reasons)
+
+
+def with_draft(
+    timeline: FleetTimeline, workspace: Workspace, draft: RevisionDraft, start: datetime
+) -> FleetTimeline:
+    """The timeline with a draft as the newest revision of its workspace."""
+    span = RevisionSpan(
+        namespace=workspace.namespace,
+        account=workspace.account.slug,
+        number=DRAFT_NUMBER,
+        valid_from=draft.valid_from or start,
+        valid_until=draft.valid_until,
+        lines=draft.lines,
+        preference=draft.preference,
+        spill=draft.spill,
+    )
+    return replace(timeline, revisions=(*timeline.revisions, span))
+
+
+def _promises_before(workspace: Workspace, start: datetime, now: datetime) -> Promises:
+    accounts = [workspace.account.slug]
+    if start <= now:
+        return promises_in_force(accounts=accounts)
+    return promises_at(start, accounts=accounts)
+
+
+def _promises_after(
+    workspace: Workspace,
+    before: Promises,
+    sound: RevisionDraft,
+    draft: RevisionDraft,
+    terms: Mapping[str, FlavorTerms],
+    start: datetime,
+) -> tuple[Promises, list[Fault]]:
+    """What stands, with the draft laid out in its workspace's place; and what is short."""
+    old = next((item for item in before.workspaces if item.namespace == workspace.namespace), None)
+    if old is None:
+        return before, []
+    rooms = free_rooms(start, flavors=[line.flavor for line in sound.lines])
+    splits = split_for(
+        old, sound.lines, rooms=rooms, terms=terms, fields=_fields(draft, ".committed")
+    )
+    kept = {line.flavor for line in sound.lines}
+    new = replace(
+        old,
+        lines=sound.lines
+        + tuple(Line(line.flavor, 0, 0, 0) for line in old.lines if line.flavor not in kept),
+        preference=sound.preference,
+        spill=sound.spill,
+        split={
+            (flavor, worker): part
+            for flavor, split in splits.items()
+            for worker, part in split.parts.items()
+        },
+    )
+    workspaces = tuple(
+        new if item.namespace == workspace.namespace else item for item in before.workspaces
+    )
+    short = [split.fault for split in splits.values() if split.fault is not None]
+    return replace(before, workspaces=workspaces), short
+
+
+def _warnings(
+    draft: RevisionDraft, reaches: tuple[Reach, ...], terms: Mapping[str, FlavorTerms]
+) -> list[Fault]:
+    found = []
+    fields = _fields(draft)
+    for entry in reaches:
+        if entry.ceiling > entry.reachable:
+            found.append(
+                Fault(
+                    f"{fields.get(entry.flavor, '')}.ceiling",
+                    "beyond_reach",
+                    f"Burst up to {entry.ceiling} {entry.flavor} is more than can be reached: "
+                    f"{entry.reachable} with today's pools and lenders.",
+                )
+            )
+    for line in draft.lines:
+        spec = terms.get(line.flavor)
+        if spec is not None and isinstance(line.committed, int) and line.committed % spec.node_gpus:
+            found.append(
+                Fault(
+                    f"{fields[line.flavor]}.committed",
+                    "not_whole_nodes",
+                    f"{line.committed} {line.flavor} are not whole nodes of {spec.node_gpus}; the "
+                    "rest of a node stays with others.",
+                )
+            )
+    return found
+
+
+def _later_warnings(workspace: Workspace, draft: RevisionDraft, start: datetime) -> list[Fault]:
+    """Revisions that are scheduled already and will take the draft's place."""
+    later = BudgetRevision.objects.filter(
+        budget__workspace=workspace,
+        state=BudgetRevision.State.LIVE,
+        valid_from__gt=draft.valid_from or start,
+    )
+    if draft.valid_until is not None:
+        later = later.filter(valid_from__lt=draft.valid_until)
+    return [
+        Fault(
+            "valid_until",
+            "replaced_later",
+            f"Revision {number} is scheduled and takes over at {begins:%Y-%m-%d %H:%M} UTC.",
+        )
+        for number, begins in later.order_by("valid_from").values_list("number", "valid_from")
+    ]

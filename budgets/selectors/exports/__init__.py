@@ -1,0 +1,1 @@
+"""Exports and the rows that they are made of."""

@@ -1,0 +1,265 @@
+"""The fleet: what there is, what is promised of it, what is used; and what is left to set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F, Sum
+
+from budgets.errors import NotAllowed
+from budgets.models import (
+    Account,
+    Allocation,
+    BudgetRevision,
+    Capacity,
+    Envelope,
+    Flavor,
+    Interval,
+    MeasuredCapacity,
+    Membership,
+    PoolAllocation,
+    Role,
+    User,
+    Workspace,
+)
+from budgets.plan import FleetLevel, levels_at
+from budgets.selectors.budget.timeline import capacity_at, fleet_timeline
+from budgets.selectors.clock import utc_now
+from budgets.selectors.roles import roles_of
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCell:
+    """One flavor on one worker, whole GPUs.
+
+    Attributes:
+        capacity: What counts: stated by an admin, else measured.
+        stated: An admin's number, None without one.
+        measured: Ready GPUs of its nodes, None when never measured.
+        committed: Floor that stands there.
+        pools: Pool quota that stands there.
+        in_use: By its nodes, else by open intervals.
+        free: Capacity not in use, at least 0.
+        broken: GPUs of nodes that are not ready.
+        unmet: Promised there beyond capacity times factor.
+    """
+
+    capacity: int
+    stated: int | None
+    measured: int | None
+    committed: int
+    pools: int
+    in_use: int
+    free: int
+    broken: int
+    unmet: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTotal:
+    """One flavor over all workers; ``excess`` above 0 is shown red.
+
+    ``unmet`` counts promised GPUs that stand on no worker or on one that became short.
+    """
+
+    capacity: int
+    limit: int
+    committed: int
+    account_pools: int
+    platform_pools: int
+    promised: int
+    excess: int
+    in_use: int
+    free: int
+    broken: int
+    unmet: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGrid:
+    """Flavor x worker."""
+
+    flavors: tuple[Flavor, ...]
+    clusters: tuple[str, ...]
+    cells: Mapping[tuple[str, str], FleetCell]
+    totals: Mapping[str, FleetTotal]
+
+
+@dataclass(frozen=True, slots=True)
+class SetupStep:
+    """One step from an empty portal to the first budget."""
+
+    key: str
+    title: str
+    text: str
+    done: bool
+
+
+def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
+    """Capacity against promises and use, per flavor and worker.
+
+    Raises:
+        NotAllowed: Only admin, finance and auditor see the fleet as a whole.
+    """
+    if not roles_of(user).sees_everything:
+        raise NotAllowed("The fleet as a whole is for admins, finance and auditors.")
+    instant = now or utc_now()
+    flavors = tuple(Flavor.objects.filter(archived_at__isnull=True).order_by("position", "slug"))
+    capacity = capacity_at(instant)
+    measured = {
+        (row.cluster, row.flavor.slug): row
+        for row in MeasuredCapacity.objects.select_related("flavor")
+    }
+    committed = _committed_parts()
+    pools = _pool_parts()
+    used = _open_use()
+    known = capacity.keys() | measured.keys() | committed.keys() | pools.keys() | used.keys()
+    clusters = tuple(sorted({cluster for cluster, _ in known}))
+    cells: dict[tuple[str, str], FleetCell] = {}
+    for flavor in flavors:
+        for cluster in clusters:
+            key = (cluster, flavor.slug)
+            if key in known:
+                cells[flavor.slug, cluster] = _cell(
+                    capacity.get(key, 0),
+                    measured.get(key),
+                    committed.get(key, 0),
+                    pools.get(key, 0),
+                    used.get(key, 0),
+                    flavor,
+                )
+    levels = {level.flavor: level for level in levels_at(fleet_timeline(instant), instant)}
+    totals = {
+        flavor.slug: _total(
+            levels[flavor.slug],
+            [cell for (slug, _), cell in cells.items() if slug == flavor.slug],
+        )
+        for flavor in flavors
+    }
+    return FleetGrid(flavors=flavors, clusters=clusters, cells=cells, totals=totals)
+
+
+def setup_steps(user: User) -> list[SetupStep]:
+    """What an admin has to do on an empty portal, in order; nothing for other roles."""
+    if not roles_of(user).is_admin:
+        return []
+    has_capacity = Capacity.objects.exists() or MeasuredCapacity.objects.exists()
+    rows = (
+        (
+            "flavors",
+            "Describe your GPUs",
+            "One flavor per kind of GPU node, with its labels and resource name.",
+            Flavor.objects.exists(),
+        ),
+        (
+            "capacity",
+            "Register clusters and state capacity",
+            "A registered worker measures its nodes; you can state a number yourself.",
+            has_capacity,
+        ),
+        (
+            "accounts",
+            "Add an account",
+            "A customer: accounts never share.",
+            Account.objects.exists(),
+        ),
+        (
+            "envelopes",
+            "Give the account an envelope",
+            "How much its owners may promise themselves without asking you.",
+            Envelope.objects.exists(),
+        ),
+        (
+            "workspaces",
+            "Add a workspace",
+            "One namespace with one queue, under one budget.",
+            Workspace.objects.exists(),
+        ),
+        (
+            "members",
+            "Name an owner",
+            "Somebody who may change the workspace's budget.",
+            Membership.objects.filter(role=Role.OWNER).exists(),
+        ),
+        (
+            "budgets",
+            "Promise the first GPUs",
+            "Three fields: committed, burst up to, prefer.",
+            BudgetRevision.objects.exists(),
+        ),
+    )
+    return [SetupStep(*row) for row in rows]
+
+
+def _committed_parts() -> dict[tuple[str, str], int]:
+    rows = (
+        Allocation.objects.filter(line__revision__budget__in_force=F("line__revision"))
+        .order_by()
+        .values_list("cluster", "line__flavor__slug")
+        .annotate(gpus=Sum("committed"))
+    )
+    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
+
+
+def _pool_parts() -> dict[tuple[str, str], int]:
+    rows = (
+        PoolAllocation.objects.order_by()
+        .values_list("cluster", "flavor__slug")
+        .annotate(total=Sum("gpus"))
+    )
+    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
+
+
+def _open_use() -> dict[tuple[str, str], int]:
+    """GPUs that are held on workers; a manager's own reservation holds none."""
+    rows = (
+        Interval.objects.filter(end__isnull=True)
+        .exclude(kind=Interval.Kind.MANAGER_WAIT)
+        .order_by()
+        .values_list("cluster", "flavor")
+        .annotate(total=Sum("gpus"))
+    )
+    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
+
+
+def _cell(
+    capacity: int,
+    measured: MeasuredCapacity | None,
+    committed: int,
+    pools: int,
+    used: int,
+    flavor: Flavor,
+) -> FleetCell:
+    ready = None if measured is None else measured.ready_gpus
+    in_use = max(used, measured.used_gpus) if measured is not None else used
+    return FleetCell(
+        capacity=capacity,
+        stated=None if capacity == ready else capacity,
+        measured=ready,
+        committed=committed,
+        pools=pools,
+        in_use=in_use,
+        free=max(0, capacity - in_use),
+        broken=0 if measured is None else measured.broken_gpus,
+        unmet=max(0, committed + pools - int(capacity * flavor.oversubscription_factor)),
+    )
+
+
+def _total(level: FleetLevel, cells: list[FleetCell]) -> FleetTotal:
+    placed = sum(cell.committed + cell.pools for cell in cells)
+    short = sum(cell.unmet for cell in cells)
+    return FleetTotal(
+        capacity=level.capacity,
+        limit=level.limit,
+        committed=level.committed,
+        account_pools=level.account_pools,
+        platform_pools=level.platform_pools,
+        promised=level.promised,
+        excess=level.excess,
+        in_use=sum(cell.in_use for cell in cells),
+        free=sum(cell.free for cell in cells),
+        broken=sum(cell.broken for cell in cells),
+        unmet=max(0, level.promised - placed) + short,
+    )

@@ -1,0 +1,1 @@
+"""Usage as pages and files read it."""

@@ -1,0 +1,71 @@
+"""When GPUs are used: the reader's days × the hours of the day."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from django.db.models import Sum
+
+from budgets.models import User
+from budgets.selectors.usage.scope import UsageFilter, UsageScope
+
+HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """GPU-seconds in use within ``seconds`` of time: two hours where a clock is put back."""
+
+    used: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Rows of days, each with 24 cells; None where there are no facts.
+
+    Attributes:
+        days: In the reader's zone, in order.
+        cells: One row per day, by hour of the wall clock.
+        day_sums: GPU-seconds of each day.
+        hour_sums: GPU-seconds of each hour of the day, over all days.
+        total: GPU-seconds of all cells.
+    """
+
+    days: tuple[date, ...]
+    cells: tuple[tuple[HeatCell | None, ...], ...]
+    day_sums: tuple[int, ...]
+    hour_sums: tuple[int, ...]
+    total: int
+
+
+def usage_heat(user: User, chosen: UsageFilter) -> HeatMap:
+    """Committed and burst use by day and hour; step and split of the filter are ignored.
+
+    An hour belongs to the hour of the wall clock in which it begins, so in a zone with a half
+    hour a cell holds the hour from its half on.
+    """
+    used: dict[tuple[date, int], int] = {}
+    seconds: dict[tuple[date, int], int] = {}
+    rows = UsageScope(user, chosen).hours().values("hour")
+    for hour, committed_used, burst in rows.annotate(
+        used=Sum("committed_used"), over=Sum("burst")
+    ).values_list("hour", "used", "over"):
+        local = hour.astimezone(chosen.zone)
+        place = (local.date(), local.hour)
+        used[place] = used.get(place, 0) + committed_used + burst
+        seconds[place] = seconds.get(place, 0) + HOUR_SECONDS
+    days = tuple(sorted({day for day, _ in used}))
+    cells = tuple(
+        tuple(
+            HeatCell(used[day, hour], seconds[day, hour]) if (day, hour) in used else None
+            for hour in range(24)
+        )
+        for day in days
+    )
+    day_sums = tuple(sum(cell.used for cell in row if cell is not None) for row in cells)
+    hour_sums = tuple(
+        sum(cell.used for row in cells if (cell := row[hour]) is not None) for hour in range(24)
+    )
+    return HeatMap(days, cells, day_sums, hour_sums, sum(day_sums))

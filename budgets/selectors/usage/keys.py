@@ -1,0 +1,161 @@
+"""Use over a whole range by account, workspace, flavor or cluster, the largest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, Sum
+
+from budgets.models import User, Workspace, WorkspaceDay
+from budgets.selectors.usage.scope import (
+    AMOUNTS,
+    HELD_AMOUNTS,
+    UsageFilter,
+    UsageScope,
+    amounts_of,
+    cut_at_days,
+)
+from budgets.selectors.usage.table import UsageRow, add_up, known_amounts
+
+SUMS = {f"sum_{name}": Sum(name) for name in AMOUNTS}
+HELD_SUMS = {f"sum_{name}": Sum(name) for name in HELD_AMOUNTS}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """The largest users, the rest as one row, and the total of both.
+
+    Attributes:
+        rows: By GPU-seconds used, the largest first.
+        others: What is in no row; None when every key has one.
+        hidden: Keys in ``others``.
+        totals: Sum of all of them.
+    """
+
+    rows: tuple[UsageRow, ...]
+    others: UsageRow | None
+    hidden: int
+    totals: UsageRow
+
+
+def usage_by_key(user: User, chosen: UsageFilter, *, limit: int = 50) -> KeyTable:
+    """Sums over the range by what the filter splits by; the step is ignored.
+
+    Args:
+        user: The viewer.
+        chosen: ``split_by`` is not ``none``.
+        limit: Most rows; at least 1.
+
+    Raises:
+        ValueError: Nothing to split by.
+    """
+    scope = UsageScope(user, chosen)
+    known = known_amounts(chosen)
+    found = _sums(scope)
+    found.sort(key=lambda row: (-(row.committed_used + row.burst), row.key))
+    shown, rest = found[:limit], found[limit:]
+    others = add_up(rest, key="", name=f"{len(rest)} more", known=known) if rest else None
+    if chosen.split_by == "workspace":
+        shown = _named(shown)
+    return KeyTable(
+        rows=tuple(shown),
+        others=others,
+        hidden=len(rest),
+        totals=add_up(found, key="", name="total", known=known),
+    )
+
+
+def _sums(scope: UsageScope) -> list[UsageRow]:
+    split_by = scope.chosen.split_by
+    if split_by == "workspace":
+        return _by_workspace(scope)
+    if split_by == "cluster":
+        by_cluster = scope.on_clusters().values("cluster").annotate(**HELD_SUMS)
+        unknown = dict.fromkeys(set(AMOUNTS) - set(HELD_AMOUNTS))
+        return [
+            UsageRow(
+                start=None,
+                key=row["cluster"],
+                name=row["cluster"],
+                committed_used=row["sum_committed_used"],
+                burst=row["sum_burst"],
+                **unknown,
+            )
+            for row in by_cluster
+        ]
+    if split_by == "account":
+        rows, field = scope.hours(by_account=True), scope.account_field
+    elif split_by == "flavor":
+        rows, field = scope.hours(), "flavor"
+    else:
+        raise ValueError(f"nothing to split by: {split_by!r}")
+    keys = (f"{field}__slug", f"{field}__name")
+    return [
+        UsageRow(start=None, key=row[keys[0]], name=row[keys[1]], **amounts_of(row))
+        for row in rows.values(*keys).annotate(**SUMS)
+    ]
+
+
+def _by_workspace(scope: UsageScope) -> list[UsageRow]:
+    """Rows whose key is the workspace's id; :func:`_named` puts the names in."""
+    return [
+        UsageRow(start=None, key=str(workspace), name="", **amounts)
+        for (workspace,), amounts in sums_by_workspace(scope, "workspace_id").items()
+    ]
+
+
+def sums_by_workspace(scope: UsageScope, *keys: str) -> dict[tuple[int, ...], dict[str, int]]:
+    """Sums over the range: whole UTC days from the totals of days, the hours around from facts.
+
+    Args:
+        scope: Whose, and of what range.
+        keys: ``workspace_id``, and ``flavor_id`` where it is wanted.
+
+    Returns:
+        Values of the keys → amount → GPU-seconds.
+    """
+    cut = cut_at_days(scope.chosen.start, scope.chosen.end)
+    queries: list[Any] = []
+    if cut.first is not None and cut.last is not None:
+        queries.append(_of_days(scope, cut.first, cut.last))
+    if cut.edges:
+        edges = Q()
+        for start, end in cut.edges:
+            edges |= Q(hour__gte=start, hour__lt=end)
+        queries.append(scope.facts().filter(edges))
+    found: dict[tuple[int, ...], dict[str, int]] = {}
+    for rows in queries:
+        for row in rows.values(*keys).annotate(**SUMS):
+            so_far = found.setdefault(tuple(row[key] for key in keys), dict.fromkeys(AMOUNTS, 0))
+            for name in AMOUNTS:
+                so_far[name] += row[f"sum_{name}"]
+    return found
+
+
+def _of_days(scope: UsageScope, first: datetime, last: datetime) -> Any:
+    rows = WorkspaceDay.objects.filter(day__gte=first.date(), day__lt=last.date())
+    if not scope.is_platform:
+        rows = rows.filter(workspace__in=scope.workspaces.values("pk"))
+    flavors = scope.chosen.flavors
+    return rows.filter(flavor__slug__in=flavors) if flavors else rows
+
+
+def _named(rows: list[UsageRow]) -> list[UsageRow]:
+    """Put namespaces and names in the place of ids; only of the rows that are shown."""
+    names = {
+        str(pk): (namespace, name)
+        for pk, namespace, name in Workspace.objects.filter(
+            pk__in={int(row.key) for row in rows}
+        ).values_list("pk", "namespace", "name")
+    }
+    return [
+        UsageRow(
+            start=None,
+            key=names[row.key][0],
+            name=names[row.key][1],
+            **{name: getattr(row, name) for name in AMOUNTS},
+        )
+        for row in rows
+    ]

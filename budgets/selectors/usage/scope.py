@@ -1,0 +1,177 @@
+"""Which table answers a question about use: the smallest that knows what is asked for.
+
+Whole accounts and the whole platform are read from totals, single workspaces from hour facts.
+Both hold the same GPU-seconds (:mod:`budgets.services.usage.totals`), so an answer never depends on
+the table that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property
+from typing import Any
+
+from django.db.models import QuerySet
+
+from budgets.models import (
+    AccountHour,
+    ClusterHour,
+    PlatformHour,
+    UsageRecord,
+    User,
+    WorkloadUsage,
+    Workspace,
+)
+from budgets.selectors.roles import RoleSet, roles_of, workspaces_of
+
+AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
+HELD_AMOUNTS = ("committed_used", "burst")
+STEPS = ("hour", "day")
+SPLITS = ("none", "account", "workspace", "flavor", "cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """What of the usage is asked for.
+
+    Attributes:
+        start: UTC, inclusive; facts of the hours that begin at or after it.
+        end: UTC, exclusive.
+        workspaces: Namespaces; empty for all visible ones. Invisible ones have no usage.
+        flavors: Flavor slugs; empty for all.
+        step: ``hour`` or ``day``.
+        split_by: ``none``, ``account``, ``workspace``, ``flavor`` or ``cluster``.
+        zone: Whose days a step of a day means.
+    """
+
+    start: datetime
+    end: datetime
+    workspaces: tuple[str, ...] = ()
+    flavors: tuple[str, ...] = ()
+    step: str = "hour"
+    split_by: str = "none"
+    zone: tzinfo = UTC
+
+    def __post_init__(self) -> None:
+        if self.step not in STEPS or self.split_by not in SPLITS:
+            raise ValueError(f"no such step or split: {self.step!r}, {self.split_by!r}")
+
+
+class UsageScope:
+    """One viewer's question, and the rows that may answer it. Asks for the roles once."""
+
+    def __init__(self, user: User, chosen: UsageFilter) -> None:
+        self.user = user
+        self.chosen = chosen
+
+    @cached_property
+    def roles(self) -> RoleSet:
+        """The viewer's."""
+        return roles_of(self.user)
+
+    @property
+    def is_platform(self) -> bool:
+        """Whether everything of the platform is asked for, and visible."""
+        return self.roles.sees_everything and not self.chosen.workspaces
+
+    @property
+    def accounts(self) -> frozenset[int] | None:
+        """Accounts that are asked for as a whole; None when single workspaces are."""
+        roles = self.roles
+        loose = roles.owned_workspaces | roles.viewed_workspaces
+        if self.chosen.workspaces or roles.sees_everything or loose:
+            return None
+        return roles.owned_accounts | roles.viewed_accounts
+
+    @property
+    def workspaces(self) -> QuerySet[Workspace]:
+        """Visible workspaces that are asked for, archived ones too; in no order."""
+        found = workspaces_of(self.roles).order_by()
+        names = self.chosen.workspaces
+        return found.filter(namespace__in=names) if names else found
+
+    def hours(self, *, by_account: bool = False) -> QuerySet[Any]:
+        """Rows with ``hour``, ``flavor`` and all amounts; of facts or totals.
+
+        Args:
+            by_account: The rows have to know their account, see :meth:`account_field`.
+        """
+        found: QuerySet[Any]
+        if self.is_platform:
+            found = (AccountHour if by_account else PlatformHour).objects.all()
+        elif self.accounts is not None:
+            found = AccountHour.objects.filter(account__in=self.accounts)
+        else:
+            return self.facts()
+        return self._flavored(self._timed(found))
+
+    @property
+    def account_field(self) -> str:
+        """What leads from the rows of :meth:`hours` to the account."""
+        is_total = self.is_platform or self.accounts is not None
+        return "account" if is_total else "workspace__account"
+
+    def facts(self) -> QuerySet[UsageRecord]:
+        """Hour facts; no workspace need be looked up where all of them are asked for."""
+        found = UsageRecord.objects.order_by()
+        if not self.is_platform:
+            found = found.filter(workspace__in=self.workspaces.values("pk"))
+        return self._flavored(self._timed(found))
+
+    def on_clusters(self) -> QuerySet[Any]:
+        """Rows with ``hour``, ``cluster``, ``flavor`` (slug) and what was held there."""
+        found: QuerySet[Any]
+        if self.is_platform:
+            found = self._timed(ClusterHour.objects.all())
+        elif self.accounts is not None:
+            found = self._timed(ClusterHour.objects.filter(account__in=self.accounts))
+        else:
+            return self.of_workloads()
+        return found.filter(flavor__in=self.chosen.flavors) if self.chosen.flavors else found
+
+    def of_workloads(self) -> QuerySet[WorkloadUsage]:
+        """Facts of single workloads."""
+        found = WorkloadUsage.objects.order_by()
+        if not self.is_platform:
+            found = found.filter(workspace__in=self.workspaces.values("pk"))
+        found = self._timed(found)
+        return found.filter(flavor__in=self.chosen.flavors) if self.chosen.flavors else found
+
+    def _timed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.order_by().filter(hour__gte=self.chosen.start, hour__lt=self.chosen.end)
+
+    def _flavored(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.filter(flavor__slug__in=self.chosen.flavors) if self.chosen.flavors else rows
+
+
+@dataclass(frozen=True, slots=True)
+class DayCut:
+    """A range cut at UTC midnights: whole days, and the hours before and after them.
+
+    Attributes:
+        first: First whole day's midnight; None when no whole day is in the range.
+        last: Midnight after the last whole day.
+        edges: Periods [from, to) of hours that are in no whole day.
+    """
+
+    first: datetime | None
+    last: datetime | None
+    edges: tuple[tuple[datetime, datetime], ...]
+
+
+def cut_at_days(start: datetime, end: datetime) -> DayCut:
+    """Cut [start, end), UTC, into whole UTC days and the rest."""
+    floor = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = floor if floor == start else floor + timedelta(days=1)
+    last = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    if first >= last:
+        return DayCut(None, None, ((start, end),))
+    edges = ((start, first), (last, end))
+    return DayCut(first, last, tuple(edge for edge in edges if edge[0] < edge[1]))
+
+
+def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
+    """The summed amounts of one row of a query, by their own names."""
+    return {name: row[f"sum_{name}"] for name in AMOUNTS}

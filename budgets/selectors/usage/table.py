@@ -1,0 +1,287 @@
+"""Usage for pages, API and CSV: hour facts added up, in GPU-seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from django.db.models import F, Max, Min, QuerySet, Sum
+from django.db.models.functions import TruncDay
+
+from budgets.models import Interval, MeterState, User
+from budgets.selectors.clock import utc_now
+from budgets.selectors.fleet.places import at_places
+from budgets.selectors.usage.scope import (
+    AMOUNTS,
+    HELD_AMOUNTS,
+    UsageFilter,
+    UsageScope,
+    amounts_of,
+)
+
+LATE_AFTER = timedelta(minutes=5)
+ROWS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """GPU-seconds of one step and key; None where a class has no meaning.
+
+    A floor belongs to no cluster, so a split by cluster knows only what ran there. ``start`` is
+    None in sums over a range.
+    """
+
+    start: datetime | None
+    key: str
+    name: str
+    committed: int | None
+    committed_used: int
+    burst: int
+    borrowed: int | None
+    lent: int | None
+    idle: int | None
+    pending: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Up to when the facts are complete.
+
+    Attributes:
+        complete_until: The earliest over all clusters; None before the first facts.
+        late_clusters: Clusters more than five minutes behind.
+        clusters: Cluster slug -> complete until.
+        estimated: Whether an interval of the range has an estimated end.
+    """
+
+    complete_until: datetime | None
+    late_clusters: tuple[str, ...]
+    clusters: Mapping[str, datetime | None]
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTable:
+    """Rows that add up to the totals."""
+
+    rows: tuple[UsageRow, ...]
+    totals: UsageRow
+    freshness: Freshness
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadUsageRow:
+    """GPU-seconds of one workload on one cluster and flavor within the range."""
+
+    namespace: str
+    cluster: str
+    uid: str
+    workload: str
+    flavor: str
+    committed_used: int
+    burst: int
+    first: datetime
+    last: datetime
+
+
+def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None) -> UsageTable:
+    """Usage of the visible workspaces, by time step and key, with totals and freshness.
+
+    The number of queries is bounded; sums are made by the database, whole numbers only.
+    """
+    scope = UsageScope(user, chosen)
+    rows = tuple(_rows(scope, whole=True))
+    return UsageTable(
+        rows=rows,
+        totals=add_up(rows, key="", name="total", known=known_amounts(chosen)),
+        freshness=freshness(scope, now=now),
+    )
+
+
+def usage_totals(user: User, chosen: UsageFilter) -> UsageTable:
+    """The same without its freshness, which counts intervals; for pages that do not show it."""
+    rows = tuple(_rows(UsageScope(user, chosen), whole=True))
+    totals = add_up(rows, key="", name="total", known=known_amounts(chosen))
+    return UsageTable(rows=rows, totals=totals, freshness=Freshness(None, (), {}))
+
+
+def add_up(
+    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = AMOUNTS
+) -> UsageRow:
+    """One row that is the sum of rows; None for the amounts that are not ``known``."""
+    sums: dict[str, Any] = {amount: 0 if amount in known else None for amount in AMOUNTS}
+    for row in rows:
+        for amount in known:
+            sums[amount] += getattr(row, amount)
+    return UsageRow(start=None, key=key, name=name, **sums)
+
+
+def known_amounts(chosen: UsageFilter) -> tuple[str, ...]:
+    """Amounts that have a meaning in a split: a floor belongs to no cluster."""
+    return HELD_AMOUNTS if chosen.split_by == "cluster" else AMOUNTS
+
+
+def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
+    """What the usage page shows, as rows of texts, the header first; GPU-hours are exact.
+
+    Times are ISO 8601 with Z; an amount that has no meaning is empty. Rows are read from the
+    database as they are taken, never held all at once.
+    """
+    yield (
+        "start",
+        "key",
+        "name",
+        *(f"{name}_gpu_seconds" for name in AMOUNTS),
+        *(f"{name}_gpu_hours" for name in AMOUNTS),
+    )
+    for row in _rows(UsageScope(user, chosen)):
+        amounts = [getattr(row, name) for name in AMOUNTS]
+        yield (
+            _iso(row.start),
+            _plain(row.key),
+            _plain(row.name),
+            *("" if amount is None else str(amount) for amount in amounts),
+            *("" if amount is None else gpu_hours(amount) for amount in amounts),
+        )
+
+
+def gpu_hours(gpu_seconds: int) -> str:
+    """GPU-seconds as GPU-hours with four decimals, rounded half to even, without a float."""
+    scaled = round(Fraction(gpu_seconds * 10_000, 3600))
+    return f"{scaled // 10_000}.{scaled % 10_000:04d}"
+
+
+def workload_usage(
+    user: User, chosen: UsageFilter, *, limit: int = 200, after: int = 0
+) -> list[WorkloadUsageRow]:
+    """The workloads behind a usage table, the largest first. Three queries.
+
+    Args:
+        user: The viewer.
+        chosen: Range, workspaces and flavors; step and split are ignored.
+        limit: At most so many rows.
+        after: How many of the largest to leave out.
+    """
+    found = list(
+        UsageScope(user, chosen)
+        .of_workloads()
+        .values("workspace__namespace", "cluster", "uid", "flavor")
+        .annotate(
+            used=Sum("committed_used"), over=Sum("burst"), first=Min("hour"), last=Max("hour")
+        )
+        .order_by((F("used") + F("over")).desc(), "uid", "cluster", "flavor")[after : after + limit]
+    )
+    names = dict(
+        Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
+        .order_by("uid", "-start")
+        .values_list("uid", "workload")
+    )
+    return [
+        WorkloadUsageRow(
+            namespace=row["workspace__namespace"],
+            cluster=row["cluster"],
+            uid=row["uid"],
+            workload=names.get(row["uid"], row["uid"]),
+            flavor=row["flavor"],
+            committed_used=row["used"],
+            burst=row["over"],
+            first=row["first"],
+            last=row["last"],
+        )
+        for row in found
+    ]
+
+
+def freshness(scope: UsageScope | None = None, *, now: datetime | None = None) -> Freshness:
+    """Up to when every cluster's facts are complete, and whether a part of it is estimated."""
+    instant = now or utc_now()
+    clusters = dict(MeterState.objects.order_by("cluster").values_list("cluster", "complete_until"))
+    known = [until for until in clusters.values() if until is not None]
+    return Freshness(
+        complete_until=min(known) if len(known) == len(clusters) and known else None,
+        late_clusters=tuple(
+            cluster
+            for cluster, until in clusters.items()
+            if until is None or until < instant - LATE_AFTER
+        ),
+        clusters=clusters,
+        estimated=scope is not None and _is_estimated(scope),
+    )
+
+
+def _is_estimated(scope: UsageScope) -> bool:
+    """Whether an interval of the range has an end that was not seen."""
+    chosen = scope.chosen
+    found = Interval.objects.filter(
+        state=Interval.State.ESTIMATED,
+        workspace__isnull=False,
+        start__lt=chosen.end,
+        end__gt=chosen.start,
+    )
+    if not scope.is_platform:
+        found = found.filter(workspace__in=scope.workspaces.values("pk"))
+    if chosen.flavors:
+        found = found.filter(flavor__in=chosen.flavors)
+    return found.exists()
+
+
+def _rows(scope: UsageScope, *, whole: bool = False) -> Iterator[UsageRow]:
+    """Rows by time and key, in that order; read in pieces unless the whole is wanted anyway."""
+    chosen = scope.chosen
+    if chosen.split_by == "cluster":
+        yield from _cluster_rows(scope, whole=whole)
+        return
+    if chosen.split_by == "workspace":
+        facts: Any = scope.facts()
+        keys: tuple[str, ...] = ("workspace__namespace", "workspace__name")
+    elif chosen.split_by == "account":
+        facts = scope.hours(by_account=True)
+        keys = (f"{scope.account_field}__slug", f"{scope.account_field}__name")
+    else:
+        facts = scope.hours()
+        keys = ("flavor__slug", "flavor__name") if chosen.split_by == "flavor" else ()
+    grouped = facts.annotate(step=_step(chosen)).values("step", *keys)
+    sums = grouped.annotate(**{f"sum_{name}": Sum(name) for name in AMOUNTS})
+    for row in _read(sums.order_by("step", *keys), whole=whole):
+        yield UsageRow(
+            start=row["step"],
+            key=row[keys[0]] if keys else "",
+            name=row[keys[1]] if keys else "all",
+            **amounts_of(row),
+        )
+
+
+def _cluster_rows(scope: UsageScope, *, whole: bool) -> Iterator[UsageRow]:
+    facts = scope.on_clusters().annotate(step=_step(scope.chosen)).values("step", "cluster")
+    sums = facts.annotate(used=Sum("committed_used"), over=Sum("burst"))
+    for row in _read(sums.order_by("step", "cluster"), whole=whole):
+        yield UsageRow(
+            start=row["step"],
+            key=row["cluster"],
+            name=row["cluster"],
+            committed_used=row["used"],
+            burst=row["over"],
+            **dict.fromkeys(set(AMOUNTS) - set(HELD_AMOUNTS)),
+        )
+
+
+def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[str, Any]]:
+    """All at once in one round trip, or by a cursor of the server that holds them."""
+    return rows if whole else rows.iterator(chunk_size=ROWS_AT_ONCE)
+
+
+def _step(chosen: UsageFilter) -> Any:
+    """Where a row's step begins; said with the zone, for rows may be read after the request."""
+    return TruncDay("hour", tzinfo=chosen.zone) if chosen.step == "day" else F("hour")
+
+
+def _iso(instant: datetime | None) -> str:
+    return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _plain(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

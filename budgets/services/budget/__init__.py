@@ -1,0 +1,1 @@
+"""Budgets: revised, held, in force."""

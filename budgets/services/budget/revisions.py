@@ -1,0 +1,278 @@
+"""Budgets and their revisions: revise, decide, withdraw, restore."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Max
+
+from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.models import (
+    Budget,
+    BudgetLine,
+    BudgetRevision,
+    Flavor,
+    User,
+    Workspace,
+)
+from budgets.plan import RevisionDraft, Spill
+from budgets.selectors import RevisionPreview, judge_draft
+from budgets.services.budget.dirty import mark_dirty
+from budgets.services.budget.in_force import settle_budget
+from budgets.services.budget.versions import close_budget, open_budget
+from budgets.services.guards import require_admin, require_reason, roles_for
+from budgets.services.spending.floors import cap_faults
+
+State = BudgetRevision.State
+
+
+@transaction.atomic
+def revise_budget(
+    actor: User | None, *, workspace: Workspace, draft: RevisionDraft, expected_version: int
+) -> BudgetRevision:
+    """Save a new revision: live inside the account's envelope, a request beyond it.
+
+    Args:
+        actor: Owner, admin, finance, or None for the portal.
+        workspace: Whose budget.
+        draft: As typed.
+        expected_version: ``Budget.version`` that the author saw.
+
+    Returns:
+        The revision with state ``live`` or ``requested``.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        StaleVersion: Somebody saved in between.
+        Rejected: Everything that is wrong, at once; nothing is saved.
+    """
+    return _revise(actor, workspace, draft, expected_version, restored_from=None)
+
+
+@transaction.atomic
+def restore_revision(
+    actor: User | None, *, revision: BudgetRevision, reason: str, expected_version: int
+) -> BudgetRevision:
+    """Save an old revision's lines and preference again, as a new revision from now on."""
+    draft = RevisionDraft(
+        lines=tuple(line.as_plan() for line in revision.lines.select_related("flavor")),
+        preference=tuple(revision.preference),
+        spill=Spill(revision.spill),
+        reason=reason.strip() or f"Restores revision {revision.number}.",
+    )
+    workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)
+    return _revise(actor, workspace, draft, expected_version, restored_from=revision.number)
+
+
+@transaction.atomic
+def decide_request(
+    actor: User | None,
+    *,
+    revision: BudgetRevision,
+    accept: bool,
+    reason: str,
+    expected_version: int,
+) -> BudgetRevision:
+    """Accept or decline a request; an accepted one begins now at the earliest.
+
+    Raises:
+        NotAllowed: Not an admin.
+        StaleVersion: Somebody saved in between.
+        Rejected: No reason, not waiting any more, or it does not fit the fleet by now.
+    """
+    require_admin(actor)
+    budget, now = open_budget(revision.budget_id, expected_version, flavors=_flavors(revision))
+    waiting = _waiting(revision)
+    require_reason(reason)
+    changes: dict[str, object] = {
+        "state": State.LIVE if accept else State.DECLINED,
+        "decided_by": actor,
+        "decided_at": now,
+        "decision_reason": reason[:500],
+    }
+    if accept:
+        draft = draft_of(waiting, start=max(waiting.valid_from, now))
+        judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
+        faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
+        if faults:
+            raise Rejected(faults)
+        # The past is closed: what waited begins with its acceptance.
+        changes["valid_from"] = draft.valid_from
+    BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
+    settle_budget(budget, now=now)
+    close_budget(
+        budget,
+        actor,
+        action="budget.accept" if accept else "budget.decline",
+        reason=reason,
+        summary=f"{'accepted' if accept else 'declined'} request {waiting.number}",
+        before={"state": State.REQUESTED, "valid_from": waiting.valid_from.isoformat()},
+    )
+    return _fresh(waiting)
+
+
+@transaction.atomic
+def withdraw_request(
+    actor: User | None, *, revision: BudgetRevision, expected_version: int, reason: str = ""
+) -> BudgetRevision:
+    """Take back a request, or a live revision that has not begun.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        StaleVersion: Somebody saved in between.
+        Rejected: It is decided, or has begun.
+    """
+    workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)
+    if not roles_for(actor).may_edit(workspace):
+        raise NotAllowed("Only the workspace's owners and admins can withdraw this.")
+    budget, now = open_budget(revision.budget_id, expected_version)
+    current = _fresh(revision)
+    is_scheduled = current.state == State.LIVE and current.valid_from > now
+    if current.state != State.REQUESTED and not is_scheduled:
+        raise Rejected(
+            [
+                Fault(
+                    "",
+                    "not_withdrawable",
+                    f"Revision {current.number} is {current.get_state_display().lower()} and has "
+                    "begun or ended; save a new revision instead.",
+                )
+            ]
+        )
+    BudgetRevision.objects.filter(pk=current.pk).update(
+        state=State.WITHDRAWN, decided_by=actor, decided_at=now, decision_reason=reason[:500]
+    )
+    close_budget(
+        budget,
+        actor,
+        action="budget.withdraw",
+        reason=reason,
+        summary=f"withdrew revision {current.number}",
+        before={"state": current.state},
+    )
+    return _fresh(current)
+
+
+def draft_of(revision: BudgetRevision, *, start: datetime) -> RevisionDraft:
+    """A stored revision as a draft that begins at ``start``."""
+    return RevisionDraft(
+        lines=tuple(line.as_plan() for line in revision.lines.select_related("flavor")),
+        preference=tuple(revision.preference),
+        spill=Spill(revision.spill),
+        valid_from=start,
+        valid_until=revision.valid_until,
+        reason=revision.reason or "request",
+    )
+
+
+def _revise(
+    actor: User | None,
+    workspace: Workspace,
+    draft: RevisionDraft,
+    expected_version: int,
+    *,
+    restored_from: int | None,
+) -> BudgetRevision:
+    roles = roles_for(actor)
+    if not (roles.may_edit(workspace) or roles.is_finance):
+        raise NotAllowed("Only the workspace's owners, finance and admins can change its budget.")
+    budget, now = open_budget(
+        workspace.budget.pk, expected_version, flavors={line.flavor for line in draft.lines}
+    )
+    judged = judge_draft(budget.workspace, draft, roles=None if actor is None else roles, now=now)
+    faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
+    if faults:
+        raise Rejected(faults)
+    revision = _write(budget, actor, draft, judged, now=now, restored_from=restored_from)
+    if revision.state == State.LIVE:
+        settle_budget(budget, now=now)
+        if revision.valid_from < now:
+            mark_dirty(revision.valid_from)
+    close_budget(
+        budget,
+        actor,
+        action="budget.revise" if revision.state == State.LIVE else "budget.request",
+        reason=draft.reason,
+        summary=f"saved revision {revision.number}: {summary_of(draft)}",
+        before={},
+    )
+    return revision
+
+
+def summary_of(draft: RevisionDraft) -> str:
+    """The lines of a draft in a few words."""
+    lines = [
+        f"{line.flavor} {line.committed} committed, burst {line.ceiling}" for line in draft.lines
+    ]
+    return "; ".join(lines) or "nothing"
+
+
+def _write(
+    budget: Budget,
+    actor: User | None,
+    draft: RevisionDraft,
+    judged: RevisionPreview,
+    *,
+    now: datetime,
+    restored_from: int | None,
+) -> BudgetRevision:
+    is_waived = judged.state == "live" and bool(judged.request_reasons)
+    newest = budget.revisions.aggregate(newest=Max("number"))["newest"] or 0
+    revision = BudgetRevision(
+        budget=budget,
+        number=newest + 1,
+        author=actor,
+        reason=draft.reason[:500],
+        valid_from=draft.valid_from or now,
+        valid_until=draft.valid_until,
+        preference=list(draft.preference),
+        spill=draft.spill.value,
+        restored_from=restored_from,
+        state=judged.state,
+        decided_by=actor if is_waived else None,
+        decided_at=now if is_waived else None,
+        decision_reason=draft.reason[:500] if is_waived else "",
+    )
+    revision.full_clean()
+    revision.save()
+    flavors = {flavor.slug: flavor for flavor in Flavor.objects.filter(slug__in=_slugs(draft))}
+    for position, line in enumerate(draft.lines):
+        row = BudgetLine(
+            revision=revision,
+            flavor=flavors[line.flavor],
+            position=position,
+            committed=line.committed,
+            ceiling=line.ceiling,
+            lendable=line.lendable,
+        )
+        row.full_clean()
+        row.save()
+    return revision
+
+
+def _slugs(draft: RevisionDraft) -> list[str]:
+    return [line.flavor for line in draft.lines]
+
+
+def _flavors(revision: BudgetRevision) -> set[str]:
+    return set(revision.lines.values_list("flavor__slug", flat=True))
+
+
+def _fresh(revision: BudgetRevision) -> BudgetRevision:
+    return BudgetRevision.objects.select_related("budget__workspace__account").get(pk=revision.pk)
+
+
+def _waiting(revision: BudgetRevision) -> BudgetRevision:
+    current = _fresh(revision)
+    if current.state != State.REQUESTED:
+        raise Rejected(
+            [
+                Fault(
+                    "",
+                    "not_waiting",
+                    f"Revision {current.number} is {current.get_state_display().lower()} already.",
+                )
+            ]
+        )
+    return current

@@ -1,0 +1,62 @@
+"""Opening a budget for one write, and closing it: locks, version, log entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from budgets.errors import StaleVersion
+from budgets.models import AuditEntry, Budget, User
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.budget.in_force import lock_budget
+
+
+def open_budget(
+    budget_id: int, expected_version: int | None, *, flavors: set[str] | None = None
+) -> tuple[Budget, datetime]:
+    """Lock the budget and compare its version with the one that the author saw."""
+    budget = lock_budget(budget_id, flavors=flavors or ())
+    if expected_version is not None and budget.version != expected_version:
+        last = (
+            AuditEntry.objects.filter(workspace=budget.workspace, action__startswith="budget.")
+            .exclude(after__version__isnull=True)
+            .first()
+        )
+        raise StaleVersion(
+            current_version=budget.version,
+            changed_by=last.actor_name if last else "somebody",
+            changed_at=last.at if last else budget.created_at,
+            summary=last.after.get("summary", last.action) if last else "the budget",
+        )
+    return budget, utc_now()
+
+
+def close_budget(
+    budget: Budget,
+    actor: User | None,
+    *,
+    action: str,
+    reason: str,
+    summary: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Raise the version and write the log entry that a later stale writer is told about."""
+    budget.version += 1
+    budget.save(update_fields=["version"])
+    audit(
+        actor,
+        action=action,
+        subject=f"budget:{budget.workspace.namespace}",
+        workspace=budget.workspace,
+        reason=reason,
+        before=before,
+        after={
+            **(after or {}),
+            "version": budget.version,
+            "summary": summary,
+            "generation": budget.generation,
+        },
+    )

@@ -1,0 +1,1 @@
+"""Exports: asked for, planned, written, expired."""

@@ -1,0 +1,79 @@
+"""Asking for an export: everything that is wrong with the wish, or a row that the workers find.
+
+Source: issue 6, section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from budgets.errors import Fault, Rejected
+from budgets.models import Export, ExportPlan, Operation, User
+from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
+from budgets.services.audit import audit
+from budgets.services.operations import start_operation
+
+KIND = "export"
+MOST_WAITING = 5
+
+
+def request_export(actor: User, **wanted: Any) -> Export:
+    """Ask for a file of one month; a worker writes it.
+
+    Args:
+        actor: Sees in the file what they see on the pages.
+        **wanted: The fields of :class:`ExportWish`.
+
+    Raises:
+        Rejected: Everything that is wrong with the request, at once.
+    """
+    wish = ExportWish(**wanted)
+    faults = [*faults_of_wish(actor, wish), *_waiting_faults(actor)]
+    if faults:
+        raise Rejected(faults)
+    return store_export(actor, wish)
+
+
+@transaction.atomic
+def store_export(
+    actor: User, wish: ExportWish, *, plan: ExportPlan | None = None, run_key: str = ""
+) -> Export:
+    """Write the row of a wish without faults; the workers look for it.
+
+    Args:
+        actor: Whose eyes decide about the rows.
+        wish: What it shall hold.
+        plan: That asks for it again and again; its maker is told of the file.
+        run_key: Which run of the plan it is; each is made once.
+    """
+    export = wish.as_export(actor)
+    export.operation = start_operation(actor, kind=KIND, subject=f"{wish.dataset} {wish.period}")
+    export.plan, export.run_key = plan, run_key
+    export.save()
+    audit(
+        actor,
+        action="export.request",
+        subject=f"export:{export.pk}",
+        after={
+            "dataset": wish.dataset,
+            "format": wish.format,
+            "period": wish.period,
+            "zone": wish.zone,
+            "account": wish.account,
+            "workspace": wish.workspace,
+            **({"plan": plan.pk} if plan else {}),
+        },
+    )
+    return export
+
+
+def _waiting_faults(actor: User) -> list[Fault]:
+    waiting = Export.objects.filter(
+        requested_by=actor, operation__state=Operation.State.RUNNING
+    ).count()
+    if waiting < MOST_WAITING:
+        return []
+    message = f"{waiting} of your exports are still being written; wait for one of them."
+    return [Fault("", "too_many", message)]

@@ -1,0 +1,1 @@
+"""Accounts, flavors, pools and capacity."""

@@ -1,0 +1,178 @@
+"""Kinds of GPU nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from budgets.errors import Fault, Rejected
+from budgets.models import Flavor, FlavorClock, User, Workspace
+from budgets.plan import HOST_FLAVOR
+from budgets.selectors import fleet_timeline
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.budget.in_force import generations_follow
+from budgets.services.guards import lock_flavors, require_admin, require_reason, save_checked
+
+EDITABLE = (
+    "name",
+    "resource_name",
+    "node_labels",
+    "node_taints",
+    "tolerations",
+    "gpus_per_node",
+    "clock_start",
+    "oversubscription_factor",
+    "position",
+)
+TAINT_KEYS = frozenset({"key", "value", "effect"})
+TAINT_EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
+TOLERATION_KEYS = frozenset({"key", "operator", "value", "effect", "tolerationSeconds"})
+
+
+@transaction.atomic
+def create_flavor(
+    actor: User | None,
+    *,
+    slug: str,
+    name: str,
+    resource_name: str = "nvidia.com/gpu",
+    node_labels: Mapping[str, str] | None = None,
+    node_taints: Sequence[Mapping[str, str]] | None = None,
+    tolerations: Sequence[Mapping[str, Any]] | None = None,
+    gpus_per_node: int = 8,
+    clock_start: str = Flavor.ClockStart.ADMITTED,
+    oversubscription_factor: Decimal = Decimal(1),
+    position: int = 0,
+) -> Flavor:
+    """Add a flavor; the slug is the ResourceFlavor's name and for ever."""
+    require_admin(actor)
+    flavor = Flavor(
+        slug=slug,
+        name=name,
+        resource_name=resource_name,
+        node_labels=dict(node_labels or {}),
+        node_taints=[dict(taint) for taint in node_taints or ()],
+        tolerations=[dict(toleration) for toleration in tolerations or ()],
+        gpus_per_node=gpus_per_node,
+        clock_start=clock_start,
+        oversubscription_factor=oversubscription_factor,
+        position=position,
+    )
+    faults = _shape_faults(flavor)
+    if slug == HOST_FLAVOR:
+        faults.append(Fault("slug", "reserved", "host is the flavor of cpu and memory."))
+    save_checked(flavor, also=faults)
+    FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
+    audit(actor, action="flavor.create", subject=f"flavor:{slug}", after=_state(flavor))
+    return flavor
+
+
+@transaction.atomic
+def edit_flavor(actor: User | None, *, flavor: Flavor, **changes: Any) -> Flavor:
+    """Change a flavor; ``changes`` are fields of :data:`EDITABLE`."""
+    require_admin(actor)
+    lock_flavors([flavor.slug])
+    row = Flavor.objects.get(pk=flavor.pk)
+    before = _state(row)
+    faults = [
+        Fault(name, "not_editable", f"{name} of a flavor cannot be changed.")
+        for name in changes
+        if name not in EDITABLE
+    ]
+    if "resource_name" in changes and changes["resource_name"] != row.resource_name:
+        faults += _promise_faults(row, field="resource_name")
+    with generations_follow():
+        for name in EDITABLE:
+            if name in changes:
+                setattr(row, name, changes[name])
+        save_checked(row, also=faults + _shape_faults(row))
+    if row.clock_start != before["clock_start"]:
+        FlavorClock.objects.create(flavor=row, clock_start=row.clock_start, valid_from=utc_now())
+    audit(
+        actor,
+        action="flavor.edit",
+        subject=f"flavor:{row.slug}",
+        before=before,
+        after=_state(row),
+    )
+    row.refresh_from_db()
+    return row
+
+
+@transaction.atomic
+def archive_flavor(actor: User | None, *, flavor: Flavor, reason: str) -> Flavor:
+    """Take a flavor out of use, once nothing is promised of it, now or later."""
+    require_admin(actor)
+    require_reason(reason)
+    lock_flavors([flavor.slug])
+    row = Flavor.objects.get(pk=flavor.pk)
+    faults = _promise_faults(row, field="")
+    homes = Workspace.objects.filter(home_flavor=row, archived_at__isnull=True)
+    faults += [
+        Fault("", "home_flavor", f"{workspace.namespace} has it as its home flavor.")
+        for workspace in homes
+    ]
+    if faults:
+        raise Rejected(faults)
+    row.archived_at = utc_now()
+    row.save(update_fields=["archived_at"])
+    audit(actor, action="flavor.archive", subject=f"flavor:{row.slug}", reason=reason)
+    return row
+
+
+def _promise_faults(flavor: Flavor, *, field: str) -> list[Fault]:
+    """Name every workspace and pool that is promised some of it, now or later."""
+    timeline = fleet_timeline(utc_now(), flavors=[flavor.slug])
+    holders = {
+        span.namespace
+        for span in timeline.revisions
+        if any(line.committed or line.ceiling for line in span.lines)
+    }
+    holders |= {f"pool {span.holder}" for span in timeline.pool_amounts if span.gpus}
+    return [
+        Fault(field, "still_promised", f"{holder} has a promise of {flavor.slug}; end it first.")
+        for holder in sorted(holders)
+    ]
+
+
+def _shape_faults(flavor: Flavor) -> list[Fault]:
+    """What Kubernetes would refuse in labels, taints and tolerations."""
+    faults = []
+    labels = flavor.node_labels
+    if not isinstance(labels, dict) or not all(
+        isinstance(key, str) and key and isinstance(value, str) for key, value in labels.items()
+    ):
+        faults.append(Fault("node_labels", "not_labels", "Labels are pairs of texts."))
+    for field, keys in (("node_taints", TAINT_KEYS), ("tolerations", TOLERATION_KEYS)):
+        for index, entry in enumerate(getattr(flavor, field)):
+            if not isinstance(entry, dict) or not entry.keys() <= keys:
+                faults.append(
+                    Fault(
+                        f"{field}.{index}",
+                        "unknown_key",
+                        f"An entry has only the keys {', '.join(sorted(keys))}.",
+                    )
+                )
+            elif field == "node_taints" and (
+                not entry.get("key") or entry.get("effect") not in TAINT_EFFECTS
+            ):
+                faults.append(
+                    Fault(
+                        f"{field}.{index}",
+                        "not_a_taint",
+                        f"A taint has a key and an effect of {', '.join(sorted(TAINT_EFFECTS))}.",
+                    )
+                )
+    return faults
+
+
+def _state(flavor: Flavor) -> dict[str, Any]:
+    return {
+        name: str(value) if isinstance(value, Decimal) else value
+        for name in EDITABLE
+        for value in [getattr(flavor, name)]
+    }

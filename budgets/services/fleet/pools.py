@@ -1,0 +1,211 @@
+"""Quota that is nobody's alone: account pools and platform pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+
+from budgets.errors import Fault, NotAllowed
+from budgets.models import Account, Flavor, Pool, PoolAmount, PoolShare, User
+from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
+from budgets.selectors import flavor_terms, fleet_timeline, free_rooms
+from budgets.selectors.budget.future import pool_split
+from budgets.selectors.clock import utc_now
+from budgets.services.audit import audit
+from budgets.services.budget.in_force import generations_follow, lock_pool, settle_pool
+from budgets.services.fleet.capacity import window_faults
+from budgets.services.guards import require_admin, require_reason, roles_for, save_checked
+
+NEWEST = 2**62
+
+
+@transaction.atomic
+def create_pool(
+    actor: User | None, *, slug: str, name: str, account: Account | None = None
+) -> Pool:
+    """Add an account's own pool, or a platform pool that several accounts draw on."""
+    require_admin(actor)
+    pool = Pool(slug=slug, name=name, account=account)
+    faults = []
+    if account is not None and account.archived_at is not None:
+        faults.append(Fault("account", "archived_account", "The account is archived."))
+    save_checked(pool, also=faults)
+    audit(actor, action="pool.create", subject=f"pool:{slug}", account=account)
+    return pool
+
+
+@transaction.atomic
+def set_pool_amount(
+    actor: User | None,
+    *,
+    pool: Pool,
+    flavor: Flavor,
+    gpus: int,
+    valid_from: datetime | None = None,
+    valid_until: datetime | None = None,
+) -> PoolAmount:
+    """Say how many GPUs of a flavor a pool holds, from now or later.
+
+    An account's owner may do it within the account's envelope, a platform pool is an admin's.
+
+    Raises:
+        NotAllowed: The role does not allow it.
+        Rejected: Beyond the envelope or the fleet at some instant, or nowhere to stand now.
+    """
+    roles = roles_for(actor)
+    if not roles.is_admin and pool.account_id not in roles.owned_accounts:
+        raise NotAllowed("Only an admin, or the owner of the pool's account, can change a pool.")
+    row = lock_pool(pool.pk, flavors=[flavor.slug])
+    now = utc_now()
+    faults = window_faults(valid_from, valid_until, now=now, is_portal=actor is None)
+    amount = PoolAmount(
+        pool=row,
+        flavor=flavor,
+        gpus=gpus,
+        valid_from=valid_from or now,
+        valid_until=valid_until,
+    )
+    if not faults and isinstance(gpus, int) and gpus >= 0:
+        faults += _fit_faults(row, flavor, amount, now=now)
+    save_checked(amount, also=faults)
+    settle_pool(row, now=now)
+    audit(
+        actor,
+        action="pool.set_amount",
+        subject=f"pool:{row.slug}",
+        account=row.account,
+        after={"flavor": flavor.slug, "gpus": gpus, "valid_from": amount.valid_from.isoformat()},
+    )
+    return amount
+
+
+@transaction.atomic
+def set_pool_share(
+    actor: User | None, *, pool: Pool, account: Account, limits: Mapping[str, int]
+) -> PoolShare:
+    """Let an account draw on a platform pool.
+
+    Args:
+        actor: Admin, or the portal.
+        pool: A platform pool.
+        account: Draws on one platform pool at most; this moves it.
+        limits: flavor slug -> most GPUs; an absent flavor means all of it.
+    """
+    require_admin(actor)
+    faults = []
+    if not pool.is_platform:
+        faults.append(Fault("pool", "not_platform", "An account's own pool cannot be shared."))
+    known = set(Flavor.objects.values_list("slug", flat=True))
+    for flavor, gpus in limits.items():
+        if flavor not in known:
+            faults.append(
+                Fault(f"limits.{flavor}", "unknown_flavor", f"There is no flavor {flavor!r}.")
+            )
+        elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0:
+            faults.append(
+                Fault(f"limits.{flavor}", "not_whole_gpus", f"{gpus!r} is no number of GPUs.")
+            )
+    lock_pool(pool.pk)
+    share = PoolShare.objects.select_for_update().filter(account=account).first()
+    before = {} if share is None else {"pool": share.pool.slug, "limits": share.limits}
+    with generations_follow(account.slug):
+        share = share or PoolShare(account=account)
+        share.pool, share.limits = pool, dict(limits)
+        save_checked(share, also=faults)
+    audit(
+        actor,
+        action="pool.set_share",
+        subject=f"pool:{pool.slug}",
+        account=account,
+        before=before,
+        after={"limits": dict(limits)},
+    )
+    return share
+
+
+@transaction.atomic
+def remove_pool_share(actor: User | None, *, share: PoolShare) -> None:
+    """Take an account away from its platform pool; what runs there goes on."""
+    require_admin(actor)
+    with generations_follow(share.account.slug):
+        PoolShare.objects.filter(pk=share.pk).delete()
+    audit(
+        actor,
+        action="pool.remove_share",
+        subject=f"pool:{share.pool.slug}",
+        account=share.account,
+        before={"limits": share.limits},
+    )
+
+
+@transaction.atomic
+def archive_pool(actor: User | None, *, pool: Pool, reason: str) -> Pool:
+    """Put a pool away; its quota is gone from now on and its accounts draw on nothing."""
+    require_admin(actor)
+    require_reason(reason)
+    row = lock_pool(pool.pk)
+    accounts = [share.account.slug for share in row.shares.select_related("account")]
+    if row.account is not None:
+        accounts.append(row.account.slug)
+    with generations_follow(*accounts):
+        row.shares.all().delete()
+        row.allocations.all().delete()
+        row.in_force = {}
+        row.archived_at = utc_now()
+        row.save(update_fields=["in_force", "archived_at"])
+    audit(
+        actor,
+        action="pool.archive",
+        subject=f"pool:{row.slug}",
+        account=row.account,
+        reason=reason,
+    )
+    return row
+
+
+def _fit_faults(pool: Pool, flavor: Flavor, amount: PoolAmount, *, now: datetime) -> list[Fault]:
+    """Envelope, fleet at every instant, and room on the workers when it begins now."""
+    before = fleet_timeline(now, flavors=[flavor.slug])
+    after = replace(
+        before,
+        pool_amounts=(
+            *before.pool_amounts,
+            DatedGpus(
+                pool.slug, flavor.slug, amount.gpus, amount.valid_from, amount.valid_until, NEWEST
+            ),
+        ),
+        pool_accounts={
+            **before.pool_accounts,
+            pool.slug: pool.account.slug if pool.account is not None else None,
+        },
+    )
+    faults = list(
+        check_fleet(
+            after,
+            start=amount.valid_from,
+            end=amount.valid_until,
+            before=before,
+            fields={flavor.slug: "gpus"},
+        )
+    )
+    stood = pool.in_force.get(flavor.slug, 0)
+    if pool.account is not None and amount.gpus > stood:
+        faults += check_pool_envelope(
+            after, account=pool.account.slug, flavor=flavor.slug, gpus=amount.gpus, field="gpus"
+        )
+    if not faults and amount.valid_from <= now:
+        previous = dict(pool.allocations.filter(flavor=flavor).values_list("cluster", "gpus"))
+        split = pool_split(
+            flavor=flavor.slug,
+            gpus=amount.gpus,
+            rooms=free_rooms(now, flavors=[flavor.slug])[flavor.slug],
+            previous=previous,
+            terms=flavor_terms(),
+            field="gpus",
+        )
+        if split.fault is not None:
+            faults.append(split.fault)
+    return faults

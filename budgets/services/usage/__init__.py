@@ -1,0 +1,1 @@
+"""The ledger of usage: intervals stored, metered, added up, reconciled."""

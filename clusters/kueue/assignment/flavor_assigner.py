@@ -1,0 +1,350 @@
+"""Find flavors for a workload in its ClusterQueue: fit, preempt or no fit, and why.
+
+Reads the snapshot and changes nothing but for tries that the oracle undoes itself. Every resource
+of a flavor is weighed, also after one did not fit: the recorded messages name them all.
+
+Source: Kueue pkg/scheduler/flavorassigner/flavorassigner.go, v0.19.2. Deviations: a pod set whose
+requests are all ignored is Fit and later pod sets are still looked at (Kueue stops there and its
+status write is refused); topology is not placed, a pod set that asks for it fits only flavors with
+a topology and is counted by quota alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+from weakref import WeakKeyDictionary
+
+from clusters.kueue.assignment.eligibility import refusal_of
+from clusters.kueue.assignment.outcome import (
+    Assignment,
+    FlavorAttempt,
+    FlavorChoice,
+    LastTried,
+    Mode,
+    Obstacle,
+    PodSetAssignment,
+)
+from clusters.kueue.configuration import Configuration
+from clusters.kueue.quota.amounts import FlavorResource, add, format_amount, subtract, visiting_rank
+from clusters.kueue.quota.snapshot import Snapshot
+from clusters.kueue.quota.specifications import Fungibility, PreemptionPolicy, ResourceGroup
+from clusters.kueue.quota.tree import ClusterQueueState
+from clusters.kueue.workload.workloads import PodSet, PodShape, Workload, scaled
+
+_PODS = "pods"
+_Rank = tuple[int, int, int]
+_BEST: Final = (Mode.FIT, Mode.FIT, Mode.FIT)
+
+
+class PreemptionOracle(Protocol):
+    """Tells whether preemption could make room, without doing it."""
+
+    def try_preemption(
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+    ) -> tuple[Mode, int]:
+        """Mode (no candidates, preempt or reclaim) and borrowing level after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to assign.
+
+    Attributes:
+        counts: pods per pod set; ``None`` for all that remain.
+        last_tried: where earlier attempts stopped.
+        allowed: flavors by pod set and resource that may be used; ``None`` for any.
+    """
+
+    workload: Workload
+    queue: ClusterQueueState
+    counts: Sequence[int] | None = None
+    last_tried: LastTried = field(default_factory=dict)
+    allowed: Mapping[tuple[str, str], str] | None = None
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One flavor tried for the resources of one group."""
+
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    rank: _Rank = _BEST
+    mode: Mode = Mode.FIT
+    level: int = 0
+    reasons: list[str] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
+    obstacle: Obstacle = Obstacle.NONE
+
+
+@dataclass(slots=True)
+class _Search:
+    """Outcome of trying the flavors of one resource group."""
+
+    best: _Trial | None = None
+    last_index: int = -1
+    reasons: list[str] = field(default_factory=list)
+    obstacle: Obstacle = Obstacle.NONE
+
+
+class FlavorAssigner:
+    """Assigns flavors against a snapshot."""
+
+    def __init__(
+        self, snapshot: Snapshot, *, configuration: Configuration, oracle: PreemptionOracle
+    ) -> None:
+        self._snapshot = snapshot
+        self._configuration = configuration
+        self._oracle = oracle
+        self._verdicts: WeakKeyDictionary[PodShape, dict[str, str]] = WeakKeyDictionary()
+
+    def forget_flavors(self) -> None:
+        """Drop what was concluded from flavors that changed."""
+        self._verdicts.clear()
+
+    def assign(self, request: Request) -> Assignment:
+        """Find flavors for every pod set, in order, until one finds none.
+
+        Cost: flavors of the group x resources x depth of the tree, unless preemption is tried.
+        """
+        assignment = Assignment()
+        items = _pod_set_assignments(request)
+        for group in _groups(request.workload.pod_sets):
+            members = [(request.workload.pod_sets[index], items[index]) for index in group]
+            has_failed = not self._assign_group(request, members, assignment)
+            for _, item in members:
+                item.has_failed = has_failed
+                if has_failed:
+                    item.choices = {}
+                assignment.add(item)
+            if has_failed:
+                break
+        return assignment
+
+    def _assign_group(
+        self,
+        request: Request,
+        members: list[tuple[PodSet, PodSetAssignment]],
+        assignment: Assignment,
+    ) -> bool:
+        total: dict[str, int] = {}
+        for _, item in members:
+            for name, amount in item.requests.items():
+                total[name] = add(total.get(name, 0), amount)
+        done: set[str] = set()
+        for resource in sorted(total, key=visiting_rank):
+            if resource in done:
+                continue
+            group = request.queue.group_of.get(resource)
+            if group is None:
+                if total[resource] == 0 or self._configuration.ignores_undeclared:
+                    continue
+                for _, item in members:
+                    item.reasons = [f"resource {resource} unavailable in ClusterQueue"]
+                assignment.obstacle = Obstacle.NO_MATCHING_FLAVOR
+                return False
+            wanted = {name: total[name] for name in total if name in group.resources}
+            done.update(wanted)
+            search = self._search(request, members, group, wanted, assignment)
+            self._take(search, wanted, members, assignment)
+            if search.best is None:
+                assignment.obstacle = max(assignment.obstacle, search.obstacle)
+                return False
+        return True
+
+    def _take(
+        self,
+        search: _Search,
+        wanted: Mapping[str, int],
+        members: list[tuple[PodSet, PodSetAssignment]],
+        assignment: Assignment,
+    ) -> None:
+        for _, item in members:
+            item.reasons.extend(search.reasons)
+            if search.best is None:
+                continue
+            for resource in wanted:
+                if resource in item.requests:
+                    item.choices[resource] = search.best.choices[resource]
+                    assignment.last_tried[item.name, resource] = search.last_index
+
+    def _search(
+        self,
+        request: Request,
+        members: list[tuple[PodSet, PodSetAssignment]],
+        group: ResourceGroup,
+        wanted: Mapping[str, int],
+        assignment: Assignment,
+    ) -> _Search:
+        """Try flavors in order until one is good enough, and keep the best."""
+        search = _Search()
+        order = sorted(wanted, key=visiting_rank)
+        first = (members[0][0].name, order[0])
+        obstacles: list[Obstacle] = []
+        attempted = -1
+        for index in range(request.last_tried.get(first, -1) + 1, len(group.flavors)):
+            attempted = index
+            flavor = group.flavors[index]
+            trial = self._trial(request, members, flavor, {n: wanted[n] for n in order}, assignment)
+            search.reasons.extend(trial.reasons)
+            obstacles.append(trial.obstacle)
+            assignment.attempts.append(_evidence(members[0][0].name, flavor, trial))
+            if trial.mode is Mode.NO_FIT:
+                continue
+            if self._stops(trial, request.queue.spec.fungibility):
+                search.best = trial
+                break
+            if search.best is None or trial.rank > search.best.rank:
+                search.best = trial
+        search.last_index = -1 if attempted == len(group.flavors) - 1 else attempted
+        search.obstacle = min(obstacles, default=Obstacle.NO_MATCHING_FLAVOR)
+        if search.best is not None and search.best.mode is Mode.FIT:
+            search.reasons = []
+        return search
+
+    def _stops(self, trial: _Trial, fungibility: Fungibility) -> bool:
+        if not self._configuration.gates.flavor_fungibility:
+            return trial.mode is Mode.FIT
+        if trial.mode <= Mode.NO_CANDIDATES:
+            return False
+        if trial.mode is not Mode.FIT and fungibility.tries_next_before_preempting:
+            return False
+        return not (trial.level > 0 and fungibility.tries_next_before_borrowing)
+
+    def _trial(
+        self,
+        request: Request,
+        members: list[tuple[PodSet, PodSetAssignment]],
+        flavor: str,
+        wanted: Mapping[str, int],
+        assignment: Assignment,
+    ) -> _Trial:
+        trial = _Trial()
+        refusal = self._refusal(request, members, flavor, wanted)
+        if refusal:
+            trial.mode = Mode.NO_FIT
+            trial.reasons.append(refusal)
+            trial.obstacle = Obstacle.NO_MATCHING_FLAVOR
+            return trial
+        fungibility = request.queue.spec.fungibility
+        for resource, amount in wanted.items():
+            key = FlavorResource(flavor, resource)
+            choice = self._weigh(request, key, assignment.usage.get(key, 0), amount, trial)
+            rank = _rank(choice, fungibility)
+            if rank < trial.rank:
+                trial.rank, trial.mode, trial.level = rank, choice.mode, choice.level
+            trial.choices[resource] = choice
+        return trial
+
+    def _refusal(
+        self,
+        request: Request,
+        members: list[tuple[PodSet, PodSetAssignment]],
+        flavor: str,
+        wanted: Mapping[str, int],
+    ) -> str:
+        """Why the flavor cannot be used at all, empty when it can."""
+        allowed = request.allowed
+        for pod_set, _ in members:
+            for resource in wanted:
+                if allowed is not None and allowed.get((pod_set.name, resource)) != flavor:
+                    return (
+                        f"skipping flavor {flavor} as it is not found in the nomination "
+                        f"mapping for resource {resource}"
+                    )
+            verdict = self._verdict(pod_set, flavor)
+            if verdict:
+                return verdict
+        return ""
+
+    def _verdict(self, pod_set: PodSet, flavor: str) -> str:
+        spec = self._snapshot.flavors.get(flavor)
+        if spec is None:
+            return f"flavor {flavor} not found"
+        known = self._verdicts.setdefault(pod_set.shape, {})
+        if flavor not in known:
+            known[flavor] = refusal_of(pod_set, flavor=spec)
+        return known[flavor]
+
+    def _weigh(
+        self, request: Request, key: FlavorResource, before: int, amount: int, trial: _Trial
+    ) -> FlavorChoice:
+        """Compare one amount with quota; notes what is missing on the trial."""
+        queue, node = request.queue, request.queue.node
+        value = add(before, amount)
+        resource = key.resource
+        most = node.potential(key)
+        if value > most:
+            trial.reasons.append(
+                f"insufficient quota for {resource} in flavor {key.flavor}, previously considered "
+                f"podsets requests ({format_amount(before, resource)}) + current podset request "
+                f"({format_amount(amount, resource)}) > maximum capacity "
+                f"({format_amount(most, resource)})"
+            )
+            trial.obstacle = max(trial.obstacle, Obstacle.EXCEEDS_MAX_QUOTA)
+            trial.missing[resource] = subtract(value, most)
+            return FlavorChoice(key.flavor, Mode.NO_FIT, 0)
+        free = max(0, node.available(key))
+        level, may_reclaim = node.borrowing_level(key, value)
+        if value <= free:
+            return FlavorChoice(key.flavor, Mode.FIT, level)
+        lacking = subtract(value, free)
+        trial.missing[resource] = lacking
+        trial.obstacle = max(trial.obstacle, Obstacle.WAITING_FOR_QUOTA)
+        trial.reasons.append(
+            f"insufficient unused quota for {resource} in flavor {key.flavor}, "
+            f"{format_amount(lacking, resource)} more needed"
+        )
+        mode = Mode.NO_FIT
+        if node.nominal(key) >= value or may_reclaim or self._may_preempt_borrowing(queue):
+            mode, level = self._oracle.try_preemption(
+                request.workload, queue=queue, key=key, amount=value
+            )
+        return FlavorChoice(key.flavor, mode, level)
+
+    def _may_preempt_borrowing(self, queue: ClusterQueueState) -> bool:
+        rules = queue.spec.preemption
+        may_reclaim = rules.reclaim_within_cohort is not PreemptionPolicy.NEVER
+        is_fair = self._configuration.has_fair_sharing
+        return rules.may_borrow_while_preempting or (is_fair and may_reclaim)
+
+
+def _evidence(pod_set: str, flavor: str, trial: _Trial) -> FlavorAttempt:
+    return FlavorAttempt(
+        pod_set=pod_set,
+        flavor=flavor,
+        mode=trial.mode,
+        level=trial.level,
+        missing=trial.missing,
+        reasons=tuple(trial.reasons),
+    )
+
+
+def _pod_set_assignments(request: Request) -> list[PodSetAssignment]:
+    workload = request.workload
+    counts = request.counts or [workload.remaining_count(item) for item in workload.pod_sets]
+    result = []
+    for pod_set, count in zip(workload.pod_sets, counts, strict=True):
+        requests = scaled(pod_set.shape.requests.amounts, count)
+        if _PODS in request.queue.group_of:
+            requests[_PODS] = count
+        result.append(PodSetAssignment(name=pod_set.name, count=count, requests=requests))
+    return result
+
+
+def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:
+    """Indexes of pod sets that share flavors, in order of the first of each group."""
+    if len(pod_sets) == 1:
+        return [[0]]
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(pod_sets):
+        groups.setdefault(item.shape.group or f"/{index}", []).append(index)
+    return list(groups.values())
+
+
+def _rank(choice: FlavorChoice, fungibility: Fungibility) -> _Rank:
+    """Sorts choices from worst to best."""
+    tier = min(choice.mode, Mode.PREEMPT)
+    if fungibility.prefers_preemption:
+        return (tier, -choice.level, choice.mode)
+    return (tier, choice.mode, -choice.level)

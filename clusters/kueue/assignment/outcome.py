@@ -1,0 +1,191 @@
+"""The outcome of looking for flavors: modes, choices, reasons, and the message they make.
+
+Values only; ``flavor_assigner`` finds them. Source: Kueue pkg/scheduler/flavorassigner, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Any
+
+from clusters.kueue.quota.amounts import FlavorResource, add_usage, format_amount
+
+LastTried = Mapping[tuple[str, str], int]
+
+
+class Mode(IntEnum):
+    """How a request and a flavor get along, worst first."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2
+    RECLAIM = 3
+    FIT = 4
+
+
+class Outcome(Enum):
+    """What an assignment allows for, as users know it."""
+
+    NO_FIT = "NoFit"
+    PREEMPT = "Preempt"
+    DEFERRED_FIT = "DeferredFit"
+    FIT = "Fit"
+
+
+class Obstacle(IntEnum):
+    """Why nothing fits, mildest first; the condition's reason is the name in ``text``."""
+
+    NONE = 0
+    WAITING_FOR_QUOTA = 1
+    EXCEEDS_MAX_QUOTA = 2
+    NO_MATCHING_FLAVOR = 3
+
+    @property
+    def text(self) -> str:
+        """Reason as a condition shows it."""
+        return {
+            Obstacle.EXCEEDS_MAX_QUOTA: "ExceedsMaxQuota",
+            Obstacle.NO_MATCHING_FLAVOR: "NoMatchingFlavor",
+        }.get(self, "WaitingForQuota")
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorChoice:
+    """The flavor of one resource.
+
+    Attributes:
+        mode: how far the request is from fitting.
+        level: borrowing level, the height of the subtree that must lend; 0 without borrowing.
+    """
+
+    flavor: str
+    mode: Mode
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorAttempt:
+    """One flavor that was looked at for one pod set, as evidence for people.
+
+    Attributes:
+        missing: by resource, the amount that was not free.
+        reasons: texts, as in the condition's message.
+    """
+
+    pod_set: str
+    flavor: str
+    mode: Mode
+    level: int
+    missing: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class PodSetAssignment:
+    """Flavors of one pod set; ``choices`` stays empty when some resource found none."""
+
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    has_failed: bool = False
+
+    @property
+    def mode(self) -> Mode:
+        """The worst mode of its resources."""
+        if self.has_failed:
+            return Mode.NO_FIT
+        return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Flavors of a whole workload.
+
+    Attributes:
+        pod_sets: in order, up to the first that found no flavor.
+        usage: amounts by (flavor, resource) of all that found one.
+        last_tried: index of the last flavor looked at, by pod set and resource; -1 after the last.
+        obstacle: the severest reason of the pod set that failed.
+        attempts: every flavor looked at.
+    """
+
+    pod_sets: list[PodSetAssignment] = field(default_factory=list)
+    usage: dict[FlavorResource, int] = field(default_factory=dict)
+    last_tried: dict[tuple[str, str], int] = field(default_factory=dict)
+    obstacle: Obstacle = Obstacle.NONE
+    attempts: list[FlavorAttempt] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the assignment allows for: the worst over its pod sets."""
+        worst = min((item.mode for item in self.pod_sets), default=Mode.FIT)
+        if worst is Mode.FIT:
+            return Outcome.FIT
+        return Outcome.NO_FIT if worst is Mode.NO_FIT else Outcome.PREEMPT
+
+    @property
+    def level(self) -> int:
+        """Highest borrowing level of its choices."""
+        return max(
+            (choice.level for item in self.pod_sets for choice in item.choices.values()), default=0
+        )
+
+    @property
+    def has_pending_flavors(self) -> bool:
+        """Whether some flavor was not looked at yet."""
+        return any(index != -1 for index in self.last_tried.values())
+
+    def add(self, item: PodSetAssignment) -> None:
+        """Take in the next pod set; its usage counts for those after it.
+
+        An amount of 0 needs a flavor but no quota: it never makes the whole workload a borrower.
+        """
+        self.pod_sets.append(item)
+        add_usage(
+            self.usage,
+            {
+                FlavorResource(choice.flavor, resource): item.requests[resource]
+                for resource, choice in item.choices.items()
+                if item.requests[resource]
+            },
+        )
+
+    def needing_preemption(self) -> frozenset[FlavorResource]:
+        """Pairs whose quota has to be freed first."""
+        return frozenset(
+            FlavorResource(choice.flavor, resource)
+            for item in self.pod_sets
+            for resource, choice in item.choices.items()
+            if Mode.NO_FIT < choice.mode < Mode.FIT
+        )
+
+    def message(self) -> str:
+        """Why it does not fit, pod set by pod set; empty when everything fits."""
+        return "; ".join(
+            f"couldn't assign flavors to pod set {item.name}: {', '.join(sorted(item.reasons))}"
+            for item in self.pod_sets
+            if item.reasons
+        )
+
+    def admission(self, cluster_queue: str) -> dict[str, Any]:
+        """The ``status.admission`` document that it becomes."""
+        return {
+            "clusterQueue": cluster_queue,
+            "podSetAssignments": [_pod_set_document(item) for item in self.pod_sets],
+        }
+
+
+def _pod_set_document(item: PodSetAssignment) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": item.name}
+    resources = sorted(item.choices)
+    if resources:
+        document["flavors"] = {name: item.choices[name].flavor for name in resources}
+        document["resourceUsage"] = {
+            name: format_amount(item.requests[name], name) for name in resources
+        }
+    document["count"] = item.count
+    return document

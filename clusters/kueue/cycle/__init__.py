@@ -1,0 +1,1 @@
+"""The engine: documents in, cycles run, decisions out."""

@@ -1,0 +1,349 @@
+"""Everything known about one cluster: quota objects, who holds what, who waits where.
+
+Keeps snapshot and queues consistent with what ``intake`` reads; decides nothing. What is set twice
+changes nothing. Decisions that are assumed survive documents older than their write.
+
+Source: Kueue pkg/cache, pkg/controller/core, v0.19.2. Deviation: wake-ups of parked workloads are
+collected and happen when the next cycle, or a question, needs them, not once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from clusters.kueue.configuration import Configuration
+from clusters.kueue.queueing.queue_set import QueueSet
+from clusters.kueue.queueing.readiness import queue_condition
+from clusters.kueue.quota.snapshot import Snapshot
+from clusters.kueue.quota.specifications import CheckSpec, ClusterQueueSpec, CohortSpec
+from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.workload.parser import WorkloadParser
+from clusters.kueue.workload.requests import SurroundingsByNamespace
+from clusters.kueue.workload.workloads import Workload
+
+Document = Mapping[str, Any]
+
+
+class ClusterState:
+    """The engine's memory."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.snapshot = Snapshot()
+        self.queues = QueueSet(hashes_equals=configuration.gates.scheduling_equivalence_hashing)
+        self.checks: dict[str, CheckSpec] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.priority_classes: dict[str, int] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.assumed: set[str] = set()
+        self.assumed_evicted: set[str] = set()
+        self.bypassed: set[str] = set()
+        # Grows whenever a workload's document changed what the next cycle may decide.
+        self.revision = 0
+        self.surroundings = SurroundingsByNamespace(configuration)
+        self.parser = WorkloadParser(configuration)
+        self._forgets_flavors: list[Callable[[], None]] = []
+        self._is_unsettled = False
+        self._to_wake: set[str] = set()
+        self._wakes_all = False
+
+    def on_flavor_change(self, callback: Callable[[], None]) -> None:
+        """Call back whenever conclusions from flavors may have become wrong."""
+        self._forgets_flavors.append(callback)
+
+    # Taking over parsed objects
+
+    def adopt(self, other: ClusterState, *, names: Collection[str]) -> None:
+        """Become a copy of whole trees of another, settled state. O(objects in them).
+
+        Args:
+            other: shares what never changes with the copy.
+            names: ClusterQueues of those trees.
+        """
+        self.snapshot.flavors.update(other.snapshot.flavors)
+        self.checks.update(other.checks)
+        self.namespaces.update(other.namespaces)
+        self.priority_classes.update(other.priority_classes)
+        self.surroundings.adopt(other.surroundings)
+        self.snapshot.adopt(other.snapshot, names=names)
+        self.queues.adopt(other.queues, names=names)
+        self.workloads.update(other.workloads)
+        self.assumed |= other.assumed
+        self.assumed_evicted |= other.assumed_evicted
+        self.bypassed |= other.bypassed
+
+    def set_cohort(self, spec: CohortSpec) -> None:
+        """Create or change a Cohort."""
+        before = self.snapshot.cohorts.get(spec.name)
+        if before is not None and before.is_declared and before.spec == spec:
+            return
+        if before is not None and before.spec.parent:
+            self.wake_cohort(before.spec.parent)
+        self.snapshot.set_cohort(spec)
+        self.wake_cohort(spec.name)
+
+    def set_queue(self, spec: ClusterQueueSpec, *, now: datetime) -> None:
+        """Create or change a ClusterQueue."""
+        before = self.snapshot.queues.get(spec.name)
+        if before is not None:
+            if before.spec == spec:
+                return
+            self.wake_tree_of(spec.name)
+        self.snapshot.set_queue(spec)
+        self.queues.set_queue(spec.name, strategy=spec.strategy, now=now)
+        self._is_unsettled = True
+        self.wake(spec.name)
+
+    # State transitions that decisions cause
+
+    def reserve(self, workload: Workload) -> None:
+        """Assume that a pending workload holds quota now.
+
+        Its precedence as a preemptor ends only when the reservation is seen in a document: if it is
+        preempted before, it is first again.
+        """
+        self.bypassed.discard(workload.key)
+        self.queues.remove(self.workloads[workload.key], keeps_sticky=True)
+        self.workloads[workload.key] = workload
+        self.snapshot.hold(workload, is_evicted=False)
+        self.assumed.add(workload.key)
+
+    def assume_evicted(self, key: str, *, is_evicted: bool) -> None:
+        """Assume that a workload was told to stop, or take that back."""
+        holding = self.snapshot.holding(key)
+        if holding is not None:
+            holding.is_evicted = is_evicted
+        if is_evicted:
+            self.assumed_evicted.add(key)
+        else:
+            self.assumed_evicted.discard(key)
+
+    def unreserve(self, key: str, *, is_evicted: bool, now: datetime) -> None:
+        """Let a workload give its quota back and wait again."""
+        workload = self.workloads[key]
+        self.assumed.discard(key)
+        self.assumed_evicted.discard(key)
+        self.place(replace(workload, reservation=None, is_evicted=is_evicted), now=now)
+
+    # Settling
+
+    def wake(self, name: str) -> None:
+        """Queue the parked workloads of the tree around a ClusterQueue again, when needed next."""
+        self._to_wake.add(name)
+
+    def wake_cohort(self, name: str) -> None:
+        """The same for a tree that a Cohort is in."""
+        self._to_wake.add(f"/{name}")
+
+    def wake_all(self) -> None:
+        """The same for all trees."""
+        self._wakes_all = True
+
+    def settle(self, now: datetime) -> None:
+        """Bring derived numbers, activity and woken workloads up to date."""
+        if self._is_unsettled:
+            for name, state in self.snapshot.queues.items():
+                condition = queue_condition(
+                    state.spec, flavors=self.snapshot.flavors, checks=self.checks
+                )
+                self.snapshot.set_active(name, is_active=condition.is_active)
+            self._is_unsettled = False
+        self.snapshot.refresh()
+        if not (self._to_wake or self._wakes_all):
+            return
+        for state in self._waking():
+            queue = self.queues.queue(state.spec.name)
+            if queue is not None:
+                selector = state.spec.namespace_selector
+                queue.wake(
+                    is_welcome=lambda name, selector=selector: selector.matches(  # type: ignore[misc]
+                        self.namespace_labels(name)
+                    ),
+                    now=now,
+                )
+        self._to_wake.clear()
+        self._wakes_all = False
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a namespace; one that was not fed has its name only."""
+        return self.namespaces.get(name) or {"kubernetes.io/metadata.name": name}
+
+    def _waking(self) -> list[ClusterQueueState]:
+        if self._wakes_all:
+            return list(self.snapshot.queues.values())
+        found: dict[str, ClusterQueueState] = {}
+        for name in self._to_wake:
+            if name in found:
+                continue
+            if name.startswith("/"):
+                states = self.snapshot.cohort_queues(name[1:])
+            else:
+                state = self.snapshot.queues.get(name)
+                states = self.snapshot.tree_queues(state) if state is not None else []
+            found.update((state.spec.name, state) for state in states)
+        return list(found.values())
+
+    def wake_tree_of(self, queue_name: str) -> None:
+        """Wake the tree that a queue is in now, named by its Cohort as the queue may leave it."""
+        state = self.snapshot.queues.get(queue_name)
+        if state is not None and state.spec.cohort:
+            self.wake_cohort(state.spec.cohort)
+        self.wake(queue_name)
+
+    def flavors_changed(self) -> None:
+        """React to a ResourceFlavor that came, went or changed."""
+        self._is_unsettled = True
+        for callback in self._forgets_flavors:
+            callback()
+        self.wake_all()
+
+    def checks_changed(self) -> None:
+        """React to an AdmissionCheck that came, went or changed."""
+        self._is_unsettled = True
+        self.wake_all()
+
+    def surroundings_changed(self, now: datetime) -> None:
+        """Work out the requests of everything that waits again."""
+        self.parser.forget_shapes()
+        for workload in list(self.workloads.values()):
+            if workload.reservation is None:
+                around = self.surroundings.of(workload.namespace)
+                self.place(self.parser.reshape(workload, surroundings=around), now=now)
+
+    # Workloads
+
+    def set_workload(self, document: Document, *, now: datetime) -> None:
+        """Take in a Workload document."""
+        namespace = document["metadata"].get("namespace", "")
+        workload = self.parser.parse(document, surroundings=self.surroundings.of(namespace))
+        self.place(self._with_assumptions(workload), now=now)
+
+    def delete_workload(self, key: str) -> None:
+        """Forget a workload; quota that becomes free wakes its tree."""
+        workload = self.workloads.pop(key, None)
+        self.assumed.discard(key)
+        self.assumed_evicted.discard(key)
+        if workload is not None:
+            self.revision += 1
+            self._lift(workload)
+
+    def place(self, workload: Workload, *, now: datetime) -> None:
+        """Put a workload where it belongs: holding quota, waiting, or neither."""
+        before = self.workloads.get(workload.key)
+        if before == workload and not workload.is_finished:
+            return
+        if workload.is_finished:
+            self.delete_workload(workload.key)
+            return
+        holds = workload.reservation is not None
+        waits = not holds and workload.is_active
+        if before is not None and before.reservation is None and waits and before.is_active:
+            self._place_again(before, workload, now)
+            return
+        if before is not None and holds and self._holds_on(before, workload):
+            return
+        self.revision += 1
+        if before is not None:
+            self._lift(before)
+        self.workloads[workload.key] = workload
+        if holds:
+            self.snapshot.hold(workload, is_evicted=workload.is_evicted)
+        elif waits and self.queues.add(workload, now=now):
+            self.bypassed.add(workload.key)
+
+    def _with_assumptions(self, workload: Workload) -> Workload:
+        """A document from before an assumed write still counts as written."""
+        before = self.workloads.get(workload.key)
+        if before is None or before.uid != workload.uid:
+            self.assumed.discard(workload.key)
+            self.assumed_evicted.discard(workload.key)
+            return workload
+        if workload.key in self.assumed:
+            if workload.reservation is not None or workload.is_finished or not workload.is_active:
+                self.assumed.discard(workload.key)
+                self._end_precedence(before)
+            else:
+                workload = replace(workload, reservation=before.reservation, is_evicted=False)
+        if workload.key in self.assumed_evicted:
+            if workload.is_evicted or workload.reservation is None:
+                self.assumed_evicted.discard(workload.key)
+            else:
+                workload = replace(workload, is_evicted=True)
+        return workload
+
+    def _end_precedence(self, before: Workload) -> None:
+        name = before.reservation.cluster_queue if before.reservation is not None else ""
+        queue = self.queues.queue(name)
+        if queue is not None:
+            queue.forget_preemptor(before.key)
+
+    def _holds_on(self, before: Workload, workload: Workload) -> bool:
+        """Update a workload that goes on holding the same quota; false when it does not."""
+        holding = self.snapshot.holding(before.key)
+        if holding is None or workload.reservation is None:
+            return False
+        is_same_queue = workload.reservation.cluster_queue == holding.cluster_queue
+        if not is_same_queue or workload.usage() != holding.usage:
+            return False
+        if before.priority != workload.priority:
+            self.wake(holding.cluster_queue)
+        if not _holds_alike(holding, workload):
+            self.revision += 1
+        self.workloads[workload.key] = holding.workload = workload
+        holding.is_evicted = workload.is_evicted
+        return True
+
+    def _place_again(self, before: Workload, workload: Workload, now: datetime) -> None:
+        """Update a waiting workload, and only move it when something of weight changed."""
+        self.workloads[workload.key] = workload
+        if _stays_in_place(before, workload):
+            self.queues.refresh(workload)
+            return
+        self.revision += 1
+        if before.queue_name != workload.queue_name:
+            self.queues.remove(before)
+        if before.priority != workload.priority or before.reclaimable != workload.reclaimable:
+            name = self.queues.queue_of(workload.key)
+            if name:
+                self.wake(name)
+        if self.queues.add(workload, now=now):
+            self.bypassed.add(workload.key)
+
+    def _lift(self, workload: Workload) -> None:
+        """Take a workload out of wherever it is; quota that becomes free wakes its tree."""
+        self.bypassed.discard(workload.key)
+        if workload.reservation is None:
+            self.queues.remove(workload)
+            return
+        holding = self.snapshot.release(workload.key)
+        if holding is not None:
+            self.wake(holding.cluster_queue)
+
+
+def _holds_alike(holding: Holding, after: Workload) -> bool:
+    """Whether an update of a workload that holds the same quota is news to no decision."""
+    before = holding.workload
+    assert before.reservation is not None and after.reservation is not None
+    return (
+        holding.is_evicted == after.is_evicted
+        and before.priority == after.priority
+        and before.is_pods_ready == after.is_pods_ready
+        and before.reservation.is_admitted == after.reservation.is_admitted
+    )
+
+
+def _stays_in_place(before: Workload, after: Workload) -> bool:
+    """Whether an update of a waiting workload leaves its place and its parking as they are."""
+    return (
+        before.pod_sets == after.pod_sets
+        and before.queue_name == after.queue_name
+        and before.order == after.order
+        and before.reclaimable == after.reclaimable
+        and before.is_evicted == after.is_evicted
+        and before.is_requeue_blocked == after.is_requeue_blocked
+        and before.requeue_at == after.requeue_at
+        and before.gated_by == after.gated_by
+    )

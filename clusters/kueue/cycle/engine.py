@@ -1,0 +1,312 @@
+"""The facade: feed API documents, run cycles, take decisions back.
+
+Level-triggered: a document fed twice changes nothing, and a restart is feeding everything again.
+The engine assumes its own decisions at once; ``forget`` takes one back whose write failed. It has
+no clock: ``now`` is passed in. ``reports``, ``explanation`` and ``what_if``
+answer questions.
+
+Source: Kueue pkg/scheduler/scheduler.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from clusters.kueue.assignment.outcome import Assignment
+from clusters.kueue.configuration import Configuration
+from clusters.kueue.cycle.cluster_state import ClusterState
+from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
+from clusters.kueue.cycle.entries import Entry, Standing
+from clusters.kueue.cycle.intake import Intake
+from clusters.kueue.cycle.scheduler import Scheduler
+from clusters.kueue.preemption.classic import Target
+from clusters.kueue.queueing.buckets import QueueItem
+from clusters.kueue.queueing.queues import RequeueReason
+from clusters.kueue.quota.specifications import ClusterQueueSpec
+from clusters.kueue.quota.tree import ClusterQueueState
+from clusters.kueue.workload.workloads import PodSetHold, Reservation, Workload
+
+_UNKNOWN: Final = "UNKNOWN"
+_LONGEST_MESSAGE: Final = 32 * 1024
+_CUT_MARK: Final = " ..."
+BYPASSED_MESSAGE: Final = (
+    "Bypassed scheduling evaluation because an equivalent workload recently failed"
+)
+
+
+class Engine:
+    """Decides as Kueue does, for one cluster."""
+
+    def __init__(self, configuration: Configuration | Mapping[str, Any] | None = None) -> None:
+        """Start empty.
+
+        Args:
+            configuration: parsed, or a Kueue ``Configuration`` document, or defaults.
+        """
+        if not isinstance(configuration, Configuration):
+            configuration = Configuration.from_document(configuration)
+        self.configuration = configuration
+        self.state = ClusterState(configuration)
+        self._scheduler = Scheduler(self.state.snapshot, configuration=configuration)
+        self.state.on_flavor_change(self._scheduler.assigner.forget_flavors)
+        self._intake = Intake(self.state)
+        self._cycles = 0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of documents that are understood, in the best order for a first feed."""
+        return self._intake.kinds
+
+    def upsert(
+        self, document: Mapping[str, Any], *, now: datetime, kind: str | None = None
+    ) -> None:
+        """Take in the current version of an object.
+
+        Args:
+            document: v1beta2 API document (core/v1, node.k8s.io/v1 for Namespace, LimitRange,
+                RuntimeClass).
+            now: current time, aware.
+            kind: in case the document does not say it (lists often do not).
+
+        Raises:
+            KeyError: the kind is unknown or a required field is missing.
+            ValueError: a quantity, time or enum value is malformed.
+        """
+        self._intake.upsert(document, kind=kind or document["kind"], now=now)
+
+    def delete(self, kind: str, *, key: str, now: datetime) -> None:
+        """Forget an object; one that is not known is no error.
+
+        Args:
+            kind: as in documents.
+            key: name, or ``namespace/name`` of namespaced kinds.
+            now: current time, aware.
+        """
+        self._intake.delete(kind, key=key, now=now)
+
+    def cycle(self, now: datetime) -> CycleResult:
+        """Run one cycle and assume what it decided.
+
+        Returns:
+            Its decisions; none when no queue has a head. Cost: heads x flavors x depth, without
+            preemption; the number of pending workloads does not matter.
+
+        Raises:
+            ValueError: ``now`` is naive.
+        """
+        if now.tzinfo is None:
+            raise ValueError("now must be aware")
+        state = self.state
+        state.settle(now)
+        waiting = state.queues.active_count
+        heads = state.queues.heads(is_open=self._is_open)
+        if not heads:
+            return CycleResult(number=self._cycles, heads=0)
+        self._cycles += 1
+        entries = [self._entry(name, item) for name, item in heads]
+        decided = self._scheduler.run(entries, cycle=self._cycles)
+        refused = [entry for entry in entries if entry.queue is None]
+        preempted = [item for entry in decided for item in self._preempt(entry)]
+        admitted = [
+            self._admit(entry, now) for entry in decided if entry.standing is Standing.ADMITTED
+        ]
+        pending = [
+            self._keep(entry)
+            for entry in (*decided, *refused)
+            if entry.standing is not Standing.ADMITTED
+        ]
+        return CycleResult(
+            number=self._cycles,
+            heads=len(heads),
+            admitted=tuple(admitted),
+            preempted=tuple(preempted),
+            pending=tuple(pending),
+            is_settled=not (admitted or preempted) and state.queues.active_count >= waiting,
+        )
+
+    def forget(self, key: str, *, now: datetime) -> None:
+        """Take back an assumed decision about a workload whose write failed.
+
+        An assumed reservation is given back and the workload queued again at once; an assumed
+        eviction no longer counts as done. Without an assumed decision nothing happens.
+        """
+        state = self.state
+        if key in state.assumed_evicted:
+            state.assume_evicted(key, is_evicted=False)
+        if key in state.assumed:
+            state.unreserve(key, is_evicted=False, now=now)
+
+    def release_evicted(self, key: str, *, now: datetime) -> None:
+        """Act as if an evicted workload had stopped: its quota is free and it waits again.
+
+        On a cluster the workload's next document does this; forecasts and replays have none.
+        """
+        if self.state.snapshot.holding(key) is not None:
+            self.state.unreserve(key, is_evicted=True, now=now)
+
+    def wake(self, cluster_queue: str) -> None:
+        """Queue the parked workloads of the tree around a ClusterQueue again."""
+        self.state.wake(cluster_queue)
+
+    def fork(self, *, now: datetime, names: Collection[str] | None = None) -> Engine:
+        """An independent copy that shares what never changes. O(objects copied).
+
+        Args:
+            now: current time, aware.
+            names: ClusterQueues whose trees are enough; ``None`` for everything. The copy knows
+                nothing of what waits in, and holds, the others.
+        """
+        self.state.settle(now)
+        copy = Engine(self.configuration)
+        queues = self.state.snapshot.queues
+        copy.state.adopt(self.state, names=queues.keys() if names is None else names)
+        copy._cycles = self._cycles
+        return copy
+
+    def _is_open(self, name: str) -> bool:
+        queue = self.state.snapshot.queues.get(name)
+        return queue is not None and queue.is_active
+
+    def _entry(self, name: str, item: QueueItem) -> Entry:
+        entry = Entry(item=item, queue_name=name)
+        queue = self.state.snapshot.queues[name]
+        workload = item.workload
+        labels = self.state.namespace_labels(workload.namespace)
+        if workload.is_retrying_checks:
+            entry.reason = "PendingEvaluation"
+            entry.message = "The workload has failed admission checks"
+        elif not queue.takes_part:
+            entry.reason = "Suspended"
+            entry.message = f"ClusterQueue {name} is inactive"
+        elif not queue.spec.namespace_selector.matches(labels):
+            entry.reason = "Misconfigured"
+            entry.message = "workload namespace doesn't match ClusterQueue selector"
+            entry.requeue_reason = RequeueReason.NAMESPACE_MISMATCH
+        elif problem := _resource_problem(workload):
+            entry.reason = "Misconfigured"
+            entry.message = problem
+        else:
+            entry.queue = queue
+        return entry
+
+    def _admit(self, entry: Entry, now: datetime) -> Admit:
+        queue = _queue_of(entry)
+        assignment, workload = entry.assignment, entry.workload
+        checks = required_checks(queue.spec, assignment)
+        is_admitted = all(workload.check_states.get(name) == "Ready" for name in checks)
+        queue.node.remove_all(assignment.usage)
+        reservation = Reservation(
+            cluster_queue=entry.queue_name,
+            pod_sets=tuple(
+                PodSetHold(
+                    name=item.name,
+                    flavors={name: choice.flavor for name, choice in item.choices.items()},
+                    amounts={name: item.requests[name] for name in item.choices},
+                    count=item.count,
+                )
+                for item in assignment.pod_sets
+            ),
+            reserved_at=now,
+            is_admitted=is_admitted,
+        )
+        self.state.reserve(replace(workload, reservation=reservation, is_evicted=False))
+        return Admit(
+            key=workload.key,
+            admission=assignment.admission(entry.queue_name),
+            is_admitted=is_admitted,
+            checks=checks,
+            message=f"Quota reserved in ClusterQueue {entry.queue_name}",
+        )
+
+    def _preempt(self, entry: Entry) -> list[Preempt]:
+        if entry.standing is not Standing.PREEMPTING:
+            return []
+        decisions = []
+        for target in entry.targets:
+            if target.holding.is_evicted:
+                continue
+            self.state.assume_evicted(target.holding.workload.key, is_evicted=True)
+            decisions.append(
+                Preempt(
+                    key=target.holding.workload.key,
+                    reason=target.reason.text,
+                    message=self._preemption_message(entry, target),
+                    preemptor=entry.workload.key,
+                    cluster_queue=target.holding.cluster_queue,
+                )
+            )
+        return decisions
+
+    def _preemption_message(self, entry: Entry, target: Target) -> str:
+        victim_queue = self.state.snapshot.queues[target.holding.cluster_queue]
+        return (
+            f"Preempted to accommodate a workload (UID: {entry.workload.uid or _UNKNOWN}, "
+            f"JobUID: {entry.workload.job_uid or _UNKNOWN}) due to {target.reason.words}; "
+            f"preemptor path: {_queue_of(entry).node.path_text()}; "
+            f"preemptee path: {victim_queue.node.path_text()}"
+        )
+
+    def _keep(self, entry: Entry) -> Pending:
+        item = entry.item
+        self.state.bypassed.discard(item.key)
+        self.state.queues.requeue(entry.queue_name, item, reason=entry.requeue_reason)
+        message = _cut(entry.message)
+        has_changed = (item.reason, item.message) != (entry.reason, message)
+        item.reason, item.message = entry.reason, message
+        return Pending(
+            key=item.key,
+            reason=entry.reason,
+            message=message,
+            cluster_queue=entry.queue_name,
+            has_changed=has_changed,
+        )
+
+
+def required_checks(spec: ClusterQueueSpec, assignment: Assignment | None) -> tuple[str, ...]:
+    """AdmissionChecks that a workload needs, sorted.
+
+    Args:
+        spec: of its ClusterQueue.
+        assignment: its flavors; without one only checks that apply to all flavors are listed.
+    """
+    flavors = (
+        {choice.flavor for item in assignment.pod_sets for choice in item.choices.values()}
+        if assignment is not None
+        else set()
+    )
+    return tuple(
+        sorted(
+            name
+            for name, on_flavors in spec.checks.items()
+            if not on_flavors or not on_flavors.isdisjoint(flavors)
+        )
+    )
+
+
+def _queue_of(entry: Entry) -> ClusterQueueState:
+    assert entry.queue is not None
+    return entry.queue
+
+
+def _resource_problem(workload: Workload) -> str:
+    over_limit = [text for item in workload.pod_sets for text in item.shape.requests.limit_problems]
+    if over_limit:
+        return f"resources validation failed: {_listed(over_limit)}"
+    in_range = [text for item in workload.pod_sets for text in item.shape.requests.range_problems]
+    if in_range:
+        return f"resources didn't satisfy LimitRange constraints: {_listed(in_range)}"
+    return ""
+
+
+def _cut(message: str) -> str:
+    """A condition's message as the API accepts it."""
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    return f"{message[: _LONGEST_MESSAGE - len(_CUT_MARK)]}{_CUT_MARK}"
+
+
+def _listed(problems: list[str]) -> str:
+    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"

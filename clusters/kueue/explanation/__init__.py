@@ -1,0 +1,1 @@
+"""Questions to an engine: why, what if, how much."""

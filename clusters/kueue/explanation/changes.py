@@ -1,0 +1,227 @@
+"""Changes that a what-if tries: a document, a deletion, more or less quota, a drained cluster.
+
+Applied to a copy of an engine only. Every change says beforehand which trees of queues it touches,
+so that only those need to be copied and tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from clusters.kueue.cycle.cluster_state import ClusterState
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.quota.amounts import FlavorResource, add
+from clusters.kueue.quota.resource_node import NO_QUOTA, Quota
+from clusters.kueue.quota.specifications import StopPolicy
+from clusters.kueue.quota.tree import ClusterQueueState, CohortState
+
+
+class Inapplicable(Exception):
+    """A change that makes no sense on this cluster; the message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: a document to take in, or the key of an object to delete.
+
+    Attributes:
+        kind: as in documents.
+        document: its new version; ``None`` deletes ``key``.
+    """
+
+    kind: str
+    document: Mapping[str, Any] | None = None
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """More nominal quota for one (flavor, resource), or less; never below 0.
+
+    Attributes:
+        kind: ``ClusterQueue`` or ``Cohort``.
+        key: its name.
+        resource: may be empty where the flavor has quota for one resource only.
+        amount: whole units of the resource (thousandths for ``cpu``); negative lowers.
+    """
+
+    kind: str
+    key: str
+    flavor: str
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """No quota anywhere on the cluster, and every queue held and drained."""
+
+
+AnyChange: TypeAlias = Change | Raise | Drain
+
+_KINDS_IN_TREES: Final = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Workload"})
+
+
+def touched_queues(engine: Engine, changes: Iterable[AnyChange]) -> frozenset[str] | None:
+    """ClusterQueues whose decisions may depend on changes: whole trees; ``None`` for all.
+
+    The engine has to be settled. Asked without a change, the question is about everything.
+    """
+    asked = tuple(changes)
+    if not asked or engine.configuration.blocks_admission:
+        # With the latter, whether anything may start depends on pods anywhere.
+        return None
+    snapshot = engine.state.snapshot
+    cohorts: set[str] = set()
+    names: set[str] = set()
+    for change in asked:
+        if isinstance(change, Drain) or change.kind not in _KINDS_IN_TREES:
+            return None
+        for kind, name in _touched(engine.state, change):
+            (cohorts if kind == "Cohort" else names).add(name)
+    for name in list(names & snapshot.queues.keys()):
+        names.update(queue.spec.name for queue in snapshot.tree_queues(snapshot.queues[name]))
+    for name in cohorts:
+        if snapshot.is_cyclic(name):
+            return None
+        names.update(queue.spec.name for queue in snapshot.cohort_queues(name))
+    return frozenset(names & snapshot.queues.keys())
+
+
+def trees_of(engine: Engine, change: Change) -> frozenset[str] | None:
+    """Names of the trees that one change is about, as far as they exist; ``None`` for all.
+
+    The engine has to be settled. A tree is named by its root: ``/COHORT``, or the ClusterQueue
+    that stands alone.
+    """
+    if change.kind not in _KINDS_IN_TREES:
+        return None
+    snapshot, found = engine.state.snapshot, set()
+    for kind, name in _touched(engine.state, change):
+        member = snapshot.cohorts.get(name) if kind == "Cohort" else snapshot.queues.get(name)
+        if member is None:
+            continue
+        if isinstance(member, CohortState) and member.is_cyclic:
+            return None
+        found.add(_root(member))
+    return frozenset(found)
+
+
+def queues_by_tree(engine: Engine) -> dict[str, set[str]]:
+    """ClusterQueues by the name of their tree."""
+    found: dict[str, set[str]] = {}
+    for name, queue in engine.state.snapshot.queues.items():
+        found.setdefault(_root(queue), set()).add(name)
+    return found
+
+
+def _root(member: ClusterQueueState | CohortState) -> str:
+    root = member.node.path()[-1]
+    is_queue = isinstance(member, ClusterQueueState) and root is member.node
+    return root.name if is_queue else f"/{root.name}"
+
+
+def _touched(state: ClusterState, change: Change | Raise) -> Iterable[tuple[str, str]]:
+    """Members of the trees that one change is about, before and after it, by kind and name."""
+    if isinstance(change, Raise):
+        return [(change.kind, change.key)]
+    document = change.document or {}
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    name = str(metadata.get("name") or change.key)
+    if change.kind == "ClusterQueue":
+        return [("ClusterQueue", name), ("Cohort", str(spec.get("cohortName") or ""))]
+    if change.kind == "Cohort":
+        return [("Cohort", name), ("Cohort", str(spec.get("parentName") or ""))]
+    key = f"{metadata.get('namespace', '')}/{name}" if change.document else change.key
+    if change.kind == "LocalQueue":
+        known = state.queues.local_queues.get(key)
+        before = known.cluster_queue if known is not None else ""
+        return [("ClusterQueue", before), ("ClusterQueue", str(spec.get("clusterQueue") or ""))]
+    namespace = key.partition("/")[0]
+    asked = state.queues.local_queues.get(f"{namespace}/{spec.get('queueName') or ''}")
+    holding = state.snapshot.holding(key)
+    places = [state.queues.queue_of(key), asked.cluster_queue if asked is not None else ""]
+    admission = (document.get("status") or {}).get("admission") or {}
+    places.append(holding.cluster_queue if holding is not None else "")
+    places.append(str(admission.get("clusterQueue") or ""))
+    return [("ClusterQueue", place) for place in places]
+
+
+def make(engine: Engine, change: AnyChange, *, now: datetime) -> None:
+    """Make a change.
+
+    Raises:
+        Inapplicable: there is nothing of that name, or it has no quota of that kind.
+        KeyError: an unknown kind, or a document that lacks a required field.
+        ValueError: a malformed document.
+    """
+    if isinstance(change, Raise):
+        _raise(engine, change, now=now)
+    elif isinstance(change, Drain):
+        _drain(engine, now=now)
+    elif change.document is None:
+        engine.delete(change.kind, key=change.key, now=now)
+    else:
+        engine.upsert(change.document, kind=change.kind, now=now)
+
+
+def _raise(engine: Engine, change: Raise, *, now: datetime) -> None:
+    state, snapshot = engine.state, engine.state.snapshot
+    if change.kind == "Cohort":
+        cohort = snapshot.cohorts.get(change.key)
+        if cohort is None:
+            raise Inapplicable(f"There is no Cohort {change.key} on this cluster.")
+        pair = _pair(change, cohort.spec.quotas)
+        quotas = {**cohort.spec.quotas, pair: _raised(cohort.spec.quotas.get(pair), change.amount)}
+        state.set_cohort(replace(cohort.spec, quotas=quotas))
+        return
+    queue = snapshot.queues.get(change.key)
+    if queue is None:
+        raise Inapplicable(f"There is no ClusterQueue {change.key} on this cluster.")
+    pair = _pair(change, queue.spec.quotas)
+    before = queue.spec.quotas.get(pair)
+    if before is None:
+        raise Inapplicable(
+            f"ClusterQueue {change.key} has no quota of {pair.resource} in flavor {pair.flavor}: "
+            "name one of its own."
+        )
+    quotas = {**queue.spec.quotas, pair: _raised(before, change.amount)}
+    state.set_queue(replace(queue.spec, quotas=quotas), now=now)
+
+
+def _pair(change: Raise, quotas: Mapping[FlavorResource, Quota]) -> FlavorResource:
+    if change.resource:
+        return FlavorResource(change.flavor, change.resource)
+    found = [pair for pair in quotas if pair.flavor == change.flavor]
+    if len(found) == 1:
+        return found[0]
+    raise Inapplicable(
+        f"{change.kind} {change.key} has quota of {len(found)} resources in flavor "
+        f"{change.flavor}: name the resource."
+    )
+
+
+def _raised(quota: Quota | None, amount: int) -> Quota:
+    quota = quota or NO_QUOTA
+    return _with_nominal(quota, max(0, add(quota.nominal, amount)))
+
+
+def _with_nominal(quota: Quota, nominal: int) -> Quota:
+    # A queue cannot lend more than it has.
+    lending = None if quota.lending_limit is None else min(quota.lending_limit, nominal)
+    return Quota(nominal, quota.borrowing_limit, lending)
+
+
+def _drain(engine: Engine, *, now: datetime) -> None:
+    state = engine.state
+    for cohort in list(state.snapshot.cohorts.values()):
+        if cohort.is_declared:
+            none = {pair: _with_nominal(quota, 0) for pair, quota in cohort.spec.quotas.items()}
+            state.set_cohort(replace(cohort.spec, quotas=none))
+    for queue in list(state.snapshot.queues.values()):
+        none = {pair: _with_nominal(quota, 0) for pair, quota in queue.spec.quotas.items()}
+        stopped = replace(queue.spec, quotas=none, stop_policy=StopPolicy.HOLD_AND_DRAIN)
+        state.set_queue(stopped, now=now)

@@ -1,0 +1,210 @@
+"""Questions about an engine's state: usage, conditions, capacity, order and shares.
+
+Reads only. Figures have the shapes of the status fields that show them.
+
+Source: Kueue pkg/controller/core/{clusterqueue,localqueue}_controller.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.queueing.readiness import (
+    ActiveCondition,
+    local_queue_condition,
+    queue_condition,
+)
+from clusters.kueue.quota.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.quota.fair_sharing import share_of
+from clusters.kueue.quota.resource_node import ResourceNode
+from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.workload.workloads import Workload, scaled
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """Status of a ClusterQueue or LocalQueue.
+
+    Attributes:
+        flavors_reservation: ``status.flavorsReservation``: what reservations hold.
+        flavors_usage: ``status.flavorsUsage``: what admitted workloads hold.
+        pending, reserving, admitted: numbers of workloads.
+        weighted_share: per mille, rounded up; 0 for a LocalQueue.
+    """
+
+    condition: ActiveCondition
+    flavors_reservation: list[dict[str, Any]]
+    flavors_usage: list[dict[str, Any]]
+    pending: int
+    reserving: int
+    admitted: int
+    weighted_share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a ClusterQueue could take, by (flavor, resource).
+
+    Attributes:
+        available: now, by borrowing what nobody uses; never negative.
+        potential: if nobody used anything.
+    """
+
+    available: Mapping[FlavorResource, int]
+    potential: Mapping[FlavorResource, int]
+
+
+def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueReport:
+    """Status of a ClusterQueue.
+
+    Raises:
+        KeyError: it does not exist.
+    """
+    engine.state.settle(now)
+    queue = engine.state.snapshot.queues[name]
+    pending = engine.state.queues.queue(name)
+    holdings = list(queue.holdings.values())
+    admitted = [item for item in holdings if _is_admitted(item)]
+    return QueueReport(
+        condition=_condition_of(engine, queue),
+        flavors_reservation=_flavors(queue, holdings, shows_borrowed=True),
+        flavors_usage=_flavors(queue, admitted, shows_borrowed=True),
+        pending=len(pending) if pending is not None else 0,
+        reserving=len(holdings),
+        admitted=len(admitted),
+        weighted_share=share_of(queue.node).published,
+    )
+
+
+def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueReport:
+    """Status of a LocalQueue.
+
+    Args:
+        engine: the engine.
+        key: ``namespace/name``.
+        now: current time.
+
+    Raises:
+        KeyError: it does not exist.
+    """
+    engine.state.settle(now)
+    spec = engine.state.queues.local_queues[key]
+    queue = engine.state.snapshot.queues.get(spec.cluster_queue)
+    holdings = [
+        item
+        for item in (queue.holdings.values() if queue is not None else ())
+        if f"{item.workload.namespace}/{item.workload.queue_name}" == key
+    ]
+    admitted = [item for item in holdings if _is_admitted(item)]
+    condition = _condition_of(engine, queue) if queue is not None else None
+    return QueueReport(
+        condition=local_queue_condition(spec, queue=condition),
+        flavors_reservation=_flavors(queue, holdings, shows_borrowed=False),
+        flavors_usage=_flavors(queue, admitted, shows_borrowed=False),
+        pending=engine.state.queues.waiting_in(key),
+        reserving=len(holdings),
+        admitted=len(admitted),
+    )
+
+
+def resource_requests(workload: Workload) -> list[dict[str, Any]]:
+    """``status.resourceRequests`` of a pending workload: total amounts by pod set."""
+    return [
+        {
+            "name": pod_set.name,
+            "resources": {
+                resource: format_amount(amount, resource)
+                for resource, amount in sorted(
+                    scaled(pod_set.shape.requests.amounts, pod_set.count).items()
+                )
+            },
+        }
+        for pod_set in workload.pod_sets
+    ]
+
+
+def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
+    """``status.fairSharing.weightedShare`` of a Cohort.
+
+    Raises:
+        KeyError: nothing names it.
+    """
+    engine.state.settle(now)
+    return share_of(engine.state.snapshot.cohorts[name].node).published
+
+
+def capacity(engine: Engine, name: str, *, now: datetime) -> Capacity:
+    """What a ClusterQueue could take now and at most.
+
+    Raises:
+        KeyError: it does not exist.
+    """
+    engine.state.settle(now)
+    queue = engine.state.snapshot.queues[name]
+    return Capacity(
+        available={key: max(0, queue.node.available(key)) for key in queue.spec.quotas},
+        potential={key: queue.node.potential(key) for key in queue.spec.quotas},
+    )
+
+
+def pending_order(engine: Engine, name: str, *, now: datetime) -> list[str]:
+    """Keys that wait in a ClusterQueue: those in the heap as they would be tried, then the parked.
+
+    Raises:
+        KeyError: it does not exist.
+    """
+    engine.state.settle(now)
+    queue = engine.state.queues.queue(name)
+    if queue is None:
+        raise KeyError(name)
+    return queue.active_keys() + queue.parked_keys()
+
+
+def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:
+    return queue_condition(
+        queue.spec, flavors=engine.state.snapshot.flavors, checks=engine.state.checks
+    )
+
+
+def _is_admitted(holding: Holding) -> bool:
+    reservation = holding.workload.reservation
+    return reservation is not None and reservation.is_admitted
+
+
+def _flavors(
+    queue: ClusterQueueState | None, holdings: Iterable[Holding], *, shows_borrowed: bool
+) -> list[dict[str, Any]]:
+    if queue is None:
+        return []
+    total: dict[FlavorResource, int] = {}
+    for holding in holdings:
+        add_usage(total, holding.usage)
+    return [
+        {
+            "name": flavor,
+            "resources": [
+                _resource(queue.node, FlavorResource(flavor, resource), total, shows_borrowed)
+                for resource in sorted(group.resources)
+            ],
+        }
+        for group in queue.spec.groups
+        for flavor in group.flavors
+    ]
+
+
+def _resource(
+    node: ResourceNode,
+    key: FlavorResource,
+    total: Mapping[FlavorResource, int],
+    shows_borrowed: bool,
+) -> dict[str, str]:
+    used = total.get(key, 0)
+    shown = {"name": key.resource, "total": format_amount(used, key.resource)}
+    if shows_borrowed:
+        borrowed = max(0, used - node.nominal(key)) if node.parent is not None else 0
+        shown["borrowed"] = format_amount(borrowed, key.resource)
+    return shown

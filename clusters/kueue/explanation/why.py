@@ -1,0 +1,340 @@
+"""Why a workload waits: the sentence, and the evidence behind it.
+
+Reads only. Names other workloads and queues; whoever shows it decides what a reader may see.
+Facts only: who holds what is lacking and since when, not who will finish first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Final, TypeAlias
+
+from clusters.kueue.assignment.outcome import FlavorAttempt
+from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
+from clusters.kueue.preemption.classic import satisfies
+from clusters.kueue.queueing.buckets import QueueItem
+from clusters.kueue.quota.amounts import FlavorResource, add
+from clusters.kueue.quota.resource_node import ResourceNode
+from clusters.kueue.quota.specifications import PreemptionPolicy, StopPolicy
+from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.workload.workloads import Workload, scaled
+
+MOST_HOLDERS: Final = 30
+MOST_BORROWERS: Final = 20
+CHECKS_PENDING: Final = "CheckPending"
+"""Ours: it has its quota, and waits for AdmissionChecks."""
+
+Pairs: TypeAlias = frozenset[FlavorResource]
+
+
+class Protection(Enum):
+    """Why a workload that holds what is lacking is not preempted."""
+
+    NONE = "it may be preempted, but that does not make enough room"
+    STOPPING = "it was told to stop already"
+    WITHIN_QUEUE_NEVER = "the queue preempts none of its own workloads"
+    RECLAIM_NEVER = "the queue reclaims nothing from others"
+    PRIORITY = "its priority, or its age, protects it"
+    WITHIN_NOMINAL = "its queue does not borrow what is lacking"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A workload that holds what another one lacks.
+
+    Attributes:
+        amounts: what it holds of the lacking pairs.
+        protection: why it is not preempted.
+        since: when its quota was reserved.
+    """
+
+    key: str
+    cluster_queue: str
+    amounts: Mapping[FlavorResource, int]
+    protection: Protection
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A ClusterQueue that uses more of lacking pairs than its own nominal quota; by how much."""
+
+    cluster_queue: str
+    amounts: Mapping[FlavorResource, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQuota:
+    """One pair in the workload's own ClusterQueue.
+
+    Attributes:
+        nominal, used: of the ClusterQueue alone.
+        available: free now, borrowing included; negative when over-admitted.
+        potential: the most that it could ever have.
+        lent: of its unused nominal quota, what others hold now.
+    """
+
+    nominal: int
+    used: int
+    available: int
+    potential: int
+    lent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a workload waits, with the evidence.
+
+    Attributes:
+        reason, message: of its QuotaReserved=False condition, empty before its first cycle; of one
+            that the scheduler cannot tell apart where it was parked together with that.
+            ``CheckPending`` for one that has its quota and waits for AdmissionChecks.
+        cluster_queue: where it waits, empty when nowhere.
+        position: 1 for the next of its ClusterQueue, 0 when it waits in none.
+        waiting: number of workloads that wait in that ClusterQueue.
+        is_parked: it is not tried again before something in its tree changes.
+        hold: stop policy of what is stopped, ``NONE`` otherwise; ``hold_kind`` says what.
+        requests: of the whole workload, by resource.
+        attempts: flavors looked at in its last cycle.
+        lacking: the largest amount that was not free, by pair.
+        holders: workloads that hold what it lacks, those that run longest first; at most
+            ``MOST_HOLDERS`` of ``holder_count``.
+        borrowers: queues around it that borrow what it lacks, largest first; bounded alike.
+        quota: its own queue's figures for the pairs that were tried.
+        requeue_at: it is not tried before.
+    """
+
+    reason: str
+    message: str
+    cluster_queue: str = ""
+    position: int = 0
+    waiting: int = 0
+    is_parked: bool = False
+    hold: StopPolicy = StopPolicy.NONE
+    hold_kind: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    attempts: tuple[FlavorAttempt, ...] = ()
+    lacking: Mapping[FlavorResource, int] = field(default_factory=dict)
+    holders: tuple[Holder, ...] = ()
+    holder_count: int = 0
+    borrowers: tuple[Borrower, ...] = ()
+    quota: Mapping[FlavorResource, OwnQuota] = field(default_factory=dict)
+    requeue_at: datetime | None = None
+
+
+def explain(engine: Engine, key: str, *, now: datetime) -> Explanation | None:
+    """Why a workload waits; ``None`` for one that is unknown or does not wait."""
+    return Explainer(engine, now=now).explain(key)
+
+
+class Explainer:
+    """Explains many workloads of one moment; what they share is worked out once."""
+
+    def __init__(self, engine: Engine, *, now: datetime) -> None:
+        engine.state.settle(now)
+        self._engine, self._state, self._now = engine, engine.state, now
+        self._positions: dict[str, dict[str, int]] = {}
+        self._tried: dict[str, dict[str, QueueItem]] = {}
+        self._holdings: dict[tuple[int, Pairs], list[tuple[ClusterQueueState, Holding]]] = {}
+        self._borrowers: dict[tuple[int, Pairs], tuple[Borrower, ...]] = {}
+
+    def explain(self, key: str) -> Explanation | None:
+        """As ``explain``; the engine must not have changed since the explainer was made."""
+        workload = self._state.workloads.get(key)
+        if workload is None:
+            return None
+        if workload.reservation is not None:
+            return self._of_reserved(workload)
+        refusal = self._state.queues.refusal(key)
+        if refusal is not None:
+            return self._of_refused(workload, refusal.reason, refusal.message)
+        item = self._state.queues.item(key)
+        if item is None:
+            return Explanation("Deactivated", "The workload is deactivated")
+        return self._of_waiting(item)
+
+    def _of_reserved(self, workload: Workload) -> Explanation | None:
+        reservation = workload.reservation
+        assert reservation is not None
+        if reservation.is_admitted or workload.is_evicted:
+            return None
+        name = reservation.cluster_queue
+        return Explanation(CHECKS_PENDING, f"Quota reserved in ClusterQueue {name}", name)
+
+    def _of_refused(self, workload: Workload, reason: str, message: str) -> Explanation:
+        local_queue = f"{workload.namespace}/{workload.queue_name}"
+        spec = self._state.queues.local_queues.get(local_queue)
+        hold = spec.stop_policy if spec is not None else StopPolicy.NONE
+        kind = "" if hold is StopPolicy.NONE else "LocalQueue"
+        return Explanation(reason, message, hold=hold, hold_kind=kind, requests=_total(workload))
+
+    def _of_waiting(self, item: QueueItem) -> Explanation:
+        key, workload = item.key, item.workload
+        name = self._state.queues.queue_of(key)
+        queue = self._state.snapshot.queues[name]
+        positions = self._positions_in(name)
+        pending = self._state.queues.queue(name)
+        assert pending is not None
+        tried = item if item.reason else self._equal_of(name, item)
+        reason, message = tried.reason, tried.message
+        if not queue.is_active:
+            reason, message = "Suspended", f"ClusterQueue {name} is inactive"
+        elif key in self._state.bypassed and not item.message:
+            reason, message = "WaitingForQuota", BYPASSED_MESSAGE
+        lacking = _lacking(tried.attempts)
+        holders, holder_count = self._holders(workload, queue, frozenset(lacking))
+        hold = queue.spec.stop_policy
+        requeue_at = workload.requeue_at
+        return Explanation(
+            reason=reason,
+            message=message,
+            cluster_queue=name,
+            position=positions[key],
+            waiting=len(positions),
+            is_parked=not pending.is_active(key),
+            hold=hold,
+            hold_kind="" if hold is StopPolicy.NONE else "ClusterQueue",
+            requests=_total(workload),
+            attempts=tried.attempts,
+            lacking=lacking,
+            holders=holders,
+            holder_count=holder_count,
+            borrowers=self._borrowers_of(queue, frozenset(lacking)),
+            quota=_own_quota(queue, workload, tried.attempts),
+            requeue_at=requeue_at if requeue_at is not None and requeue_at > self._now else None,
+        )
+
+    def _positions_in(self, name: str) -> dict[str, int]:
+        """Place of everything that waits in a ClusterQueue. O(n log n), once."""
+        found = self._positions.get(name)
+        if found is None:
+            pending = self._state.queues.queue(name)
+            assert pending is not None
+            order = pending.active_keys() + pending.parked_keys()
+            found = {key: index for index, key in enumerate(order, start=1)}
+            self._positions[name] = found
+        return found
+
+    def _equal_of(self, name: str, item: QueueItem) -> QueueItem:
+        """One that was looked at and that the scheduler cannot tell apart; else itself."""
+        by_shape = self._tried.get(name)
+        if by_shape is None:
+            pending = self._state.queues.queue(name)
+            assert pending is not None
+            by_shape = {each.workload.shape_hash: each for each in pending.items() if each.reason}
+            self._tried[name] = by_shape
+        return by_shape.get(item.workload.shape_hash, item)
+
+    def _holders(
+        self, workload: Workload, own: ClusterQueueState, lacking: Pairs
+    ) -> tuple[tuple[Holder, ...], int]:
+        if not lacking:
+            return (), 0
+        tree = _tree(own, lacking)
+        found = self._holdings.get(tree)
+        if found is None:
+            found = [
+                (queue, holding)
+                for queue in self._state.snapshot.tree_queues(own)
+                for holding in queue.holdings.values()
+                if not lacking.isdisjoint(holding.usage)
+            ]
+            found.sort(key=lambda pair: (_since(pair[1]), pair[1].workload.key))
+            self._holdings[tree] = found
+        shown = tuple(
+            Holder(
+                key=holding.workload.key,
+                cluster_queue=queue.spec.name,
+                amounts={pair: holding.usage[pair] for pair in lacking if pair in holding.usage},
+                protection=_protection(workload, own, queue, holding, lacking),
+                since=_since(holding),
+            )
+            for queue, holding in found[:MOST_HOLDERS]
+        )
+        return shown, len(found)
+
+    def _borrowers_of(self, own: ClusterQueueState, lacking: Pairs) -> tuple[Borrower, ...]:
+        if not lacking or own.node.parent is None:
+            return ()
+        tree = _tree(own, lacking)
+        found = self._borrowers.get(tree)
+        if found is None:
+            borrowing = [
+                Borrower(queue.spec.name, amounts)
+                for queue in self._state.snapshot.tree_queues(own)
+                if (amounts := _borrowed(queue.node, lacking))
+            ]
+            borrowing.sort(key=lambda item: (-sum(item.amounts.values()), item.cluster_queue))
+            found = self._borrowers[tree] = tuple(borrowing[:MOST_BORROWERS])
+        return tuple(item for item in found if item.cluster_queue != own.spec.name)
+
+
+def _tree(queue: ClusterQueueState, lacking: Pairs) -> tuple[int, Pairs]:
+    return id(queue.node.path()[-1]), lacking
+
+
+def _total(workload: Workload) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for item in workload.pod_sets:
+        amounts = scaled(item.shape.requests.amounts, workload.remaining_count(item))
+        for resource, amount in amounts.items():
+            total[resource] = add(total.get(resource, 0), amount)
+    return total
+
+
+def _lacking(attempts: Iterable[FlavorAttempt]) -> dict[FlavorResource, int]:
+    found: dict[FlavorResource, int] = {}
+    for attempt in attempts:
+        for resource, amount in attempt.missing.items():
+            pair = FlavorResource(attempt.flavor, resource)
+            found[pair] = max(found.get(pair, 0), amount)
+    return found
+
+
+def _since(holding: Holding) -> datetime:
+    assert holding.workload.reservation is not None
+    return holding.workload.reservation.reserved_at
+
+
+def _borrowed(node: ResourceNode, lacking: Pairs) -> dict[FlavorResource, int]:
+    used = {pair: node.usage.get(pair, 0) - node.nominal(pair) for pair in lacking}
+    return {pair: amount for pair, amount in sorted(used.items()) if amount > 0}
+
+
+def _own_quota(
+    queue: ClusterQueueState, workload: Workload, attempts: Iterable[FlavorAttempt]
+) -> dict[FlavorResource, OwnQuota]:
+    node, flavors, wanted = queue.node, {item.flavor for item in attempts}, _total(workload)
+    found = {}
+    for pair in queue.spec.quotas:
+        if pair.flavor not in flavors or pair.resource not in wanted:
+            continue
+        nominal, used, available = node.nominal(pair), node.usage.get(pair, 0), node.available(pair)
+        unused = max(0, nominal - used)
+        lent = max(0, unused - max(0, available))
+        found[pair] = OwnQuota(nominal, used, available, node.potential(pair), lent)
+    return found
+
+
+def _protection(
+    workload: Workload,
+    own: ClusterQueueState,
+    queue: ClusterQueueState,
+    holding: Holding,
+    lacking: Pairs,
+) -> Protection:
+    if holding.is_evicted:
+        return Protection.STOPPING
+    rules = own.spec.preemption
+    is_own = queue is own
+    policy = rules.within_cluster_queue if is_own else rules.reclaim_within_cohort
+    if policy is PreemptionPolicy.NEVER:
+        return Protection.WITHIN_QUEUE_NEVER if is_own else Protection.RECLAIM_NEVER
+    if not is_own and queue.node.is_within_nominal(lacking):
+        return Protection.WITHIN_NOMINAL
+    if not satisfies(policy, preemptor=workload, candidate=holding.workload):
+        return Protection.PRIORITY
+    return Protection.NONE

@@ -1,0 +1,1 @@
+"""What has to happen to a Workload outside of cycles."""

@@ -1,0 +1,1 @@
+"""Which workloads have to go, with and without fair sharing."""

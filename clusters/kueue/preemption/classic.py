@@ -1,0 +1,329 @@
+"""Which workloads to preempt without fair sharing: candidates, attempts, and the minimal set.
+
+Tries run on the live tree and are undone before returning.
+
+Source: Kueue pkg/scheduler/preemption/{preemption.go,classical/*,common/*}, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.quota.resource_node import ResourceNode
+from clusters.kueue.quota.snapshot import Snapshot
+from clusters.kueue.quota.specifications import PreemptionPolicy
+from clusters.kueue.quota.tree import ClusterQueueState, CohortState, Holding
+from clusters.kueue.workload.workloads import Workload
+
+
+class PreemptionReason(Enum):
+    """Reason of the Preempted condition, with the words of its message."""
+
+    IN_CLUSTER_QUEUE = ("InClusterQueue", "prioritization in the ClusterQueue")
+    IN_COHORT_RECLAMATION = ("InCohortReclamation", "reclamation within the cohort")
+    IN_COHORT_FAIR_SHARING = ("InCohortFairSharing", "Fair Sharing within the cohort")
+    IN_COHORT_RECLAIM_WHILE_BORROWING = (
+        "InCohortReclaimWhileBorrowing",
+        "reclamation within the cohort while borrowing",
+    )
+
+    @property
+    def text(self) -> str:
+        """Reason of the condition."""
+        return self.value[0]
+
+    @property
+    def words(self) -> str:
+        """What the message says."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A workload to preempt, and why."""
+
+    holding: Holding
+    reason: PreemptionReason
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A workload that looks for room.
+
+    Attributes:
+        keys: pairs that lack quota.
+        requests: everything that has to fit afterwards.
+    """
+
+    workload: Workload
+    queue: ClusterQueueState
+    keys: frozenset[FlavorResource]
+    requests: Usage
+
+
+class _Variant(Enum):
+    WITHIN_QUEUE = 0
+    HIERARCHICAL = 1
+    WITHOUT_BORROWING = 2
+    WHILE_BORROWING = 3
+
+
+_REASONS: Mapping[_Variant, PreemptionReason] = {
+    _Variant.WITHIN_QUEUE: PreemptionReason.IN_CLUSTER_QUEUE,
+    _Variant.HIERARCHICAL: PreemptionReason.IN_COHORT_RECLAMATION,
+    _Variant.WITHOUT_BORROWING: PreemptionReason.IN_COHORT_RECLAMATION,
+    _Variant.WHILE_BORROWING: PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    holding: Holding
+    variant: _Variant
+    lowest_common: ResourceNode | None = None
+
+
+@dataclass(slots=True)
+class _Candidates:
+    hierarchical: list[_Candidate]
+    priority: list[_Candidate]
+    same_queue: list[_Candidate]
+
+    @property
+    def in_order(self) -> list[_Candidate]:
+        """Those already told to stop first, each kind after the other."""
+        kinds = (self.hierarchical, self.priority, self.same_queue)
+        evicted = [item for kind in kinds for item in kind if item.holding.is_evicted]
+        running = [item for kind in kinds for item in kind if not item.holding.is_evicted]
+        return evicted + running
+
+
+def candidate_order(queue_name: str) -> Callable[[Holding], Any]:
+    """Sort key of candidates: told to stop, other queues, lowest priority, latest, smallest UID."""
+
+    def key(holding: Holding) -> tuple[bool, bool, int, float, str]:
+        reservation = holding.workload.reservation
+        assert reservation is not None
+        return (
+            not holding.is_evicted,
+            reservation.cluster_queue == queue_name,
+            holding.workload.priority,
+            -_seconds(reservation.reserved_at),
+            holding.workload.uid,
+        )
+
+    return key
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def satisfies(policy: PreemptionPolicy, *, preemptor: Workload, candidate: Workload) -> bool:
+    """Whether the policy lets ``preemptor`` take the place of ``candidate``."""
+    if policy is PreemptionPolicy.ANY:
+        return True
+    if policy is PreemptionPolicy.NEVER:
+        return False
+    if candidate.priority < preemptor.priority:
+        return True
+    return (
+        policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+        and candidate.priority == preemptor.priority
+        and preemptor.queued_at < candidate.queued_at
+    )
+
+
+def candidates_in(
+    queue: ClusterQueueState,
+    *,
+    preemptor: Workload,
+    policy: PreemptionPolicy,
+    keys: Collection[FlavorResource],
+) -> Iterator[Holding]:
+    """What a ClusterQueue holds of ``keys`` and the policy lets be preempted."""
+    if policy is PreemptionPolicy.NEVER:
+        return
+    for holding in queue.holdings.values():
+        if not holding.keys.isdisjoint(keys) and satisfies(
+            policy, preemptor=preemptor, candidate=holding.workload
+        ):
+            yield holding
+
+
+def fill_back(
+    snapshot: Snapshot, targets: list[Target], *, fits: Callable[[], bool]
+) -> list[Target]:
+    """Spare every target that is not needed after all, the latest but one first.
+
+    The targets are taken out of the snapshot on entry; those that remain are so on return.
+    """
+    index = len(targets) - 2
+    while index >= 0:
+        snapshot.put_back(targets[index].holding)
+        if fits():
+            targets[index] = targets[-1]
+            targets.pop()
+        else:
+            snapshot.take_out(targets[index].holding)
+        index -= 1
+    return targets
+
+
+class ClassicalPreemption:
+    """Finds targets by priority and reclaim policies."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def targets(self, preemptor: Preemptor) -> list[Target]:
+        """Workloads whose end makes room, empty when nothing helps.
+
+        Cost: candidates x (flavor, resource) pairs x depth.
+        """
+        found = self._collect(preemptor)
+        candidates = found.in_order
+        if not candidates:
+            return []
+        for may_borrow in self._attempts(preemptor, found):
+            targets = self._attempt(preemptor, candidates, may_borrow=may_borrow)
+            if targets:
+                return targets
+        return []
+
+    def _attempts(self, preemptor: Preemptor, found: _Candidates) -> tuple[bool, ...]:
+        """Whether borrowing is allowed, attempt by attempt."""
+        may_borrow = preemptor.queue.spec.preemption.may_borrow_while_preempting
+        node = preemptor.queue.node
+        is_under_nominal = all(node.usage.get(key, 0) < node.nominal(key) for key in preemptor.keys)
+        if not (found.hierarchical or found.priority):
+            return (True,)
+        if not may_borrow and not is_under_nominal:
+            return (True,)
+        if not may_borrow and not found.hierarchical:
+            return (False, True)
+        return (True, False)
+
+    def _attempt(
+        self, preemptor: Preemptor, candidates: Iterable[_Candidate], *, may_borrow: bool
+    ) -> list[Target]:
+        snapshot = self._snapshot
+        targets: list[Target] = []
+
+        def fits() -> bool:
+            return fits_after(preemptor, may_borrow=may_borrow)
+
+        for candidate in candidates:
+            if not self._is_valid(preemptor, candidate, may_borrow=may_borrow):
+                continue
+            snapshot.take_out(candidate.holding)
+            targets.append(Target(candidate.holding, _REASONS[candidate.variant]))
+            if fits():
+                targets = fill_back(snapshot, targets, fits=fits)
+                restore(snapshot, targets)
+                return targets
+        restore(snapshot, targets)
+        return []
+
+    def _is_valid(self, preemptor: Preemptor, candidate: _Candidate, *, may_borrow: bool) -> bool:
+        if candidate.variant is _Variant.WITHIN_QUEUE:
+            return True
+        if may_borrow and candidate.variant is _Variant.WITHOUT_BORROWING:
+            return False
+        node: ResourceNode | None = self._snapshot.queues[candidate.holding.cluster_queue].node
+        while node is not None and node is not candidate.lowest_common:
+            if node.is_within_nominal(preemptor.keys):
+                return False
+            node = node.parent
+        return True
+
+    def _collect(self, preemptor: Preemptor) -> _Candidates:
+        queue, rules = preemptor.queue, preemptor.queue.spec.preemption
+        order = candidate_order(queue.spec.name)
+        same = candidates_in(
+            queue,
+            preemptor=preemptor.workload,
+            policy=rules.within_cluster_queue,
+            keys=preemptor.keys,
+        )
+        found = _Candidates(
+            hierarchical=[],
+            priority=[],
+            same_queue=[_Candidate(item, _Variant.WITHIN_QUEUE) for item in same],
+        )
+        if rules.reclaim_within_cohort is not PreemptionPolicy.NEVER:
+            self._collect_elsewhere(preemptor, found)
+        for kind in (found.hierarchical, found.priority, found.same_queue):
+            kind.sort(key=lambda item: order(item.holding))
+        return found
+
+    def _collect_elsewhere(self, preemptor: Preemptor, found: _Candidates) -> None:
+        """Walk up from the queue; what one subtree could hold alone has a better claim."""
+        has_advantage, rest = preemptor.queue.node.fits_in_quota(preemptor.requests)
+        below: CohortState | None = None
+        cohort = self._snapshot.cohort_of(preemptor.queue)
+        while cohort is not None:
+            for holding in self._borrowers(preemptor, cohort, skipped=below):
+                variant = _variant(preemptor, holding, has_advantage=has_advantage)
+                kind = found.hierarchical if has_advantage else found.priority
+                kind.append(_Candidate(holding, variant, cohort.node))
+            fits, rest = cohort.node.fits_in_quota(rest)
+            has_advantage = has_advantage or fits
+            below = cohort
+            cohort = self._snapshot.cohorts.get(cohort.spec.parent)
+
+    def _borrowers(
+        self, preemptor: Preemptor, cohort: CohortState, *, skipped: CohortState | None
+    ) -> Iterator[Holding]:
+        """What children of a Cohort hold that use more of ``keys`` than is theirs. O(borrowers)."""
+        by_key = cohort.node.borrowers
+        nodes = {node: None for key in preemptor.keys for node in by_key.get(key, ())}
+        for node in nodes:
+            queue = cohort.queues.get(node.name)
+            if queue is None or queue.node is not node:
+                child = cohort.cohorts[node.name]
+                if child is not skipped:
+                    yield from self._borrowers(preemptor, child, skipped=None)
+            elif queue is not preemptor.queue and queue.takes_part:
+                yield from candidates_in(
+                    queue,
+                    preemptor=preemptor.workload,
+                    policy=preemptor.queue.spec.preemption.reclaim_within_cohort,
+                    keys=preemptor.keys,
+                )
+
+
+def fits_after(preemptor: Preemptor, *, may_borrow: bool) -> bool:
+    """Whether everything requested fits the snapshot as it is now."""
+    node = preemptor.queue.node
+    if not may_borrow and any(
+        node.exceeds_with(key, amount) for key, amount in preemptor.requests.items()
+    ):
+        return False
+    return preemptor.queue.fits(preemptor.requests)
+
+
+def restore(snapshot: Snapshot, targets: Iterable[Target]) -> None:
+    """Put back everything that is still taken out."""
+    for target in targets:
+        snapshot.put_back(target.holding)
+
+
+def _variant(preemptor: Preemptor, holding: Holding, *, has_advantage: bool) -> _Variant:
+    if has_advantage:
+        return _Variant.HIERARCHICAL
+    rules = preemptor.queue.spec.preemption
+    threshold = rules.max_priority_threshold
+    priority = holding.workload.priority
+    if (
+        not rules.may_borrow_while_preempting
+        or priority >= preemptor.workload.priority
+        or (threshold is not None and priority > threshold)
+    ):
+        return _Variant.WITHOUT_BORROWING
+    return _Variant.WHILE_BORROWING

@@ -1,0 +1,1 @@
+"""Who waits where, in which order, and what wakes them."""

@@ -1,0 +1,348 @@
+"""The state that decisions read: the tree of Cohorts, ClusterQueues and what workloads hold.
+
+One live tree serves every cycle. What a decision tries out (usage added, victims removed) is undone
+step by step instead of copying the tree, so a try costs O(depth) per (flavor, resource).
+
+Source: Kueue pkg/cache/scheduler/{cache,snapshot,cohort,clusterqueue}.go, pkg/cache/hierarchy,
+v0.19.2. Deviation: Kueue copies everything each cycle; the numbers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.quota.resource_node import ResourceNode
+from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, FlavorSpec
+from clusters.kueue.quota.tree import (
+    ClusterQueueState,
+    CohortState,
+    Holding,
+    cohorts_below,
+    queues_below,
+)
+from clusters.kueue.workload.workloads import Workload
+
+
+class Snapshot:
+    """All quota objects and holdings, with derived numbers kept up to date."""
+
+    def __init__(self) -> None:
+        self.flavors: dict[str, FlavorSpec] = {}
+        self.queues: dict[str, ClusterQueueState] = {}
+        self.cohorts: dict[str, CohortState] = {}
+        self._holdings: dict[str, Holding] = {}
+        self._elsewhere: dict[str, dict[str, Holding]] = {}
+        self._dirty: set[str] = set()
+        self._dirty_queues: set[str] = set()
+
+    # Quota objects
+
+    def set_queue(self, spec: ClusterQueueSpec) -> None:
+        """Create or change a ClusterQueue; numbers follow at the next ``refresh``."""
+        state = self.queues.get(spec.name)
+        if state is None:
+            state = ClusterQueueState(spec=spec, node=ResourceNode(spec.name))
+            self.queues[spec.name] = state
+            state.holdings = self._elsewhere.pop(spec.name, {})
+            for holding in state.holdings.values():
+                state.node.add_all(holding.usage)
+        elif state.spec.cohort != spec.cohort:
+            self._leave(state)
+        state.spec = spec
+        state.node.quotas = spec.quotas
+        state.node.weight = spec.weight
+        state.group_of = {name: group for group in spec.groups for name in group.resources}
+        if spec.cohort:
+            self._cohort(spec.cohort).queues[spec.name] = state
+            self._dirty.add(spec.cohort)
+        self._dirty_queues.add(spec.name)
+
+    def delete_queue(self, name: str) -> None:
+        """Remove a ClusterQueue; what workloads hold in it is kept for its return."""
+        state = self.queues.pop(name, None)
+        if state is None:
+            return
+        self._leave(state)
+        self._dirty_queues.discard(name)
+        if state.holdings:
+            self._elsewhere[name] = state.holdings
+
+    def set_cohort(self, spec: CohortSpec) -> None:
+        """Create or change a Cohort."""
+        state = self._cohort(spec.name)
+        if state.spec.parent != spec.parent:
+            self._unhook(state)
+        state.spec = spec
+        state.is_declared = True
+        state.node.quotas = spec.quotas
+        state.node.weight = spec.weight
+        if spec.parent:
+            self._cohort(spec.parent).cohorts[spec.name] = state
+        self._dirty.add(spec.name)
+
+    def delete_cohort(self, name: str) -> None:
+        """Remove a Cohort object; as long as others name it, it stays without quota."""
+        state = self.cohorts.get(name)
+        if state is None or not state.is_declared:
+            return
+        self._unhook(state)
+        state.spec = CohortSpec(name)
+        state.node.quotas = {}
+        state.node.weight = 1.0
+        state.is_declared = False
+        self._dirty.add(name)
+        self._drop_unused(state)
+
+    def set_active(self, name: str, *, is_active: bool) -> None:
+        """Record whether a ClusterQueue may admit."""
+        state = self.queues[name]
+        if state.is_active != is_active:
+            state.is_active = is_active
+            if state.spec.cohort:
+                self._dirty.add(state.spec.cohort)
+
+    def refresh(self) -> None:
+        """Derive the numbers of every tree that changed. O(size of those trees)."""
+        for name in self._dirty_queues:
+            self.queues[name].node.declare_leaf()
+            if not self.queues[name].spec.cohort:
+                self._settle_alone(self.queues[name])
+        self._dirty_queues.clear()
+        done: set[str] = set()
+        for name in self._dirty & self.cohorts.keys():
+            root, is_cyclic = self._root_of(name)
+            if root.spec.name in done:
+                continue
+            if is_cyclic:
+                self._mark_cyclic(root, done)
+            else:
+                done.add(root.spec.name)
+                self._rebuild(root)
+        self._dirty.clear()
+
+    def adopt(self, other: Snapshot, *, names: Collection[str]) -> None:
+        """Become a copy of whole trees of another, refreshed snapshot.
+
+        Args:
+            other: what to copy.
+            names: ClusterQueues, with every tree complete; Cohorts without any are copied too.
+        """
+        for cohort in other.cohorts.values():
+            if cohort.is_declared:
+                self.set_cohort(cohort.spec)
+        for name in names:
+            queue = other.queues[name]
+            self.set_queue(queue.spec)
+            self.set_active(name, is_active=queue.is_active)
+            for holding in queue.holdings.values():
+                self._count(holding.copy())
+        for held in other._elsewhere.values():
+            for holding in held.values():
+                self._count(holding.copy())
+        self.refresh()
+        for name in names:
+            self.queues[name].generation = other.queues[name].generation
+
+    # Holdings
+
+    def holding(self, key: str) -> Holding | None:
+        """What a workload holds."""
+        return self._holdings.get(key)
+
+    def holdings(self) -> Iterable[Holding]:
+        """Everything that is held."""
+        return self._holdings.values()
+
+    def hold(self, workload: Workload, *, is_evicted: bool) -> Holding:
+        """Count a workload's reservation; the workload must not hold anything yet."""
+        assert workload.reservation is not None and workload.key not in self._holdings
+        holding = Holding(
+            workload=workload,
+            usage=workload.usage(),
+            keys=frozenset(
+                FlavorResource(flavor, resource)
+                for item in workload.reservation.pod_sets
+                for resource, flavor in item.flavors.items()
+            ),
+            is_evicted=is_evicted,
+        )
+        return self._count(holding)
+
+    def _count(self, holding: Holding) -> Holding:
+        key = holding.workload.key
+        self._holdings[key] = holding
+        state = self.queues.get(holding.cluster_queue)
+        if state is None:
+            self._elsewhere.setdefault(holding.cluster_queue, {})[key] = holding
+        else:
+            state.holdings[key] = holding
+            state.node.add_all(holding.usage)
+        return holding
+
+    def release(self, key: str) -> Holding | None:
+        """Give back what a workload holds; returns what it was, ``None`` for nothing."""
+        holding = self._holdings.pop(key, None)
+        if holding is None:
+            return None
+        state = self.queues.get(holding.cluster_queue)
+        if state is not None:
+            del state.holdings[key]
+            state.node.remove_all(holding.usage)
+            state.generation += 1
+            return holding
+        elsewhere = self._elsewhere[holding.cluster_queue]
+        del elsewhere[key]
+        if not elsewhere:
+            del self._elsewhere[holding.cluster_queue]
+        return holding
+
+    def are_pods_ready(self) -> bool:
+        """Whether the pods of every admitted workload are ready. O(holdings)."""
+        return not any(
+            holding.workload.reservation is not None
+            and holding.workload.reservation.is_admitted
+            and not holding.workload.is_pods_ready
+            for holding in self._holdings.values()
+        )
+
+    # Trying out
+
+    def take_out(self, holding: Holding) -> None:
+        """Pretend that a workload stopped: its usage is gone and it is no candidate."""
+        state = self.queues[holding.cluster_queue]
+        del state.holdings[holding.workload.key]
+        state.node.remove_all(holding.usage)
+
+    def put_back(self, holding: Holding) -> None:
+        """Undo ``take_out``."""
+        state = self.queues[holding.cluster_queue]
+        state.holdings[holding.workload.key] = holding
+        state.node.add_all(holding.usage)
+
+    @contextmanager
+    def usage_without(self, holdings: Iterable[Holding]) -> Iterator[None]:
+        """Within the block, the usage of ``holdings`` is gone."""
+        removed = [(self.queues[item.cluster_queue].node, item.usage) for item in holdings]
+        for node, usage in removed:
+            node.remove_all(usage)
+        try:
+            yield
+        finally:
+            for node, usage in reversed(removed):
+                node.add_all(usage)
+
+    @contextmanager
+    def usage_with(self, state: ClusterQueueState, usage: Usage) -> Iterator[None]:
+        """Within the block, ``usage`` is added to a ClusterQueue."""
+        state.node.add_all(usage)
+        try:
+            yield
+        finally:
+            state.node.remove_all(usage)
+
+    # Reading
+
+    def cohort_of(self, state: ClusterQueueState) -> CohortState | None:
+        """The Cohort that a ClusterQueue is in."""
+        return self.cohorts.get(state.spec.cohort) if state.spec.cohort else None
+
+    def tree_queues(self, state: ClusterQueueState) -> list[ClusterQueueState]:
+        """Every ClusterQueue of the tree that ``state`` is in."""
+        cohort = self.cohort_of(state)
+        return [state] if cohort is None else self.cohort_queues(cohort.spec.name)
+
+    def cohort_queues(self, name: str) -> list[ClusterQueueState]:
+        """Every ClusterQueue of the tree that a Cohort is in."""
+        if name not in self.cohorts:
+            return []
+        root, is_cyclic = self._root_of(name)
+        return [] if is_cyclic else list(queues_below(root))
+
+    def is_cyclic(self, cohort: str) -> bool:
+        """Whether a Cohort is part of, or below, a cycle."""
+        state = self.cohorts.get(cohort)
+        return state is not None and state.is_cyclic
+
+    # Internals
+
+    def _cohort(self, name: str) -> CohortState:
+        state = self.cohorts.get(name)
+        if state is None:
+            state = CohortState(spec=CohortSpec(name), node=ResourceNode(name))
+            self.cohorts[name] = state
+            self._dirty.add(name)
+        return state
+
+    def _leave(self, state: ClusterQueueState) -> None:
+        cohort = self.cohort_of(state)
+        if cohort is not None:
+            del cohort.queues[state.spec.name]
+            self._dirty.add(cohort.spec.name)
+            self._drop_unused(cohort)
+        state.node.parent = None
+
+    def _unhook(self, state: CohortState) -> None:
+        parent = self.cohorts.get(state.spec.parent)
+        if parent is not None and parent.cohorts.pop(state.spec.name, None) is not None:
+            self._dirty.add(parent.spec.name)
+            self._drop_unused(parent)
+
+    def _drop_unused(self, state: CohortState) -> None:
+        if not (state.is_declared or state.queues or state.cohorts):
+            self.cohorts.pop(state.spec.name, None)
+
+    def _root_of(self, name: str) -> tuple[CohortState, bool]:
+        """Root above a Cohort; or, above a cycle, some member of it and true."""
+        seen = {name}
+        state = self.cohorts[name]
+        while state.spec.parent:
+            if state.spec.parent in seen:
+                return state, True
+            seen.add(state.spec.parent)
+            state = self.cohorts[state.spec.parent]
+        return state, False
+
+    def _mark_cyclic(self, member: CohortState, done: set[str]) -> None:
+        waiting = [member]
+        while waiting:
+            state = waiting.pop()
+            if state.spec.name in done:
+                continue
+            done.add(state.spec.name)
+            state.is_cyclic = True
+            for queue in state.queues.values():
+                queue.is_reachable = False
+                queue.node.parent = None
+            waiting.extend(state.cohorts.values())
+
+    def _settle_alone(self, state: ClusterQueueState) -> None:
+        state.node.parent = None
+        state.node.height = 0
+        state.node.lendable = {}
+        state.is_reachable = True
+        state.generation += 1
+
+    def _rebuild(self, root: CohortState) -> None:
+        root.node.parent = None
+        self._collect(root)
+        keys = root.node.subtree_quota.keys()
+        for cohort in cohorts_below(root):
+            cohort.node.set_lendable(keys)
+
+    def _collect(self, state: CohortState) -> None:
+        state.is_cyclic = False
+        node = state.node
+        for cohort in state.cohorts.values():
+            cohort.node.parent = node
+            self._collect(cohort)
+        for queue in state.queues.values():
+            queue.node.parent = node
+            queue.is_reachable = True
+            queue.generation += 1
+        heights = [1 + cohort.node.height for cohort in state.cohorts.values()]
+        has_queues = any(queue.is_active for queue in state.queues.values())
+        node.height = max(heights, default=int(has_queues))
+        queue_nodes = [queue.node for queue in state.queues.values()]
+        node.collect(queue_nodes + [cohort.node for cohort in state.cohorts.values()])

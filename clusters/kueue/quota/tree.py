@@ -1,0 +1,103 @@
+"""The members of the quota tree: ClusterQueues, Cohorts, and what workloads hold in them.
+
+``snapshot`` puts them together. Source: Kueue pkg/cache/scheduler, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.quota.resource_node import ResourceNode
+from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, ResourceGroup
+from clusters.kueue.workload.workloads import Workload
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """A workload that holds quota.
+
+    Attributes:
+        workload: with its reservation.
+        usage: amounts held.
+        keys: (flavor, resource) pairs assigned to it, also those with amount 0.
+        is_evicted: it was told to stop and still holds its quota.
+    """
+
+    workload: Workload
+    usage: dict[FlavorResource, int]
+    keys: frozenset[FlavorResource]
+    is_evicted: bool
+
+    def copy(self) -> Holding:
+        """The same for another tree, sharing what never changes."""
+        return Holding(self.workload, self.usage, self.keys, self.is_evicted)
+
+    @property
+    def cluster_queue(self) -> str:
+        """Name of the ClusterQueue it holds quota in."""
+        assert self.workload.reservation is not None
+        return self.workload.reservation.cluster_queue
+
+
+@dataclass(slots=True, eq=False)
+class ClusterQueueState:
+    """A ClusterQueue in the tree.
+
+    Attributes:
+        node: its numbers.
+        group_of: resource group by resource name.
+        holdings: what workloads hold here, by workload key.
+        generation: grows whenever a flavor that was refused may fit again.
+        is_active: whether it may admit (see ``readiness``).
+        is_reachable: false below a cycle of Cohorts.
+    """
+
+    spec: ClusterQueueSpec
+    node: ResourceNode
+    group_of: dict[str, ResourceGroup] = field(default_factory=dict)
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    generation: int = 0
+    is_active: bool = False
+    is_reachable: bool = True
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether cycles see it as a queue; its quota and usage count either way."""
+        return self.is_active and self.is_reachable
+
+    def fits(self, usage: Usage) -> bool:
+        """Whether every amount is available now."""
+        node = self.node
+        return all(amount <= max(0, node.available(key)) for key, amount in usage.items())
+
+
+@dataclass(slots=True, eq=False)
+class CohortState:
+    """A Cohort in the tree, declared by an object or only named by others."""
+
+    spec: CohortSpec
+    node: ResourceNode
+    is_declared: bool = False
+    is_cyclic: bool = False
+    queues: dict[str, ClusterQueueState] = field(default_factory=dict)
+    cohorts: dict[str, CohortState] = field(default_factory=dict)
+
+
+def queues_below(cohort: CohortState) -> Iterator[ClusterQueueState]:
+    """Every ClusterQueue of a subtree."""
+    for item in cohorts_below(cohort):
+        yield from item.queues.values()
+
+
+def cohorts_below(cohort: CohortState) -> Iterator[CohortState]:
+    """A Cohort and every Cohort below it, top-down."""
+    yield cohort
+    for child in cohort.cohorts.values():
+        yield from cohorts_below(child)
+
+
+def most_lendable(node: ResourceNode) -> Mapping[str, int]:
+    """What the tree around a node could give at most, per resource; empty for a root."""
+    return node.parent.lendable if node.parent is not None else {}

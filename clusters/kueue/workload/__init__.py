@@ -1,0 +1,1 @@
+"""A Workload as the engine sees it: read, matched, summed up."""

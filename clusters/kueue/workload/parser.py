@@ -1,0 +1,273 @@
+"""Reads Workload documents; equal pod sets share one shape, so many alike workloads stay small.
+
+Source: Kueue pkg/workload/workload.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from clusters.kueue.configuration import Configuration
+from clusters.kueue.quota.amounts import parse_amount
+from clusters.kueue.workload.matching import parse_node_rules
+from clusters.kueue.workload.requests import Surroundings, pod_requests
+from clusters.kueue.workload.workloads import (
+    UNKNOWN_TIME,
+    PodSet,
+    PodSetHold,
+    PodShape,
+    Reservation,
+    Workload,
+)
+
+GATED_BY_ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
+ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+SLICE_OF_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+_TOPOLOGY_FIELDS: Final = (
+    "required",
+    "preferred",
+    "unconstrained",
+    "podSetSliceRequiredTopology",
+)
+_POD_FIELDS: Final = (
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "resources",
+    "runtimeClassName",
+    "tolerations",
+)
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_NO_CONDITION: Final[Mapping[str, Any]] = {}
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Timestamp of an API document, UTC; ``None`` for a missing one.
+
+    Raises:
+        ValueError: the text is no RFC 3339 time.
+    """
+    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+
+
+class WorkloadParser:
+    """Turns Workload documents into ``Workload`` values and shares equal shapes."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._requeues_by_eviction = configuration.requeues_by_eviction
+        self._gates = configuration.gates
+        # Weak, as a shift lives long and shapes come and go with the workloads that have them.
+        self._shapes: WeakValueDictionary[tuple[str, int, str], PodShape] = WeakValueDictionary()
+
+    @property
+    def shape_count(self) -> int:
+        """Number of distinct shapes in use."""
+        return len(self._shapes)
+
+    def forget_shapes(self) -> None:
+        """Drop shared shapes, after something outside of the pod templates changed."""
+        self._shapes.clear()
+
+    def parse(self, document: Mapping[str, Any], *, surroundings: Surroundings) -> Workload:
+        """Read one Workload document.
+
+        Raises:
+            KeyError: a required field is missing.
+            ValueError: a quantity or time is malformed.
+        """
+        metadata, spec = document["metadata"], document.get("spec") or {}
+        status = document.get("status") or {}
+        conditions = {item["type"]: item for item in status.get("conditions") or ()}
+        created_at = parse_time(metadata.get("creationTimestamp")) or _LONG_AGO
+        pod_sets = self._pod_sets(spec, surroundings)
+        annotations = metadata.get("annotations") or {}
+        replaces = annotations.get(SLICE_OF_ANNOTATION, "")
+        reclaimable = self._reclaimable(status)
+        if annotations.get(ELASTIC_ANNOTATION) == "true":
+            reclaimable |= _given_back(pod_sets, status)
+        priority = int(spec.get("priority") or 0)
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        return Workload(
+            key=f"{namespace}/{name}",
+            namespace=sys.intern(namespace),
+            name=name,
+            uid=metadata.get("uid", ""),
+            job_uid=(metadata.get("labels") or {}).get(JOB_UID_LABEL, ""),
+            queue_name=sys.intern(spec.get("queueName") or ""),
+            priority=priority,
+            created_at=created_at,
+            queued_at=self._queued_at(conditions, created_at),
+            pod_sets=pod_sets,
+            # What replaces another fits where the same shape by itself does not.
+            shape_hash=sys.intern(_shape_hash(pod_sets, priority, reclaimable) + replaces),
+            is_active=spec.get("active", True) is not False,
+            is_finished=_is_true(conditions, "Finished"),
+            is_evicted=_is_true(conditions, "Evicted"),
+            is_pods_ready=_is_true(conditions, "PodsReady"),
+            is_requeue_blocked=conditions.get("Requeued", _NO_CONDITION).get("status") == "False",
+            requeue_at=parse_time((status.get("requeueState") or {}).get("requeueAt")),
+            reclaimable=reclaimable,
+            reservation=_reservation(status, conditions),
+            check_states={
+                item["name"]: item.get("state", "Pending")
+                for item in status.get("admissionChecks") or ()
+            },
+            gated_by=annotations.get(GATED_BY_ANNOTATION, ""),
+            replaces=sys.intern(replaces),
+        )
+
+    def reshape(self, workload: Workload, *, surroundings: Surroundings) -> Workload:
+        """The same workload with requests worked out again in other surroundings."""
+        pod_sets = tuple(
+            replace(item, shape=self._shape(item.shape.source, index, surroundings))
+            for index, item in enumerate(workload.pod_sets)
+        )
+        shape_hash = _shape_hash(pod_sets, workload.priority, workload.reclaimable)
+        return replace(workload, pod_sets=pod_sets, shape_hash=shape_hash)
+
+    def _reclaimable(self, status: Mapping[str, Any]) -> dict[str, int]:
+        if not self._gates.reclaimable_pods:
+            return {}
+        return {item["name"]: int(item["count"]) for item in status.get("reclaimablePods") or ()}
+
+    def _queued_at(self, conditions: Mapping[str, Any], created_at: datetime) -> datetime:
+        evicted = conditions.get("Evicted", _NO_CONDITION)
+        if evicted.get("status") == "True":
+            reason = evicted.get("reason")
+            by_timeout = reason == "PodsReadyTimeout" and self._requeues_by_eviction
+            if by_timeout or reason == "AdmissionCheck":
+                return parse_time(evicted.get("lastTransitionTime")) or created_at
+        preempted = conditions.get("Preempted", _NO_CONDITION)
+        was_reclaimed = (
+            preempted.get("status") == "True"
+            and preempted.get("reason") == "InCohortReclaimWhileBorrowing"
+        )
+        if was_reclaimed and not self._gates.priority_sorting_within_cohort:
+            since = parse_time(preempted.get("lastTransitionTime"))
+            return since + timedelta(milliseconds=1) if since is not None else created_at
+        return created_at
+
+    def _pod_sets(self, spec: Mapping[str, Any], surroundings: Surroundings) -> tuple[PodSet, ...]:
+        result = []
+        for index, item in enumerate(spec.get("podSets") or ()):
+            kept = _relevant(item)
+            source = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+            count = item.get("count")
+            result.append(
+                PodSet(
+                    name=sys.intern(item.get("name") or "main"),
+                    count=1 if count is None else int(count),
+                    min_count=item.get("minCount"),
+                    shape=self._shape(source, index, surroundings),
+                )
+            )
+        return tuple(result)
+
+    def _shape(self, source: str, index: int, surroundings: Surroundings) -> PodShape:
+        place = (surroundings.scope, index, source)
+        known = self._shapes.get(place)
+        if known is None:
+            known = self._shapes[place] = _build_shape(source, index, surroundings)
+        return known
+
+
+def _relevant(pod_set: Mapping[str, Any]) -> dict[str, Any]:
+    """What decisions read of a pod set: not its images, commands or environment."""
+    spec = (pod_set.get("template") or {}).get("spec") or {}
+    kept: dict[str, Any] = {name: spec[name] for name in _POD_FIELDS if spec.get(name)}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            kept[name] = [
+                {field: item[field] for field in _CONTAINER_FIELDS if item.get(field)}
+                for item in spec[name]
+            ]
+    return {"spec": kept, "topologyRequest": pod_set.get("topologyRequest") or {}}
+
+
+def _build_shape(source: str, index: int, surroundings: Surroundings) -> PodShape:
+    document = json.loads(source)
+    pod_spec, topology = document["spec"], document["topologyRequest"]
+    path = f"spec.podSets[{index}].template"
+    requests = pod_requests(pod_spec, surroundings=surroundings, path=path)
+    rules = parse_node_rules(pod_spec)
+    told_apart_by = repr((sorted(requests.amounts.items()), rules, sorted(topology.items())))
+    return PodShape(
+        source=source,
+        fingerprint=hashlib.sha256(told_apart_by.encode()).hexdigest(),
+        requests=requests,
+        rules=rules,
+        group=topology.get("podSetGroupName", ""),
+        is_topology_requested=any(topology.get(name) for name in _TOPOLOGY_FIELDS),
+    )
+
+
+def _given_back(pod_sets: Iterable[PodSet], status: Mapping[str, Any]) -> dict[str, int]:
+    """Pods that an elastic workload was admitted with and no longer has, by pod set."""
+    admission = status.get("admission") or {}
+    admitted = {
+        item.get("name", "main"): int(item.get("count") or 0)
+        for item in admission.get("podSetAssignments") or ()
+    }
+    less = {item.name: admitted.get(item.name, 0) - item.count for item in pod_sets}
+    return {name: count for name, count in less.items() if count > 0}
+
+
+def _is_true(conditions: Mapping[str, Any], name: str) -> bool:
+    return bool(conditions.get(name, _NO_CONDITION).get("status") == "True")
+
+
+def _reservation(status: Mapping[str, Any], conditions: Mapping[str, Any]) -> Reservation | None:
+    admission = status.get("admission")
+    if not admission or not _is_true(conditions, "QuotaReserved"):
+        return None
+    reserved_at = parse_time(conditions["QuotaReserved"].get("lastTransitionTime"))
+    return parse_admission(
+        admission,
+        reserved_at=reserved_at or UNKNOWN_TIME,
+        is_admitted=_is_true(conditions, "Admitted"),
+    )
+
+
+def parse_admission(
+    admission: Mapping[str, Any], *, reserved_at: datetime, is_admitted: bool
+) -> Reservation:
+    """Read ``status.admission``.
+
+    Raises:
+        KeyError: a required field is missing.
+        ValueError: a quantity is malformed.
+    """
+    return Reservation(
+        cluster_queue=admission["clusterQueue"],
+        pod_sets=tuple(
+            PodSetHold(
+                name=item.get("name", "main"),
+                flavors=dict(item.get("flavors") or {}),
+                amounts={
+                    resource: parse_amount(str(text), resource)
+                    for resource, text in (item.get("resourceUsage") or {}).items()
+                },
+                count=int(item.get("count") or 0),
+            )
+            for item in admission.get("podSetAssignments") or ()
+        ),
+        reserved_at=reserved_at,
+        is_admitted=is_admitted,
+    )
+
+
+def _shape_hash(pod_sets: tuple[PodSet, ...], priority: int, reclaimable: Mapping[str, int]) -> str:
+    parts = [str(priority)]
+    for item in pod_sets:
+        parts.append(f"{item.count}/{reclaimable.get(item.name, 0)}/{item.min_count}")
+        parts.append(item.shape.fingerprint)
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

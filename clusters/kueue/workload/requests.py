@@ -1,0 +1,281 @@
+"""What one pod of a pod set asks for: containers, overhead, limits, exclusions, transformations.
+
+Source: Kubernetes pod resource rules; Kueue pkg/workload/resources.go and pkg/resources,
+v0.19.2. Deviation: dynamic resource claims are not mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from clusters.kueue.configuration import Configuration
+from clusters.kueue.quota.amounts import add, parse_amount, parse_decimal
+
+_RequestMap = dict[str, int]
+Document = Mapping[str, Any]
+
+LIMIT_EXCEEDED: Final = "requests must not exceed its limits"
+ABOVE_RANGE: Final = "requests must not be above the limitRange max"
+BELOW_RANGE: Final = "requests must not be below the limitRange min"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Container or pod rule of the LimitRanges of a namespace, the tightest of all of them."""
+
+    default: Mapping[str, str] = field(default_factory=dict)
+    default_request: Mapping[str, str] = field(default_factory=dict)
+    highest: Mapping[str, str] = field(default_factory=dict)
+    lowest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What outside of a pod template changes its requests.
+
+    Attributes:
+        configuration: exclusions and transformations.
+        bounds: LimitRange rules by type (``Container``, ``Pod``).
+        overheads: pod overhead by RuntimeClass name.
+        scope: namespace that has LimitRanges of its own, empty where there are none.
+    """
+
+    configuration: Configuration
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    overheads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    scope: str = ""
+
+
+class SurroundingsByNamespace:
+    """LimitRanges and RuntimeClasses of a cluster, and what they mean in each namespace."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._limit_ranges: dict[str, dict[str, Document]] = {}
+        self._overheads: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Surroundings] = {}
+
+    def adopt(self, other: SurroundingsByNamespace) -> None:
+        """Become a copy of another one."""
+        self._limit_ranges = {name: dict(item) for name, item in other._limit_ranges.items()}
+        self._overheads = dict(other._overheads)
+        self._known.clear()
+
+    def set_limit_range(self, namespace: str, name: str, document: Document | None) -> bool:
+        """Note a LimitRange, ``None`` for a deleted one; returns whether that changes anything."""
+        known = self._limit_ranges.setdefault(namespace, {})
+        before = known.pop(name, None)
+        if document is not None:
+            known[name] = document
+        if (before or {}).get("spec") == (document or {}).get("spec"):
+            return False
+        self._known.clear()
+        return True
+
+    def set_overhead(self, name: str, overhead: Mapping[str, str] | None) -> bool:
+        """Note a RuntimeClass's overhead; returns whether that changes anything."""
+        before = self._overheads.pop(name, {})
+        if overhead:
+            self._overheads[name] = dict(overhead)
+        if before == (overhead or {}):
+            return False
+        self._known.clear()
+        return True
+
+    def of(self, namespace: str) -> Surroundings:
+        """What changes requests in a namespace."""
+        scope = namespace if self._limit_ranges.get(namespace) else ""
+        known = self._known.get(scope)
+        if known is None:
+            known = self._known[scope] = Surroundings(
+                configuration=self._configuration,
+                bounds=parse_bounds(self._limit_ranges.get(scope, {}).values()),
+                overheads=dict(self._overheads),
+                scope=scope,
+            )
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequests:
+    """Requests of one pod, and why they cannot be admitted, if so."""
+
+    amounts: Mapping[str, int]
+    limit_problems: tuple[str, ...] = ()
+    range_problems: tuple[str, ...] = ()
+
+
+def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> PodRequests:
+    """Work out the requests of one pod.
+
+    Args:
+        spec: pod spec of the template.
+        surroundings: configuration, LimitRanges, overheads.
+        path: of the pod set, for messages, as ``spec.podSets[0].template``.
+
+    Raises:
+        ValueError: a quantity is malformed.
+    """
+    container_bounds = surroundings.bounds.get("Container", Bounds())
+    containers = [_filled(item, container_bounds) for item in spec.get("containers") or ()]
+    inits = [_filled(item, container_bounds) for item in spec.get("initContainers") or ()]
+    total = _containers_total(containers, inits)
+    pod_level = _filled({"resources": spec.get("resources") or {}}, Bounds())
+    total.update(_amounts(pod_level["requests"]))
+    overhead = spec.get("overhead")
+    if overhead is None:
+        overhead = surroundings.overheads.get(spec.get("runtimeClassName") or "", {})
+    for name, amount in _amounts(overhead).items():
+        total[name] = add(total.get(name, 0), amount)
+    pod_bounds = surroundings.bounds.get("Pod", Bounds())
+    return PodRequests(
+        amounts=_accounted(total, surroundings.configuration),
+        limit_problems=tuple(_limit_problems(path, containers, inits)),
+        range_problems=(
+            *_container_range_problems(path, containers, inits, container_bounds),
+            *_range_problems(f"{path}.spec", total, pod_bounds),
+        ),
+    )
+
+
+def parse_bounds(documents: Iterable[Document]) -> dict[str, Bounds]:
+    """Combine the LimitRanges of one namespace, by type: smallest maxima, largest minima."""
+    merged: dict[str, Bounds] = {}
+    for document in documents:
+        for item in (document.get("spec") or {}).get("limits") or ():
+            before = merged.get(item.get("type", ""), Bounds())
+            merged[item.get("type", "")] = Bounds(
+                default={**(item.get("default") or {}), **before.default},
+                default_request={**(item.get("defaultRequest") or {}), **before.default_request},
+                highest=_tightest(before.highest, item.get("max") or {}, largest=False),
+                lowest=_tightest(before.lowest, item.get("min") or {}, largest=True),
+            )
+    return merged
+
+
+def _tightest(
+    before: Mapping[str, str], extra: Mapping[str, str], *, largest: bool
+) -> dict[str, str]:
+    result = dict(before)
+    for name, text in extra.items():
+        value = str(text)
+        if name in result:
+            pick = max if largest else min
+            value = pick((result[name], value), key=lambda item: parse_amount(item, name))
+        result[name] = value
+    return result
+
+
+def _filled(container: Document, bounds: Bounds) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    limits = {**bounds.default, **(resources.get("limits") or {})}
+    requests = {**limits, **bounds.default_request, **(resources.get("requests") or {})}
+    return {
+        "name": container.get("name", ""),
+        "restartable": container.get("restartPolicy") == "Always",
+        "limits": {name: str(value) for name, value in limits.items()},
+        "requests": {name: str(value) for name, value in requests.items()},
+    }
+
+
+def _amounts(quantities: Mapping[str, Any]) -> _RequestMap:
+    return {name: parse_amount(str(value), name) for name, value in quantities.items()}
+
+
+def _containers_total(containers: list[dict[str, Any]], inits: list[dict[str, Any]]) -> _RequestMap:
+    """Sum of what runs together, and at least what each init container needs when it runs."""
+    total: _RequestMap = {}
+    for container in containers:
+        _add_to(total, _amounts(container["requests"]))
+    sidecars: _RequestMap = {}
+    peak: _RequestMap = {}
+    for init in inits:
+        needed = _amounts(init["requests"])
+        if init["restartable"]:
+            _add_to(total, needed)
+            _add_to(sidecars, needed)
+            needed = dict(sidecars)
+        else:
+            _add_to(needed, sidecars)
+        for name, amount in needed.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for name, amount in peak.items():
+        total[name] = max(total.get(name, 0), amount)
+    return total
+
+
+def _add_to(total: _RequestMap, extra: Mapping[str, int]) -> None:
+    for name, amount in extra.items():
+        total[name] = add(total.get(name, 0), amount)
+
+
+def _accounted(total: _RequestMap, configuration: Configuration) -> _RequestMap:
+    kept = {
+        name: amount
+        for name, amount in total.items()
+        if not name.startswith(configuration.excluded_prefixes)
+    }
+    if not configuration.transformations:
+        return {name: max(0, amount) for name, amount in kept.items()}
+    result: _RequestMap = {}
+    for name, amount in kept.items():
+        rule = configuration.transformations.get(name)
+        if rule is None or rule.keeps_input:
+            result[name] = add(result.get(name, 0), amount)
+        if rule is None:
+            continue
+        inputs = parse_decimal(_plain(amount, name))
+        if rule.multiply_by:
+            inputs *= parse_decimal(_plain(kept.get(rule.multiply_by, 0), rule.multiply_by))
+        for output, factor in rule.outputs.items():
+            made = parse_amount(format(parse_decimal(factor) * inputs, "f"), output)
+            result[output] = add(result.get(output, 0), made)
+    return {name: max(0, amount) for name, amount in result.items()}
+
+
+def _plain(amount: int, resource: str) -> str:
+    return f"{amount}m" if resource == "cpu" else str(amount)
+
+
+def _limit_problems(
+    path: str, containers: list[dict[str, Any]], inits: list[dict[str, Any]]
+) -> Iterable[str]:
+    for kind, items in (("initContainers", inits), ("containers", containers)):
+        for index, item in enumerate(items):
+            limits, requests = _amounts(item["limits"]), _amounts(item["requests"])
+            names = sorted(name for name in limits if requests.get(name, 0) > limits[name])
+            if names:
+                yield _problem(f"{path}.spec.{kind}[{index}]", names, LIMIT_EXCEEDED)
+
+
+def _container_range_problems(
+    path: str, containers: list[dict[str, Any]], inits: list[dict[str, Any]], bounds: Bounds
+) -> Iterable[str]:
+    for kind, items in (("initContainers", inits), ("containers", containers)):
+        for index, item in enumerate(items):
+            where = f"{path}.spec.{kind}[{index}]"
+            yield from _range_problems(where, _amounts(item["requests"]), bounds)
+
+
+def _range_problems(where: str, requests: Mapping[str, int], bounds: Bounds) -> Iterable[str]:
+    above = sorted(
+        name
+        for name, text in bounds.highest.items()
+        if requests.get(name, 0) > parse_amount(text, name)
+    )
+    below = sorted(
+        name
+        for name, text in bounds.lowest.items()
+        if name in requests and requests[name] < parse_amount(text, name)
+    )
+    if above:
+        yield _problem(where, above, ABOVE_RANGE)
+    if below:
+        yield _problem(where, below, BELOW_RANGE)
+
+
+def _problem(where: str, names: list[str], detail: str) -> str:
+    listed = ",".join(f'"{name}"' for name in names)
+    return f"{where}: Invalid value: [{listed}]: {detail}"

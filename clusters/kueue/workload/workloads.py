@@ -1,0 +1,174 @@
+"""A Workload as the engine sees it: requests, order, what it holds and what keeps it out.
+
+Values only; ``workload_parser`` reads them.
+
+Source: Kueue pkg/workload/workload.go, pkg/workload/usage.go, v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from clusters.kueue.quota.amounts import FlavorResource, add, multiply
+from clusters.kueue.workload.matching import NodeRules
+from clusters.kueue.workload.requests import PodRequests
+
+UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class PodShape:
+    """Everything of a pod set but its name; one object per distinct shape, compared by identity.
+
+    Attributes:
+        source: what decisions read of the pod set document, as canonical JSON.
+        fingerprint: equal for shapes that the scheduler cannot tell apart.
+        requests: of one pod, with what makes them inadmissible.
+        rules: node selector, affinity, tolerations.
+        group: ``podSetGroupName``, empty when the pod set stands alone.
+        is_topology_requested: whether it asks for topology-aware placement.
+    """
+
+    source: str
+    fingerprint: str
+    requests: PodRequests
+    rules: NodeRules
+    group: str = ""
+    is_topology_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods of one shape. ``min_count`` is ``None`` where no partial admission is allowed."""
+
+    name: str
+    count: int
+    min_count: int | None
+    shape: PodShape
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetHold:
+    """What one pod set holds: flavors and total amounts by resource, for ``count`` pods."""
+
+    name: str
+    flavors: Mapping[str, str]
+    amounts: Mapping[str, int]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Quota held in a ClusterQueue (``status.admission`` with QuotaReserved).
+
+    Attributes:
+        cluster_queue: its name.
+        pod_sets: holdings in pod set order.
+        reserved_at: when QuotaReserved became true.
+        is_admitted: whether Admitted is true as well.
+    """
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetHold, ...]
+    reserved_at: datetime
+    is_admitted: bool
+
+    def usage(self, reclaimable: Mapping[str, int]) -> dict[FlavorResource, int]:
+        """Amounts held, less what pods that are done gave back.
+
+        Args:
+            reclaimable: done pods by pod set name.
+        """
+        total: dict[FlavorResource, int] = {}
+        for hold in self.pod_sets:
+            left = hold.count - min(reclaimable.get(hold.name, 0), hold.count)
+            for resource, flavor in hold.flavors.items():
+                amount = hold.amounts.get(resource, 0)
+                if left != hold.count:
+                    amount = amount // hold.count * left
+                key = FlavorResource(flavor, resource)
+                total[key] = add(total.get(key, 0), amount)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One Workload object, reduced to what decisions need.
+
+    Attributes:
+        key: ``namespace/name``.
+        priority: effective priority.
+        queued_at: the time that decides its place among equal priorities.
+        reclaimable: done pods by pod set name.
+        reservation: quota it holds, ``None`` while pending.
+        is_evicted: Evicted is true.
+        is_pods_ready: PodsReady is true.
+        is_requeue_blocked: Requeued is false.
+        requeue_at: it must not be tried before.
+        check_states: state by AdmissionCheck name.
+        gated_by: names that hold admission back (annotation).
+        replaces: key of the workload whose place it takes, and whose usage it may count on.
+        shape_hash: equal for workloads that the scheduler cannot tell apart.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    uid: str
+    job_uid: str
+    queue_name: str
+    priority: int
+    created_at: datetime
+    queued_at: datetime
+    pod_sets: tuple[PodSet, ...]
+    shape_hash: str
+    is_active: bool = True
+    is_finished: bool = False
+    is_evicted: bool = False
+    is_pods_ready: bool = False
+    is_requeue_blocked: bool = False
+    requeue_at: datetime | None = None
+    reclaimable: Mapping[str, int] = field(default_factory=dict)
+    reservation: Reservation | None = None
+    check_states: Mapping[str, str] = field(default_factory=dict)
+    gated_by: str = ""
+    replaces: str = ""
+
+    @property
+    def order(self) -> tuple[int, datetime, str]:
+        """Sort key inside a ClusterQueue: priority, then time, then UID."""
+        return (-self.priority, self.queued_at, self.uid)
+
+    @property
+    def is_retrying_checks(self) -> bool:
+        """Whether an AdmissionCheck said Retry or Rejected."""
+        return any(state in ("Retry", "Rejected") for state in self.check_states.values())
+
+    def is_backoff_over(self, now: datetime) -> bool:
+        """Whether nothing tells the workload to wait before it is tried again."""
+        if self.is_requeue_blocked:
+            return False
+        return self.requeue_at is None or self.requeue_at <= now
+
+    def remaining_count(self, pod_set: PodSet) -> int:
+        """Pods of a pod set that still need resources."""
+        return pod_set.count - min(self.reclaimable.get(pod_set.name, 0), pod_set.count)
+
+    def usage(self) -> dict[FlavorResource, int]:
+        """Amounts held; empty while pending."""
+        return self.reservation.usage(self.reclaimable) if self.reservation else {}
+
+    def may_be_partial(self) -> bool:
+        """Whether fewer pods than asked for are acceptable."""
+        return any(
+            item.min_count is not None and item.min_count < self.remaining_count(item)
+            for item in self.pod_sets
+        )
+
+
+def scaled(requests: Mapping[str, int], count: int) -> dict[str, int]:
+    """Requests of ``count`` pods."""
+    return {name: multiply(amount, count) for name, amount in requests.items()}

@@ -1,0 +1,1 @@
+"""Windows of maintenance and what they stop."""

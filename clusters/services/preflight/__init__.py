@@ -1,0 +1,1 @@
+"""What a cluster must have before the portal writes to it."""

@@ -1,0 +1,223 @@
+"""The table that an admin sees before trusting a cluster with budgets, and the modes on offer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from budgets import services as promises
+from budgets.models import Operation, User
+from budgets.services.guards import require_admin
+from clusters.errors import ClusterError
+from clusters.kube.client import HttpKubeClient, KubeClient, Probe
+from clusters.models import Cluster
+from clusters.reconcile.health import Contact, record_contact
+from clusters.selectors.places import post_of
+from clusters.services import probes
+from clusters.services.preflight import rows as shown
+from clusters.services.preflight.beside import beside_rows
+from clusters.services.preflight.rows import FAULT, Candidate, PreflightRow
+from clusters.vault import SealBroken, unseal
+
+KIND = "preflight"
+STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightTable:
+    """Everything that was looked at, at one instant."""
+
+    checked_at: datetime
+    rows: tuple[PreflightRow, ...]
+    modes_on_offer: tuple[str, ...] = ()
+    is_kueue_alive: bool | None = None
+    configuration: Mapping[str, Any] | None = field(default=None)
+    probe: Probe | None = None
+    kueue_version: str = ""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the cluster answered at all."""
+        return self.probe is not None
+
+    def stored(self) -> dict[str, Any]:
+        """JSON for ``Cluster.preflight``."""
+        return {
+            "checked_at": self.checked_at.isoformat(),
+            "rows": [asdict(row) for row in self.rows],
+            "modes_on_offer": list(self.modes_on_offer),
+            "is_kueue_alive": self.is_kueue_alive,
+        }
+
+
+def examine(
+    candidate: Candidate, *, on_step: Callable[[int, str], None] = lambda done, step: None
+) -> PreflightTable:
+    """Look at everything that can be seen through a kubeconfig. Nothing is stored.
+
+    Args:
+        candidate: What is looked at; its kubeconfig has passed inspection.
+        on_step: Told how far it is: steps done of :data:`STEPS`, and what comes now.
+    """
+    now = timezone.now()
+    on_step(0, "reaching the cluster")
+    with HttpKubeClient.from_kubeconfig(candidate.kubeconfig) as client:
+        try:
+            probe = client.probe(timeout_s=5.0)
+        except ClusterError as error:
+            return PreflightTable(now, (shown.unreachable(error),))
+        rows = list(shown.first_rows(probe, candidate, now))
+        try:
+            return _examined(client, candidate, probe, rows, on_step)
+        except ClusterError as error:
+            rows.append(
+                PreflightRow("Examination", FAULT, f"{error.reason}: {error.message}", "Try again.")
+            )
+            return PreflightTable(now, tuple(rows), probe=probe)
+
+
+def run_preflight(
+    actor: User | None, *, cluster: Cluster, operation_id: uuid.UUID | str | None = None
+) -> PreflightTable:
+    """Examine a registered cluster and store the table.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+    """
+    require_admin(actor)
+
+    def tell(done: int, step: str) -> None:
+        if operation_id is not None:
+            promises.advance_operation(operation_id, step=step, done=done, total=STEPS)
+
+    try:
+        table = examine(candidate_of(cluster), on_step=tell)
+    except SealBroken as error:
+        table = PreflightTable(
+            timezone.now(), (PreflightRow("Credential", FAULT, str(error), "Rotate it."),)
+        )
+    store_table(cluster, table)
+    if operation_id is not None:
+        faults = sum(row.state == FAULT for row in table.rows)
+        promises.finish_operation(
+            operation_id, message=f"{len(table.rows)} checks, {faults} faults"
+        )
+    return table
+
+
+def start_preflight(actor: User | None, *, cluster: Cluster) -> Operation:
+    """Open the operation that shows the progress of a preflight; a task then runs it.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+    """
+    require_admin(actor)
+    return promises.start_operation(
+        actor, kind=KIND, subject=f"cluster:{cluster.slug}", total=STEPS
+    )
+
+
+def store_table(cluster: Cluster, table: PreflightTable) -> None:
+    """Keep the newest table, the contact, and a Configuration that the cluster itself told."""
+    cluster.preflight = table.stored()
+    fields = ["preflight"]
+    if table.configuration is not None and not cluster.kueue_configuration:
+        cluster.kueue_configuration = dict(table.configuration)
+        fields.append("kueue_configuration")
+    cluster.save(update_fields=fields)
+    if table.probe is not None:
+        contact = Contact(table.checked_at, probe=table.probe, kueue_version=table.kueue_version)
+        record_contact(cluster.pk, contact)
+
+
+def candidate_of(cluster: Cluster) -> Candidate:
+    """A registered cluster as something to examine.
+
+    Raises:
+        SealBroken: its credential cannot be opened.
+    """
+    return Candidate(
+        slug=cluster.slug,
+        role=cluster.role,
+        mode=cluster.mode,
+        kubeconfig=unseal(cluster.kubeconfig_sealed),
+        certificate_ends=cluster.certificate_expires_at,
+        kueue_configuration=cluster.kueue_configuration,
+        allows_local_jobs=cluster.allows_local_jobs,
+    )
+
+
+def modes_on_offer(candidate: Candidate, is_kueue_alive: bool | None) -> tuple[str, ...]:
+    """Modes that the proof and the matrix of manager and workers allow."""
+    modes = []
+    if is_kueue_alive:
+        modes.append(Cluster.Mode.KUEUE)
+    elif is_kueue_alive is False:
+        modes.append(Cluster.Mode.PORTAL)
+    return tuple(
+        str(mode.value) for mode in modes if not matrix_fault(candidate.slug, candidate.role, mode)
+    )
+
+
+def matrix_fault(slug: str, role: str, mode: str) -> str:
+    """Why a mode does not go with the rest of the fleet; empty when it does."""
+    others = Cluster.objects.exclude(state=Cluster.State.REMOVED).exclude(slug=slug)
+    if role == Cluster.Role.WORKER and mode == Cluster.Mode.PORTAL:
+        manager = others.filter(role=Cluster.Role.MANAGER, mode=Cluster.Mode.KUEUE).first()
+        if manager is not None:
+            return (
+                f"The manager {manager.slug} is in kueue mode: its Kueue can only dispatch to "
+                "workers that run Kueue, too."
+            )
+    if role == Cluster.Role.MANAGER and mode == Cluster.Mode.KUEUE:
+        worker = others.filter(role=Cluster.Role.WORKER, mode=Cluster.Mode.PORTAL).first()
+        if worker is not None:
+            return (
+                f"The worker {worker.slug} is in portal mode: a manager's Kueue can only dispatch "
+                "to workers that run Kueue, too."
+            )
+    return ""
+
+
+def _examined(
+    client: KubeClient,
+    candidate: Candidate,
+    probe: Probe,
+    rows: list[PreflightRow],
+    on_step: Callable[[int, str], None],
+) -> PreflightTable:
+    on_step(1, "reading versions")
+    served = probes.served_kinds(client)
+    version = probes.kueue_version(client)
+    rows.append(shown.served_row(served, version))
+    on_step(2, "asking for each right")
+    rows += shown.right_rows(client, post_of(role=candidate.role, mode=candidate.mode))
+    on_step(3, "looking for a live Kueue")
+    proof = probes.KueueProof(False, "Kueue's kinds are not installed.")
+    if not served.missing:
+        proof = probes.prove_kueue(client, installation=settings.PORTAL_INSTALLATION)
+    rows.append(shown.proof_row(proof, probes.signs_of_kueue(client), candidate))
+    on_step(4, "reading Kueue's configuration")
+    configuration = probes.configuration_of(client)
+    in_force = candidate.kueue_configuration or configuration or {}
+    rows.append(shown.configuration_row(candidate, configuration))
+    rows += shown.retention_rows(in_force)
+    rows += beside_rows(client, candidate, in_force)
+    on_step(5, "looking for the generated policies")
+    rows += shown.policy_rows(client, candidate)
+    on_step(6, "done")
+    return PreflightTable(
+        checked_at=timezone.now(),
+        rows=tuple(rows),
+        modes_on_offer=modes_on_offer(candidate, proof.is_alive),
+        is_kueue_alive=proof.is_alive,
+        configuration=configuration,
+        probe=probe,
+        kueue_version=version,
+    )
