@@ -6,14 +6,13 @@ shown whole when it ends, so that no two mix; a lane named alone prints as it go
 A lane whose real part is missing on this machine is named in one line with how to get it and
 skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
 
-Tests with real servers, threads and processes wait for things in time, and the machine is full.
-Where a few of a lane fail they are run once more, alone; the summary names them, passed or not.
+No test is tried twice: one that fails in a full machine waits for time where it should wait for an
+event, and is mended there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -38,8 +37,6 @@ IN_CI = os.environ.get("CI", "").lower() == "true"
 BESIDE = ("-n2", "--dist=loadscope")
 WAITING = ("-n3", "--dist=loadscope")
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
-# More failures than these are no matter of time.
-MOST_TRIED_AGAIN = 5
 # To read all four thousand tests costs more than to run a few of them.
 PLACES = {
     "controlplane": (
@@ -114,15 +111,9 @@ class Outcome:
 
 
 class _Output(threading.local):
-    """Where the commands of this thread's lane print to, and what its summary has to tell.
-
-    Attributes:
-        file: None is the terminal.
-        note: Empty while there is nothing to tell.
-    """
+    """Where the commands of this thread's lane print to; None is the terminal."""
 
     file: IO[str] | None = None
-    note: str = ""
 
 
 _output = _Output()
@@ -142,25 +133,9 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None) -> bool:
 
 
 def pytest(expression: str, *arguments: str, env: Mapping[str, str] | None = None) -> bool:
-    """The tests that a mark expression selects; a few that failed once more, alone."""
-    with tempfile.TemporaryDirectory(prefix="portal-lane-") as cache:
-        command = (PYTHON, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", "-m", expression)
-        if run(*command, *arguments, "--durations=10", env=env):
-            return True
-        failed = last_failed(Path(cache))
-        if not 0 < len(failed) <= MOST_TRIED_AGAIN:
-            return False
-        alone = [item for item in arguments if item not in {*BESIDE, *WAITING}]
-        passed = run(*command, *alone, "--last-failed", env=env)
-    verdict = "passed" if passed else "failed again"
-    _output.note = f"{verdict} at a second try, alone: {', '.join(failed)}"
-    return passed
-
-
-def last_failed(cache: Path) -> list[str]:
-    """The tests that failed, by their node ids, from pytest's cache folder."""
-    path = cache / "v" / "cache" / "lastfailed"
-    return sorted(json.loads(path.read_text())) if path.is_file() else []
+    """The tests that a mark expression selects."""
+    command = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", expression)
+    return run(*command, *arguments, "--durations=10", env=env)
 
 
 def static() -> bool:
@@ -252,9 +227,9 @@ AT_ONCE = 2
 
 def run_lane(name: str) -> Outcome:
     print(f"\n=== lane {name} ===", flush=True, file=_output.file)
-    begun, _output.note = time.monotonic(), ""
+    begun, note = time.monotonic(), ""
     try:
-        state, note = ("passed" if LANES[name]() else "failed"), _output.note
+        state = "passed" if LANES[name]() else "failed"
     except Missing as missing:
         state, note = ("failed" if IN_CI else "missing"), str(missing)
     except RuntimeError as error:  # a server that did not start costs its lane alone
