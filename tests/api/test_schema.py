@@ -12,6 +12,7 @@ from django.urls import URLResolver
 import portal.urls
 from portal.api.urls import urlpatterns
 from tests.api.conftest import API
+from tests.golden import assert_golden
 
 
 @pytest.fixture
@@ -85,3 +86,8 @@ def test_portal_serves_the_api():
         if isinstance(row, URLResolver) and str(row.pattern) == API.lstrip("/")
     ]
     assert included == ["portal.api.urls"]
+
+
+def test_document_is_the_one_that_clients_were_written_for(openapi):
+    """What differs on purpose is listed in the changelog and written anew by the switch."""
+    assert_golden("openapi.json", json.dumps(openapi, indent=1, ensure_ascii=False) + "\n")
