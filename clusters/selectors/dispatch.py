@@ -18,7 +18,7 @@ from budgets.errors import NotAllowed
 from budgets.models import Allocation, User
 from budgets.selectors import roles_of
 from clusters.explaining.names import Names
-from clusters.kueue.multikueue.settings import DISPATCHER_WORDS
+from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.models import Cluster, DispatchRound, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail
@@ -171,7 +171,7 @@ def _round(row: DispatchRound, attempt: int, names: Names) -> RoundRow:
     return RoundRow(
         attempt=attempt,
         number=row.number,
-        dispatcher=DISPATCHER_WORDS.get(row.dispatcher, row.dispatcher),
+        dispatcher=found.words if (found := DISPATCHERS.get(row.dispatcher)) else row.dispatcher,
         started_at=row.started_at,
         outcome=Outcome(row.outcome).label,
         winner=row.winner,

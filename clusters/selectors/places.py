@@ -9,7 +9,8 @@ from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings, Framework
+from clusters.kueue.multikueue.dispatchers import dispatcher_named
+from clusters.kueue.multikueue.settings import DispatchSettings, Framework
 from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rbac import Post
 from clusters.manifests.translate import Site
@@ -71,7 +72,7 @@ def post_of(*, role: str, mode: str) -> Post:
         workers=workers,
         lease_namespace=settings.PORTAL_LEASE_NAMESPACE,
         kinds=dispatch.kinds,
-        nominates=is_beside and dispatch.dispatcher == CHEAPEST_FIT,
+        nominates=is_beside and dispatch.in_force.is_ours,
         cures=is_beside and guard == Cluster.Guard.CURE,
         has_profiles=bool(settings.PORTAL_ACCESS_PROVIDERS),
     )
@@ -81,7 +82,7 @@ def nominates_beside(cluster: Cluster) -> bool:
     """Whether the Kueue of a manager leaves nominations to the portal."""
     section = (cluster.kueue_configuration or {}).get("multiKueue") or {}
     is_kueues = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
-    return is_kueues and bool(section.get("dispatcherName") == CHEAPEST_FIT)
+    return is_kueues and dispatcher_named(str(section.get("dispatcherName"))).is_ours
 
 
 def dispatched_kinds() -> tuple[Framework, ...]:

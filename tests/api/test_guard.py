@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from budgets.models import AuditEntry
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster, GuardIncident, NominationWay
 from tests.api.conftest import People
 from tests.api.rows import add_cluster

@@ -11,7 +11,7 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.services.preflight.beside import beside_rows
 from clusters.services.preflight.rows import Candidate
 from tests.reconcile.beside.policy import policy_documents

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.kueue.multikueue.decide import Copy, Group, decide
-from clusters.kueue.multikueue.dispatchers import Nomination, dispatcher_for, not_yet
-from clusters.kueue.multikueue.group import Round
-from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
-from clusters.kueue.multikueue.settings import (
+from clusters.kueue.multikueue.dispatchers import (
     ALL_AT_ONCE,
     CHEAPEST_FIT,
+    DISPATCHERS,
     INCREMENTAL,
-    DispatchSettings,
-    Framework,
+    Dispatcher,
+    Nomination,
+    Pace,
+    not_yet,
 )
+from clusters.kueue.multikueue.group import Round
+from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
+from clusters.kueue.multikueue.settings import DispatchSettings, Framework
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate
+from clusters.reconcile.external.ways import Facts, choose
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -54,7 +60,7 @@ def waiting(*workers: str, **changes: Any) -> Group:
 
 def play(group: Group, chosen: DispatchSettings, rounds: int) -> list[tuple[str, ...]]:
     """What each round adds when each waits its whole length."""
-    nominate = dispatcher_for(chosen)
+    nominate = chosen.nominate
     added = []
     for _ in range(rounds):
         found = nominate(group)
@@ -81,7 +87,7 @@ def test_incremental_adds_the_next_workers_in_every_round(step, want_added):
 def test_incremental_waits_while_a_round_is_under_way():
     first = Round(1, NOW - timedelta(minutes=4), ("a",))
     group = waiting("a", "b", nominated=("a",), rounds=(first,))
-    found = dispatcher_for(settings(incrementalDispatcherConfig={"stepSize": 1}))(group)
+    found = settings(incrementalDispatcherConfig={"stepSize": 1}).nominate(group)
     assert found == Nomination(("a",), look_again=NOW + timedelta(minutes=1))
 
 
@@ -91,18 +97,18 @@ def test_incremental_opens_a_round_at_once_when_nobody_of_the_last_can_take_anyt
     lost = waiting(
         "a", "b", rounds=(first,), nominated=("a",), copies={"b": Copy()}, lost={"a": NOW}
     )
-    found = dispatcher_for(chosen)(lost)
+    found = chosen.nominate(lost)
     assert found.opened is not None
     assert found.opened.nominated == ("b",)
     assert found.opened.why["a"] == "not connected"
     # What cannot be looked at stays nominated all the same.
-    assert decide(lost, dispatcher=dispatcher_for(chosen)).actions == (Nominate(("a", "b")),)
+    assert decide(lost, dispatcher=chosen.nominate).actions == (Nominate(("a", "b")),)
 
 
 def test_incremental_begins_a_round_anew_when_its_memory_was_lost():
     group = waiting("a", "b", "c", nominated=("b",))
     chosen = settings(incrementalDispatcherConfig={"stepSize": 1})
-    found = dispatcher_for(chosen)(group)
+    found = chosen.nominate(group)
     assert found.clusters == ("b",)
     assert found.opened is not None
     assert (found.opened.nominated, found.look_again) == (("b",), NOW + FIVE)
@@ -110,7 +116,7 @@ def test_incremental_begins_a_round_anew_when_its_memory_was_lost():
 
 @pytest.mark.parametrize("dispatcher", [INCREMENTAL, CHEAPEST_FIT])
 def test_no_round_opens_while_a_worker_is_just_being_connected(dispatcher):
-    nominate = dispatcher_for(settings(dispatcher))
+    nominate = settings(dispatcher).nominate
     group = waiting("b", lost={"a": NOW}, opening=frozenset("a"))
     found = nominate(group)
     assert (found.clusters, found.opened, found.is_undecided) == ((), None, True)
@@ -123,7 +129,7 @@ def test_no_round_opens_while_a_worker_is_just_being_connected(dispatcher):
 def test_nobody_is_added_to_a_nominated_worker_that_a_new_shift_has_not_connected_yet():
     begun = Round(1, NOW, ("a",))
     group = waiting("b", nominated=("a",), rounds=(begun,), lost={"a": NOW})
-    nominate = dispatcher_for(settings())
+    nominate = settings().nominate
     assert nominate(replace(group, opening=frozenset("a"))).clusters == ("a",)
     assert nominate(group).clusters == ("b",)
 
@@ -131,19 +137,19 @@ def test_nobody_is_added_to_a_nominated_worker_that_a_new_shift_has_not_connecte
 def test_incremental_rests_when_everybody_is_nominated():
     first = Round(1, NOW - timedelta(hours=1), ("a", "b"))
     group = waiting("a", "b", nominated=("a", "b"), rounds=(first,))
-    found = dispatcher_for(settings())(group)
+    found = settings().nominate(group)
     assert (found.clusters, found.opened) == (("a", "b"), None)
 
 
 def test_external_nominations_are_only_read():
-    nominate = dispatcher_for(settings("example.org/mine"))
+    nominate = settings("example.org/mine").nominate
     verdict = decide(waiting("a", "b", nominated=("b",)), dispatcher=nominate)
     assert verdict.actions == (CreateCopy("b"),)
     assert nominate(waiting("a", "b")).clusters == ()
 
 
 def test_all_at_once_keeps_one_round_and_adds_one_for_a_worker_that_comes_later():
-    nominate = dispatcher_for(DispatchSettings())
+    nominate = DispatchSettings().nominate
     found = nominate(waiting("b", "a", blocked={"a": "writing is switched off"}))
     assert found.opened is not None
     assert found.opened.nominated == ("b",)
@@ -190,7 +196,7 @@ def test_cheapest_fit_orders_equals_by(first, second):
 
 
 def test_cheapest_fit_says_why():
-    found = dispatcher_for(settings(CHEAPEST_FIT))(waiting(*sorted(OFFERS), offers=OFFERS))
+    found = settings(CHEAPEST_FIT).nominate(waiting(*sorted(OFFERS), offers=OFFERS))
     assert found.opened is not None
     assert found.opened.why["cheap-floor"] == (
         "1. fits in the workspace's own quota, 2 per hour, room for 1"
@@ -217,9 +223,9 @@ def test_a_question_asked_twice_gets_the_same_answer(seconds):
     chosen = settings(incrementalDispatcherConfig={"stepSize": 1})
     first = Round(1, NOW - timedelta(seconds=seconds), ("a",))
     group = waiting("a", "b", nominated=("a",), rounds=(first,))
-    found = dispatcher_for(chosen)(group)
+    found = chosen.nominate(group)
     after = replace(group, rounds=(first, *([found.opened] if found.opened else [])))
-    again = dispatcher_for(chosen)(after)
+    again = chosen.nominate(after)
     assert again.opened is None
     assert again.clusters == found.clusters
 
@@ -350,3 +356,32 @@ def test_an_undecided_dispatcher_neither_withdraws_nor_complains():
     kept = decide(waiting("a", nominated=("a",)), dispatcher=not_yet)
     assert kept.actions == (CreateCopy("a"),)
     assert kept.look_again is not None
+
+
+def test_a_further_dispatcher_is_one_row(monkeypatch):
+    def backwards(group: Group, pace: Pace) -> Nomination:
+        return Nomination(tuple(sorted(group.usable, reverse=True))[: pace.step])
+
+    row = Dispatcher("backwards", backwards, Pace(step=2), is_ours=True)
+    monkeypatch.setitem(DISPATCHERS, "example.org/backwards", row)
+    chosen = settings("example.org/backwards", incrementalDispatcherConfig={"timeout": "1m"})
+    assert (chosen.words, chosen.is_in_rounds, chosen.round_s) == ("backwards", True, 60)
+    assert chosen.nominate(waiting("a", "b", "c")).clusters == ("c", "b")
+    with pytest.raises(ValueError, match=r"cheapest-fit, example\.org/backwards"):
+        settings(ALL_AT_ONCE, incrementalDispatcherConfig={"stepSize": 2})
+    told = choose(Facts(DispatchSettings(), False, "", False, False, False))
+    assert "gpu-budget-portal.dev/cheapest-fit or example.org/backwards" in told.why
+
+
+def test_no_other_module_asks_for_one_dispatcher_by_name():
+    root = Path(__file__).parents[2]
+    home = {"dispatchers.py", "settings.py"}  # the table, and what holds without a name
+    naming = re.compile(r"\b(ALL_AT_ONCE|INCREMENTAL|CHEAPEST_FIT)\b|dispatcher-|cheapest-fit")
+    found = [
+        path
+        for package in ("budgets", "clusters", "portal")
+        for path in (root / package).rglob("*.py")
+        if naming.search(path.read_text())
+        and not (path.parent.name == "multikueue" and path.name in home)
+    ]
+    assert found == []

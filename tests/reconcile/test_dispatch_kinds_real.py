@@ -12,7 +12,8 @@ from clusters import selectors
 from clusters.kube import resources as r
 from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, INTEGRATIONS, Framework
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
+from clusters.kueue.multikueue.settings import INTEGRATIONS, Framework
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.reconcile.dispatch import DispatchBody, offers
 from clusters.reconcile.foreground import ForegroundShift

@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from clusters.kube import resources as r
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT, INCREMENTAL
 from clusters.kueue.multikueue.group import Round
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, INCREMENTAL
 from clusters.models import Cluster, DispatchRound
 from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.dispatch import links as links_module

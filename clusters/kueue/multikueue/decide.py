@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clusters.kueue.multikueue.dispatchers import Dispatcher, Nomination, all_at_once
+from clusters.kueue.multikueue.dispatchers import InForce, Nomination, all_at_once
 from clusters.kueue.multikueue.group import Copy, Document, Group, View
 from clusters.kueue.multikueue.rules import CLUSTERS_LIMIT, RULES, remove_all
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate, RemoveCopy, Tell, Verdict
@@ -25,7 +25,7 @@ from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 __all__ = ["Copy", "Group", "Verdict", "check_of", "decide"]
 
 
-def decide(group: Group, *, dispatcher: Dispatcher = all_at_once) -> Verdict:
+def decide(group: Group, *, dispatcher: InForce = all_at_once) -> Verdict:
     """Say what has to be done for a workload.
 
     Args:
@@ -58,7 +58,7 @@ def check_of(local: Document, *, controllers: Mapping[str, str]) -> str:
     return ""
 
 
-def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
+def _nominate(view: View, dispatcher: InForce) -> Verdict:
     """8. Nominate, then race: only once every other check is ready."""
     others = [state for name, state in view.checks.items() if name != view.group.check]
     if view.state != "Pending" or view.chosen or any(state != "Ready" for state in others):
@@ -86,7 +86,7 @@ def _nominate(view: View, dispatcher: Dispatcher) -> Verdict:
     return Verdict(actions, found.look_again, found.opened)
 
 
-def _together(group: Group, dispatcher: Dispatcher) -> Nomination | None:
+def _together(group: Group, dispatcher: InForce) -> Nomination | None:
     """Where one Workload of a job goes, all go; the first one chooses. None while it waits."""
     siblings = group.siblings
     assert siblings is not None

@@ -1,6 +1,7 @@
-"""Who nominates: all at once, incremental, cheapest fit, or somebody outside. Pure.
+"""Who nominates: the table of dispatchers, or somebody outside. Pure.
 
-A dispatcher looks at a group and says which workers shall be nominated now, why each of them is or
+A new dispatcher is one row of :data:`DISPATCHERS`; what else knows of dispatchers asks its row. A
+dispatcher looks at a group and says which workers shall be nominated now, why each of them is or
 is not, and whether that opens a round. The set only grows while the workload waits; a worker that
 is blocked leaves it. Asked again within a round, it gives the same answer.
 
@@ -20,12 +21,24 @@ from typing import Final, TypeAlias
 
 from clusters.kueue.multikueue.group import Group, Round
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Fit
-from clusters.kueue.multikueue.settings import (
-    ALL_AT_ONCE,
-    CHEAPEST_FIT,
-    INCREMENTAL,
-    DispatchSettings,
-)
+
+ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+CHEAPEST_FIT: Final = "gpu-budget-portal.dev/cheapest-fit"
+SOON: Final = timedelta(milliseconds=200)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a dispatcher goes on from round to round.
+
+    Attributes:
+        step: Workers that one round adds.
+        round_length: How long a round waits before the next one adds workers.
+    """
+
+    step: int = 3
+    round_length: timedelta = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +66,30 @@ class _Order:
     why: Mapping[str, str] = field(default_factory=dict)
 
 
-SOON: Final = timedelta(milliseconds=200)
-Dispatcher: TypeAlias = Callable[[Group], Nomination]
+InForce: TypeAlias = Callable[[Group], Nomination]
+Chooser: TypeAlias = Callable[[Group, Pace], Nomination]
 
 
-def all_at_once(group: Group) -> Nomination:
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One way to choose the workers to nominate.
+
+    Attributes:
+        words: As people call it.
+        choose: Who shall be nominated now.
+        pace: Of its rounds, unless a Configuration says otherwise; None where it has no rounds.
+        is_ours: No Kueue knows it, so under a live one the portal nominates.
+        asks_offers: It compares what the workers could give.
+    """
+
+    words: str
+    choose: Chooser
+    pace: Pace | None = None
+    is_ours: bool = False
+    asks_offers: bool = False
+
+
+def all_at_once(group: Group, pace: Pace | None = None) -> Nomination:
     """Nominate every connected worker that nothing speaks against."""
     wanted = tuple(sorted(group.usable))
     known = {name for item in group.rounds for name in item.nominated}
@@ -68,7 +100,7 @@ def all_at_once(group: Group) -> Nomination:
     return Nomination(wanted, opened)
 
 
-def external(group: Group) -> Nomination:
+def as_stored(group: Group, pace: Pace | None = None) -> Nomination:
     """Somebody outside writes the nominations; they are only read."""
     return Nomination(_stored(group), is_undecided=True)
 
@@ -78,31 +110,31 @@ def not_yet(group: Group) -> Nomination:
     return Nomination(_stored(group), look_again=group.now + SOON, is_undecided=True)
 
 
-def in_rounds(settings: DispatchSettings, order: Callable[[Group], _Order]) -> Dispatcher:
-    """A dispatcher that adds the next workers of an order in every round."""
+def in_rounds(order: Callable[[Group], _Order]) -> Chooser:
+    """Adds the next workers of an order in every round."""
 
-    def nominate(group: Group) -> Nomination:
+    def choose(group: Group, pace: Pace) -> Nomination:
         known = set(_nominated(group))
         standing = tuple(name for name in group.order_or_names() if name in known & group.usable)
         last = group.rounds[-1] if group.rounds else None
         if last is None and standing:
             # Nominated under a memory that was lost: the round begins now, nobody is added.
             opened = Round(1, group.now, standing, group.passed_over())
-            return Nomination(standing, opened, group.now + settings.round_length)
-        ends = last.started_at + settings.round_length if last is not None else group.now
+            return Nomination(standing, opened, group.now + pace.round_length)
+        ends = last.started_at + pace.round_length if last is not None else group.now
         if standing and ends > group.now:
             return Nomination(standing, look_again=ends)
         if group.opening - group.blocked.keys():
             return not_yet(group)  # the best of all may be connected within the second
         found = order(group)
-        added = tuple(name for name in found.names if name not in known)[: settings.step]
+        added = tuple(name for name in found.names if name not in known)[: pace.step]
         if not added:
-            return Nomination(standing, look_again=group.now + settings.round_length)
+            return Nomination(standing, look_again=group.now + pace.round_length)
         why = {**found.why, **group.passed_over()}
         opened = Round(len(group.rounds) + 1, group.now, added, why)
-        return Nomination((*standing, *added), opened, group.now + settings.round_length)
+        return Nomination((*standing, *added), opened, group.now + pace.round_length)
 
-    return nominate
+    return choose
 
 
 def by_configuration(group: Group) -> _Order:
@@ -123,15 +155,23 @@ def by_cheapest_fit(group: Group) -> _Order:
     )
 
 
-def dispatcher_for(settings: DispatchSettings) -> Dispatcher:
-    """The dispatcher that a Configuration names."""
-    if settings.dispatcher == ALL_AT_ONCE:
-        return all_at_once
-    if settings.dispatcher == INCREMENTAL:
-        return in_rounds(settings, by_configuration)
-    if settings.dispatcher == CHEAPEST_FIT:
-        return in_rounds(settings, by_cheapest_fit)
-    return external
+DISPATCHERS: Final[Mapping[str, Dispatcher]] = {
+    ALL_AT_ONCE: Dispatcher("all at once", all_at_once),
+    INCREMENTAL: Dispatcher("incremental", in_rounds(by_configuration), Pace()),
+    CHEAPEST_FIT: Dispatcher(
+        "cheapest fit",
+        in_rounds(by_cheapest_fit),
+        Pace(step=1, round_length=timedelta(seconds=30)),
+        is_ours=True,
+        asks_offers=True,
+    ),
+}
+"""By ``multiKueue.dispatcherName``; who is not in it nominates from outside."""
+
+
+def dispatcher_named(name: str) -> Dispatcher:
+    """The dispatcher of a name; for one that nobody here serves, somebody outside."""
+    return DISPATCHERS.get(name) or Dispatcher(f"external ({name})", as_stored)
 
 
 def _nominated(group: Group) -> Sequence[str]:

@@ -15,21 +15,17 @@ from datetime import timedelta
 from typing import Any, Final
 
 from clusters.kueue.configuration import parse_duration
+from clusters.kueue.multikueue.dispatchers import (
+    ALL_AT_ONCE,
+    DISPATCHERS,
+    Dispatcher,
+    Nomination,
+    Pace,
+    dispatcher_named,
+)
+from clusters.kueue.multikueue.group import Group
 
-ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
-CHEAPEST_FIT: Final = "gpu-budget-portal.dev/cheapest-fit"
-DISPATCHER_WORDS: Final[Mapping[str, str]] = {
-    ALL_AT_ONCE: "all at once",
-    INCREMENTAL: "incremental",
-    CHEAPEST_FIT: "cheapest fit",
-}
 DEFAULT_ORIGIN: Final = "multikueue"
-_STEP: Final[Mapping[str, int]] = {INCREMENTAL: 3, CHEAPEST_FIT: 1}
-_ROUND: Final[Mapping[str, timedelta]] = {
-    INCREMENTAL: timedelta(minutes=5),
-    CHEAPEST_FIT: timedelta(seconds=30),
-}
 _FRAMEWORK: Final = re.compile(
     r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
 )
@@ -128,9 +124,23 @@ class DispatchSettings:
         return (*self.integrations, *self.frameworks)
 
     @property
+    def in_force(self) -> Dispatcher:
+        """The dispatcher itself."""
+        return dispatcher_named(self.dispatcher)
+
+    @property
     def words(self) -> str:
         """The dispatcher as people call it."""
-        return DISPATCHER_WORDS.get(self.dispatcher, f"external ({self.dispatcher})")
+        return self.in_force.words
+
+    @property
+    def is_in_rounds(self) -> bool:
+        """Whether workers are added round by round."""
+        return self.in_force.pace is not None
+
+    def nominate(self, group: Group) -> Nomination:
+        """Who shall be nominated for a workload, by the dispatcher in force."""
+        return self.in_force.choose(group, Pace(self.step, self.round_length))
 
     @property
     def round_s(self) -> int:
@@ -141,11 +151,6 @@ class DispatchSettings:
     def worker_lost_s(self) -> int:
         """How long a lost worker is waited for, whole seconds."""
         return int(self.worker_lost_timeout.total_seconds())
-
-    @property
-    def is_in_rounds(self) -> bool:
-        """Whether workers are added round by round."""
-        return self.dispatcher in _STEP
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> DispatchSettings:
@@ -160,16 +165,14 @@ class DispatchSettings:
             raise ValueError("; ".join(problems))
         dispatcher = str(section.get("dispatcherName") or ALL_AT_ONCE)
         rounds = section.get("incrementalDispatcherConfig") or {}
+        preset = dispatcher_named(dispatcher).pace or Pace()
         length = rounds.get("timeout")
         lost = section.get("workerLostTimeout")
-        default = cls()
         return cls(
             dispatcher=dispatcher,
-            step=int(rounds.get("stepSize") or _STEP.get(dispatcher, default.step)),
-            round_length=_duration(length)
-            if length
-            else _ROUND.get(dispatcher, default.round_length),
-            worker_lost_timeout=_duration(lost) if lost else default.worker_lost_timeout,
+            step=int(rounds.get("stepSize") or preset.step),
+            round_length=_duration(length) if length else preset.round_length,
+            worker_lost_timeout=_duration(lost) if lost else cls().worker_lost_timeout,
             integrations=tuple(
                 kind
                 for name, kind in INTEGRATIONS.items()
@@ -203,10 +206,11 @@ def _problems(section: Mapping[str, Any]) -> Iterator[str]:
     if step is not None and (not isinstance(step, int) or isinstance(step, bool) or step < 1):
         yield f"multiKueue.incrementalDispatcherConfig.stepSize: {step!r} is no number from 1 on"
     dispatcher = section.get("dispatcherName") or ALL_AT_ONCE
-    if rounds and dispatcher not in _STEP:
+    if rounds and dispatcher_named(dispatcher).pace is None:
+        in_rounds = ", ".join(name for name, item in DISPATCHERS.items() if item.pace is not None)
         yield (
             "multiKueue.incrementalDispatcherConfig is only for the dispatchers that work in "
-            f"rounds ({INCREMENTAL}, {CHEAPEST_FIT}), not for {dispatcher}"
+            f"rounds ({in_rounds}), not for {dispatcher}"
         )
     names = [str((item or {}).get("name", "")) for item in section.get("externalFrameworks") or ()]
     for name in names:

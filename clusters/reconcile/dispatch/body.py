@@ -56,7 +56,7 @@ class DispatchBody:
     Args:
         context: The shift.
         hook: Called around every write; for tests.
-        prices: For cheapest fit; None for those of the portal's rate cards.
+        prices: For dispatchers that ask offers; None for those of the portal's rate cards.
         known: Workers that may hold copies of an earlier shift; None for all that are registered.
 
     Raises:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from clusters.kube import resources as r
 from clusters.kueue.multikueue import steps as step
 from clusters.kueue.multikueue.decide import Verdict, decide
-from clusters.kueue.multikueue.dispatchers import Dispatcher, Nomination, dispatcher_for, not_yet
+from clusters.kueue.multikueue.dispatchers import InForce, Nomination, not_yet
 from clusters.kueue.multikueue.group import Group, Round
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.group import Bids, Fleet, attempt_of, local_job
@@ -28,19 +28,17 @@ class Nominating:
     Args:
         context: The shift.
         settings: Of the cluster.
-        prices: Per device and hour by flavor, for cheapest fit.
+        prices: Per device and hour by flavor, for a dispatcher that asks offers.
     """
 
     def __init__(
         self, context: ShiftContext, *, settings: DispatchSettings, prices: Prices
     ) -> None:
         self._context = context
-        self._dispatcher = dispatcher_for(settings)
+        self._settings = settings
         self._trail = Trail(context.cluster.pk, dispatcher=settings.dispatcher)
         self._bidding = (
-            Bidding(context.client_for, prices=prices)
-            if settings.dispatcher == CHEAPEST_FIT
-            else None
+            Bidding(context.client_for, prices=prices) if settings.in_force.asks_offers else None
         )
 
     def load(self) -> Iterable[str]:
@@ -107,9 +105,9 @@ class Nominating:
         """A worker's copy is gone because another worker has won."""
         self._trail.lost_race(key, worker, self._context.now())
 
-    def _in_force(self, group: Group) -> Dispatcher:
+    def _in_force(self, group: Group) -> InForce:
         is_ready = self._bidding is None or self._bidding.is_ready(group.copies)
-        return self._dispatcher if is_ready else not_yet
+        return self._settings.nominate if is_ready else not_yet
 
     def _begin(self, key: str, local: Document, opened: Round, group: Group) -> None:
         self._trail.open(key, local, attempt=attempt_of(local), opened=opened)

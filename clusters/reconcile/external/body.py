@@ -12,7 +12,6 @@ from typing import Final
 
 from clusters.errors import Conflict
 from clusters.kube import resources as r
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import Effect
@@ -41,7 +40,7 @@ class BesideBody:
     Args:
         context: The shift.
         hook: Called around every write; for tests.
-        prices: For cheapest fit; None for those of the portal's rate cards.
+        prices: For dispatchers that ask offers; None for those of the portal's rate cards.
 
     Raises:
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
@@ -75,7 +74,7 @@ class BesideBody:
             settings=settings, alarm=self._alarms.set,
             prices=prices or (current_prices if context.cluster.pk else no_prices),
         )  # fmt: skip
-        self._nominates = settings.dispatcher == CHEAPEST_FIT
+        self._nominates = settings.in_force.is_ours
         self._dirty: dict[str, None] = {}
         self._looked_at = self._resynced_at = 0.0
 

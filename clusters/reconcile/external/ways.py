@@ -20,7 +20,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from clusters.kube.protocol import FIELD_MANAGER
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.dispatchers import DISPATCHERS
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.jobs.keys import Document
 
 GATE: Final = "WorkloadRequestUseMergePatch"
@@ -70,11 +71,12 @@ class Facts:
 
 def choose(facts: Facts) -> Standing:
     """The first possible way of M1, M2, M4."""
-    if facts.settings.dispatcher != CHEAPEST_FIT:
+    if not facts.settings.in_force.is_ours:
+        ours = " or ".join(name for name, item in DISPATCHERS.items() if item.is_ours)
         return Standing(
             Way.NONE,
             f"Kueue's dispatcher is {facts.settings.words}: set multiKueue.dispatcherName to "
-            f"{CHEAPEST_FIT} in Kueue's Configuration to let the portal nominate.",
+            f"{ours} in Kueue's Configuration to let the portal nominate.",
         )
     if not facts.may_patch_status:
         return Standing(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, NominationWay
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.ways import Way
@@ -35,7 +35,7 @@ def beside_rows(
     except ValueError:
         return
     yield from _lost_row(settings)
-    if settings.dispatcher == CHEAPEST_FIT:
+    if settings.in_force.is_ours:
         yield _nomination_row(client, settings, configuration)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from clusters.errors import Retryable
 from clusters.kube import resources as r
 from clusters.kube.client import HttpKubeClient
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.reconcile.context import ClusterFacts, ShiftContext
 from clusters.reconcile.external import BesideBody

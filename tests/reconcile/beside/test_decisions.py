@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.group import Group, View
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT, DispatchSettings
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.external.duties import (
     COMPONENT_INDEX,
     Seen,

@@ -11,7 +11,7 @@ import pytest
 from budgets.models import AuditEntry
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue.settings import CHEAPEST_FIT
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import GuardIncident, NominationWay
 from clusters.reconcile.external import BesideBody
 from clusters.reconcile.guard.incidents import KEPT, prune
