@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-SQL = Path(__file__).parent.parent / "migrations" / "sql" / "sqlite_closed_periods.sql"
+SQL = Path(__file__).parent.parent / "migrations" / "sql" / "closed_periods_sqlite.sql"
 PREFIX = "closed_"
 LAST_TABLE = "budgets_ledgerblock"
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 import time_machine
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from budgets import services
 from budgets.models import (
@@ -152,15 +151,14 @@ def test_hours_with_two_starts_are_one_row(fleet: SmallFleet):
     assert services.count_wrong_totals() == 0
 
 
-def test_back_fill_of_the_migration_is_what_the_services_keep(metered: SmallFleet):
+def test_totals_filled_anew_are_what_the_services_keep(metered: SmallFleet):
     WorkloadUsageFactory(workspace=metered.search, uid="x", hour=hours(-30), committed_used=5)
     want = everything()
-    migration = importlib.import_module("budgets.migrations.0004_fill_usage_totals")
-    editor = connection.schema_editor(atomic=False)
 
-    migration.empty(None, editor)
+    for total in TOTALS:
+        total.objects.all().delete()
     assert not any(everything().values())
-    migration.fill(None, editor)
+    services.rebuild_totals()
 
     assert everything() == want
 

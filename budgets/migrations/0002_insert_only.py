@@ -1,4 +1,4 @@
-"""PostgreSQL keeps closed periods, fixed statements and prices as they are.
+"""PostgreSQL keeps the ledger, closed periods, fixed statements and prices as they are.
 
 SQLite gets its triggers after each migrate (:mod:`budgets.models.triggers`): it rebuilds tables
 to change them, which drops the triggers that stand on them.
@@ -13,20 +13,21 @@ from django.db import migrations
 FOLDER = Path(__file__).parent / "sql"
 
 
-def _run(name: str, schema_editor) -> None:
+def _run(schema_editor, *names: str) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute((FOLDER / name).read_text(), params=None)
+        for name in names:
+            schema_editor.execute((FOLDER / name).read_text(), params=None)
 
 
 def create(apps, schema_editor) -> None:
-    _run("0006_closed_periods.sql", schema_editor)
+    _run(schema_editor, "insert_only.sql", "closed_periods.sql")
 
 
 def remove(apps, schema_editor) -> None:
-    _run("0006_closed_periods_reverse.sql", schema_editor)
+    _run(schema_editor, "closed_periods_reverse.sql", "insert_only_reverse.sql")
 
 
 class Migration(migrations.Migration):
-    dependencies = [("budgets", "0005_billing")]
+    dependencies = [("budgets", "0001_initial")]
 
     operations = [migrations.RunPython(create, remove, elidable=False)]
