@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from clusters.kueue.cycle.engine import CycleFailed, culprits
+from clusters.kueue.cycle.entries import Entry
+from clusters.kueue.cycle.intake import Unreadable
+from clusters.kueue.cycle.scheduler import Scheduler
 from clusters.kueue.explanation.reports import (
     capacity,
     cluster_queue_report,
@@ -558,3 +563,65 @@ def test_unknown_kind_is_an_error():
     world = World()
     with pytest.raises(KeyError):
         world.engine.upsert({"kind": "Pod", "metadata": {"name": "p"}}, now=world.now)
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        pytest.param({"spec": {"podSets": [{"name": "main", "count": "9" * 5000}]}}, id="digits"),
+        pytest.param({"spec": {"podSets": [pod_set({GPU: "much"})]}}, id="a quantity"),
+        pytest.param({"status": {"requeueState": {"requeueAt": "soon"}}}, id="a time"),
+        pytest.param({"status": {"conditions": ["QuotaReserved"]}}, id="a shape"),
+    ],
+)
+def test_malformed_document_changes_nothing(malformed):
+    held = reserved(workload("w", "q", gpus=3), "q")
+    world = one_queue().feed(held)
+    before = world.usage()
+    with pytest.raises(Unreadable):
+        world.engine.upsert({**held, **malformed}, now=world.now)
+    assert world.usage() == before
+    assert is_known(world, "w")
+
+
+def failing_cycles(monkeypatch: pytest.MonkeyPatch, is_fatal: Callable[[set[str]], bool]) -> None:
+    """Let cycles raise that are about certain heads."""
+    run = Scheduler.run
+
+    def fail(self: Scheduler, entries: Sequence[Entry], *, cycle: int) -> list[Entry]:
+        decided = run(self, entries, cycle=cycle)
+        if is_fatal({entry.workload.name for entry in entries}):
+            raise RuntimeError("half-way")
+        return decided
+
+    monkeypatch.setattr(Scheduler, "run", fail)
+
+
+@pytest.mark.parametrize(
+    ("is_fatal", "want"),
+    [
+        pytest.param(lambda names: "w2" in names, ["ns/w2"], id="one"),
+        pytest.param(lambda names: bool(names & {"w0", "w4"}), ["ns/w0", "ns/w4"], id="two"),
+        pytest.param(lambda names: names >= {"w0", "w1"}, ["ns/w0", "ns/w1"], id="only together"),
+        pytest.param(lambda names: False, [], id="none of them"),
+    ],
+)
+def test_heads_that_no_cycle_can_be_decided_about_are_named(monkeypatch, is_fatal, want):
+    names = [f"q{number}" for number in range(5)]
+    queues = [cluster_queue(name, group(f0=quota(1)), in_cohort="pool") for name in names]
+    world = World().feed(*queues)
+    world.feed(*(workload(f"w{number}", name, gpus=1) for number, name in enumerate(names)))
+    world.feed(workload("behind", "q0", gpus=1, age=1))
+    keys = [f"ns/w{number}" for number in range(5)]
+    failing_cycles(monkeypatch, is_fatal)
+    assert list(culprits(world.engine, keys, now=world.now)) == want
+    monkeypatch.undo()
+    assert [item.key for item in world.cycle().admitted] == keys
+
+
+def test_failed_cycle_names_its_heads(monkeypatch):
+    world = one_queue().feed(workload("w", "q", gpus=1))
+    failing_cycles(monkeypatch, lambda names: True)
+    with pytest.raises(CycleFailed) as caught:
+        world.cycle()
+    assert list(caught.value.heads) == ["ns/w"]

@@ -215,10 +215,13 @@ class ClusterState:
 
     # Workloads
 
-    def set_workload(self, document: Document, *, now: datetime) -> None:
-        """Take in a Workload document."""
+    def read_workload(self, document: Document) -> Workload:
+        """What a Workload document says; changes nothing."""
         namespace = document["metadata"].get("namespace", "")
-        workload = self.parser.parse(document, surroundings=self.surroundings.of(namespace))
+        return self.parser.parse(document, surroundings=self.surroundings.of(namespace))
+
+    def set_workload(self, workload: Workload, *, now: datetime) -> None:
+        """Take in what a Workload document says."""
         self.place(self._with_assumptions(workload), now=now)
 
     def delete_workload(self, key: str) -> None:

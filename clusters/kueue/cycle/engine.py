@@ -10,7 +10,7 @@ Source: Kueue pkg/scheduler/scheduler.go, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +35,18 @@ _CUT_MARK: Final = " ..."
 BYPASSED_MESSAGE: Final = (
     "Bypassed scheduling evaluation because an equivalent workload recently failed"
 )
+
+
+class CycleFailed(Exception):
+    """A cycle raised: what its engine believes is not sound any more.
+
+    Args:
+        heads: Keys of the workloads that it was about.
+    """
+
+    def __init__(self, heads: Sequence[str]) -> None:
+        super().__init__(f"no decision about {', '.join(heads)}")
+        self.heads = heads
 
 
 class Engine:
@@ -72,8 +84,9 @@ class Engine:
             kind: in case the document does not say it (lists often do not).
 
         Raises:
-            KeyError: the kind is unknown or a required field is missing.
-            ValueError: a quantity, time or enum value is malformed.
+            KeyError: the kind is unknown.
+            Unreadable: the document is malformed; nothing was changed. After any other exception
+                what the engine believes is not sound any more.
         """
         self._intake.upsert(document, kind=kind or document["kind"], now=now)
 
@@ -96,6 +109,7 @@ class Engine:
 
         Raises:
             ValueError: ``now`` is naive.
+            CycleFailed: no decision was found; the engine is of no use any more.
         """
         if now.tzinfo is None:
             raise ValueError("now must be aware")
@@ -106,6 +120,14 @@ class Engine:
         if not heads:
             return CycleResult(number=self._cycles, heads=0)
         self._cycles += 1
+        try:
+            return self._decide(heads, waiting, now)
+        except Exception as error:
+            raise CycleFailed([item.key for _, item in heads]) from error
+
+    def _decide(
+        self, heads: Sequence[tuple[str, QueueItem]], waiting: int, now: datetime
+    ) -> CycleResult:
         entries = [self._entry(name, item) for name, item in heads]
         decided = self._scheduler.run(entries, cycle=self._cycles)
         refused = [entry for entry in entries if entry.queue is None]
@@ -124,7 +146,7 @@ class Engine:
             admitted=tuple(admitted),
             preempted=tuple(preempted),
             pending=tuple(pending),
-            is_settled=not (admitted or preempted) and state.queues.active_count >= waiting,
+            is_settled=not (admitted or preempted) and self.state.queues.active_count >= waiting,
         )
 
     def forget(self, key: str, *, now: datetime) -> None:
@@ -263,6 +285,38 @@ class Engine:
             cluster_queue=entry.queue_name,
             has_changed=has_changed,
         )
+
+
+def culprits(engine: Engine, heads: Sequence[str], *, now: datetime) -> Sequence[str]:
+    """Which of some heads a cycle fails about, tried on copies in ever smaller groups.
+
+    Args:
+        engine: A sound one that knows the heads; it stays as it is.
+        heads: Of a cycle that failed.
+        now: Current time, aware.
+
+    Returns:
+        Keys; several of one group where only all of them together make it fail. Empty when it does
+        not fail again. Cost: a copy of the engine for each group.
+    """
+    if not _fails(engine, heads, now):
+        return ()
+    half = len(heads) // 2
+    halves = (heads[:half], heads[half:]) if half else ()
+    return [key for part in halves for key in culprits(engine, part, now=now)] or heads
+
+
+def _fails(engine: Engine, heads: Sequence[str], now: datetime) -> bool:
+    """Whether a cycle fails that has nothing to decide about but some heads."""
+    copy = engine.fork(now=now)
+    for key, workload in list(copy.state.workloads.items()):
+        if workload.reservation is None and key not in heads:
+            copy.delete("Workload", key=key, now=now)
+    try:
+        copy.cycle(now)
+    except CycleFailed:
+        return True
+    return False
 
 
 def required_checks(spec: ClusterQueueSpec, assignment: Assignment | None) -> tuple[str, ...]:
