@@ -1,67 +1,146 @@
-"""The one real form of the `KubeClient` protocol: HTTP(S) to one API server.
+"""One cluster as the rest of the portal sees it: HTTP(S) to its API server, documents as dicts.
 
-Also the door by which the rest of the package imports the protocol and its values.
+Every method raises a `ClusterError` of the family that fits, and nothing else, for whatever goes
+wrong on the way.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from clusters.errors import Gone, Refusal, ServerFault
+from clusters.errors import Gone, NotFound, Refusal, ServerFault
 from clusters.kube.kubeconfig import Connection, connection_of
-from clusters.kube.protocol import (
-    DELETE,
-    EVERYTHING,
-    FIELD_MANAGER,
-    PAGE_SIZE,
-    WATCH,
-    WRITE,
-    DeleteOptions,
-    KubeClient,
-    ObjectList,
-    PatchType,
-    Probe,
-    Propagation,
-    Selection,
-    WatchOptions,
-    WriteOptions,
-)
-from clusters.kube.resources import Document, Resource
+from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource, resource_of
 from clusters.kube.stream import WatchStream
 from clusters.kube.transport import READ_TIMEOUT_S, Call, Transport
 
+FIELD_MANAGER = "gpu-budget-portal"
+PAGE_SIZE = 500
 # A watch that does not even begin within this time is as good as none.
 OPENING_S = 5.0
 
-__all__ = [
-    "DELETE",
-    "EVERYTHING",
-    "FIELD_MANAGER",
-    "PAGE_SIZE",
-    "WATCH",
-    "WRITE",
-    "DeleteOptions",
-    "HttpKubeClient",
-    "KubeClient",
-    "ObjectList",
-    "PatchType",
-    "Probe",
-    "Propagation",
-    "Selection",
-    "WatchOptions",
-    "WriteOptions",
-    "access_review",
-    "is_allowed",
-]
+
+class PatchType(StrEnum):
+    """How a patch's body is meant; the values are its content types."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    # JSON is YAML, and the older content type is known to every server.
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(StrEnum):
+    """What happens to the dependents of a deleted object."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
 
 
 @dataclass(frozen=True, slots=True)
-class HttpKubeClient:
-    """`KubeClient` over HTTP(S). Safe to share between threads; close it when done."""
+class Selection:
+    """Which objects of a resource: by namespace, labels and fields; empty is all."""
+
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+
+    @property
+    def query(self) -> dict[str, str | int | None]:
+        return {"labelSelector": self.labels, "fieldSelector": self.fields}
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How to write. `force` counts for server-side apply only."""
+
+    field_manager: str = FIELD_MANAGER
+    force: bool = False
+    dry_run: bool = False
+    subresource: str = ""
+
+    @property
+    def query(self) -> dict[str, str | int | None]:
+        return {
+            "fieldManager": self.field_manager,
+            "dryRun": "All" if self.dry_run else None,
+            "force": "true" if self.force else None,
+        }
+
+
+WRITE = WriteOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete; uid and resource_version are preconditions (409 when they no longer hold)."""
+
+    propagation: Propagation = Propagation.BACKGROUND
+    uid: str = ""
+    resource_version: str = ""
+    grace_period_s: int | None = None
+    dry_run: bool = False
+
+    @property
+    def body(self) -> Document:
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        kept = {key: value for key, value in preconditions.items() if value}
+        return {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": str(self.propagation),
+            **({"preconditions": kept} if kept else {}),
+            **({} if self.grace_period_s is None else {"gracePeriodSeconds": self.grace_period_s}),
+            **({"dryRun": ["All"]} if self.dry_run else {}),
+        }
+
+
+DELETE = DeleteOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """How to watch: from where, for how long, and how long a silence may last (seconds)."""
+
+    resource_version: str = ""
+    timeout_s: int = 240
+    idle_timeout_s: float = 250.0
+    bookmarks: bool = True
+
+
+WATCH = WatchOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """A whole list, all pages of it, and the resourceVersion to watch from."""
+
+    items: list[Document]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one small request told: version, round trip, and the server's clock (None if untold)."""
+
+    version: str
+    latency_s: float
+    server_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class KubeClient:
+    """A client of one API server. Safe to share between threads; close it when done."""
 
     transport: Transport = field(repr=False)
     server: str = ""
@@ -265,22 +344,28 @@ def _typed(resource: Resource, document: Document, options: WriteOptions) -> Doc
     return {"apiVersion": resource.api_version, "kind": resource.kind, **document}
 
 
-def access_review(attributes: Mapping[str, str]) -> Document:
-    """A SelfSubjectAccessReview: may the client's own identity do this?
+def is_allowed(client: KubeClient, attributes: Mapping[str, str]) -> bool:
+    """Asks the API server whether the client's own identity may do this.
 
     Args:
+        client: The cluster.
         attributes: resourceAttributes (verb, group, resource, subresource, namespace, name).
     """
-    return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": dict(attributes)},
-    }
-
-
-def is_allowed(client: KubeClient, attributes: Mapping[str, str]) -> bool:
-    """Asks the API server whether the client's own identity may do this."""
-    body = access_review(attributes)
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = client.request(Call("POST", path, body=body))
+    review = {"spec": {"resourceAttributes": dict(attributes)}}
+    answer = client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
     return bool((answer.get("status") or {}).get("allowed"))
+
+
+def delete_exactly(
+    client: KubeClient, document: Document, *, options: DeleteOptions = DELETE
+) -> None:
+    """Deletes the object as it was read, and no other of its name; gone already is fine.
+
+    Raises:
+        Conflict: it changed since it was read.
+    """
+    metadata = document["metadata"]
+    exact = replace(options, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+    resource, namespace = resource_of(document), metadata.get("namespace")
+    with contextlib.suppress(NotFound):
+        client.delete(resource, metadata["name"], namespace=namespace, options=exact)

@@ -121,7 +121,7 @@ CLUSTER_QUEUE = _kueue("clusterqueues", "ClusterQueue")
 LOCAL_QUEUE = _kueue("localqueues", "LocalQueue", namespaced=True)
 WORKLOAD = _kueue("workloads", "Workload", namespaced=True)
 
-# Order matters to apply: what others refer to comes first. Pruning goes the other way.
+# In the order of application: what others refer to comes first.
 ALL = (
     NAMESPACE, CUSTOM_RESOURCE_DEFINITION, NODE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP,
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING,
@@ -133,7 +133,6 @@ ALL = (
 )  # fmt: skip
 
 _BY_KIND: Mapping[tuple[str, str], Resource] = {(r.api_version, r.kind): r for r in ALL}
-_ORDER: Mapping[Resource, int] = {resource: rank for rank, resource in enumerate(ALL)}
 
 
 def resource_of(document: Mapping[str, Any]) -> Resource:
@@ -147,8 +146,3 @@ def resource_of(document: Mapping[str, Any]) -> Resource:
         return _BY_KIND[key]
     except KeyError:
         raise LookupError(f"no resource known for {key[1]} of {key[0]}") from None
-
-
-def kind_rank(resource: Resource) -> int:
-    """Position in the order of application; unknown kinds come last."""
-    return _ORDER.get(resource, len(_ORDER))

@@ -35,7 +35,7 @@ from clusters.errors import (
     Terminal,
 )
 from clusters.kube import resources as r
-from clusters.kube.protocol import DeleteOptions, KubeClient, WriteOptions
+from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import Framework
 from clusters.models import WorkloadAction

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from clusters.errors import NotFound, Refusal
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
 from clusters.models import Cluster
 from clusters.vault import unseal
@@ -112,8 +112,8 @@ class Clients:
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, Identity], tuple[float, bytes, HttpKubeClient]] = {}
-        self._open: list[HttpKubeClient] = []
+        self._known: dict[tuple[str, Identity], tuple[float, bytes, KubeClient]] = {}
+        self._open: list[KubeClient] = []
 
     def of(self, slug: str, *, identity: Identity = Identity.PORTAL) -> KubeClient:
         """The client of a cluster.
@@ -133,7 +133,7 @@ class Clients:
             if known is not None and known[1] == sealed:
                 client = known[2]
             else:
-                client = HttpKubeClient.from_kubeconfig(unseal(sealed))
+                client = KubeClient.from_kubeconfig(unseal(sealed))
                 self._open.append(client)
             self._known[key] = now, sealed, client
             return client

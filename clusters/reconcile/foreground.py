@@ -16,7 +16,7 @@ from datetime import timedelta
 from django.utils.module_loading import import_string
 
 from clusters.errors import ClusterError, NotFound, Refusal
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseSettings
 from clusters.kube.pulse import Pulse
 from clusters.reconcile.context import Clients, ClusterFacts, Identity, Registered, ShiftContext
@@ -39,11 +39,9 @@ class NamedClients(Clients):
         self, kubeconfigs: Mapping[str, str], portal: Mapping[str, str] | None = None
     ) -> None:
         super().__init__()
-        self._named = {
-            slug: HttpKubeClient.from_kubeconfig(text) for slug, text in kubeconfigs.items()
-        }
+        self._named = {slug: KubeClient.from_kubeconfig(text) for slug, text in kubeconfigs.items()}
         self._portal = {
-            slug: HttpKubeClient.from_kubeconfig(text) for slug, text in (portal or {}).items()
+            slug: KubeClient.from_kubeconfig(text) for slug, text in (portal or {}).items()
         }
 
     def of(self, slug: str, *, identity: Identity = Identity.PORTAL) -> KubeClient:
@@ -96,7 +94,7 @@ def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None
     """
     over = threading.Event()
     with ExitStack() as stack:
-        client = stack.enter_context(HttpKubeClient.from_kubeconfig(shift.kubeconfig))
+        client = stack.enter_context(KubeClient.from_kubeconfig(shift.kubeconfig))
         clients = NamedClients(shift.workers, shift.portal_workers)
         stack.callback(clients.close)
         pulse = Pulse(client)

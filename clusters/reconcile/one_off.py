@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from clusters.errors import Forbidden, NotFound
 from clusters.kube import resources as r
-from clusters.kube.protocol import KubeClient
+from clusters.kube.client import KubeClient
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
 from clusters.reconcile.admission.image import ENGINE_KINDS, OPTIONAL_KINDS, object_key

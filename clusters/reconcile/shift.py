@@ -22,7 +22,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from clusters.errors import ClusterError, LeaseLost, Retryable
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.lease import LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse
 from clusters.models import ShiftRun
@@ -151,7 +151,7 @@ class _Shift:
 
     def work(self, stop: threading.Event, seconds: float) -> ShiftOutcome:
         try:
-            client = HttpKubeClient.from_kubeconfig(unseal(self._registration.sealed))
+            client = KubeClient.from_kubeconfig(unseal(self._registration.sealed))
         except (ClusterError, SealBroken) as error:
             return self._refused(error)
         with ExitStack() as stack:

@@ -15,7 +15,7 @@ from budgets.errors import Fault, Rejected
 from budgets.models import Account, Budget, Flavor, Pool, User
 from budgets.services.guards import require_admin, require_reason
 from clusters.errors import ClusterError
-from clusters.kube.client import HttpKubeClient, Selection
+from clusters.kube.client import KubeClient, Selection
 from clusters.manifests.names import INSTALLATION_LABEL
 from clusters.models import Cluster
 from clusters.reconcile.context import registered
@@ -77,7 +77,7 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
         kinds += MULTIKUEUE_RESOURCES
     documents: list[dict[str, Any]] = []
     try:
-        with HttpKubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+        with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
             for resource in kinds:
                 documents += client.list(resource, Selection(labels=label)).items
     except ClusterError as error:

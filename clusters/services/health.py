@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from clusters.errors import ClusterError
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
 from clusters.vault import SealBroken, unseal
@@ -40,7 +40,7 @@ def check_health() -> dict[str, bool]:
 
 def _probe(cluster: Cluster) -> bool:
     try:
-        with HttpKubeClient.from_kubeconfig(unseal(cluster.kubeconfig_sealed)) as client:
+        with KubeClient.from_kubeconfig(unseal(cluster.kubeconfig_sealed)) as client:
             probe = client.probe(timeout_s=3.0)
     except ClusterError as error:
         record_contact(cluster.pk, Contact(timezone.now(), error))

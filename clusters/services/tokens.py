@@ -16,7 +16,7 @@ from budgets.models import User
 from budgets.services.guards import require_admin
 from clusters.errors import ClusterError, NotFound, collected
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, KubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
@@ -93,7 +93,7 @@ def mint(worker: Cluster, *, now: datetime) -> datetime:
         ClusterError: the worker refused; NotFound when the service account is missing there.
     """
     own = unseal(worker.kubeconfig_sealed)
-    with HttpKubeClient.from_kubeconfig(own) as client:
+    with KubeClient.from_kubeconfig(own) as client:
         status = _request_token(client)["status"]
     ends = datetime.fromisoformat(str(status["expirationTimestamp"]))
     worker.multikueue_kubeconfig_sealed = seal(_with_token(own, str(status["token"])))

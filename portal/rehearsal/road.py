@@ -20,7 +20,7 @@ from budgets.plan import ClusterPlace, RevisionDraft, plan_quota, short_form_lin
 from clusters import services
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, Selection
+from clusters.kube.client import KubeClient, Selection
 from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.reconcile.claims import roles_for
 from clusters.reconcile.shift import run_shift
@@ -192,7 +192,7 @@ class Rehearsal:
     def _submit(self, configs: dict[str, str]) -> None:
         text = Path(self._options.user).read_text() if self._options.user else configs["manager"]
         with self._report.step("submit") as facts:
-            self.user = HttpKubeClient.from_kubeconfig(text)
+            self.user = KubeClient.from_kubeconfig(text)
             namespace = self.workspace.namespace
             self.user.create(r.JOB, rehearsal_job(namespace, self._options))
             self._made_job = True

@@ -10,7 +10,7 @@ import pytest
 
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.models import Cluster, WorkloadState
 from tests.builders import SmallFleet
 from tests.reconcile.east import east
@@ -24,9 +24,9 @@ SubmitJob = Callable[..., WorkloadState]
 
 
 @pytest.fixture
-def kube(east: DevServer) -> Iterator[HttpKubeClient]:
+def kube(east: DevServer) -> Iterator[KubeClient]:
     """An administrator's client on gpu-east."""
-    with HttpKubeClient.from_kubeconfig(east.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(east.kubeconfig) as client:
         client.create(
             r.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         )
@@ -60,7 +60,7 @@ def seen(cluster: Cluster, job: str, **changes: Any) -> WorkloadState:
 
 
 @pytest.fixture
-def submit(worker: Cluster, kube: HttpKubeClient) -> SubmitJob:
+def submit(worker: Cluster, kube: KubeClient) -> SubmitJob:
     """Make a Job with its Workload on the cluster, and the row of it."""
 
     def _submit(name: str, **changes: Any) -> WorkloadState:

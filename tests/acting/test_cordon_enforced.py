@@ -9,7 +9,7 @@ import pytest
 from budgets.selectors import utc_now
 from clusters import services
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import all_at_once
 from clusters.kueue.multikueue.group import Copy, Group
 from clusters.kueue.multikueue.offers import Fit, WorkerQuota
@@ -31,7 +31,7 @@ def plan(fleet: SmallFleet, **changes):
     )
 
 
-def offer(kube: HttpKubeClient):
+def offer(kube: KubeClient):
     """What the worker's own objects say that it could give a job of 8 GPUs."""
     quota = WorkerQuota(
         queues=kube.list(r.CLUSTER_QUEUE).items,
@@ -43,7 +43,7 @@ def offer(kube: HttpKubeClient):
 
 
 def test_a_cordoned_worker_is_held_and_freed_by_the_quota_sync(
-    fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 8))
 
@@ -62,7 +62,7 @@ def test_a_cordoned_worker_is_held_and_freed_by_the_quota_sync(
 
 
 def test_a_cordoned_flavor_keeps_its_quota_and_is_not_on_offer(
-    fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 48))  # more than the other worker has
     with quota_hand(worker.slug) as hand:

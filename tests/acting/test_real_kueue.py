@@ -10,7 +10,7 @@ import pytest
 from budgets.selectors import utc_now
 from clusters import services
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.models import Cluster, MaintenanceWindow, WorkloadState
 from clusters.reconcile.acting import REASON
 from clusters.reconcile.jobs.conditions import is_true
@@ -36,7 +36,7 @@ def plan(fleet: SmallFleet, worker: str, **changes) -> MaintenanceWindow:
     )
 
 
-def running(clients: Iterable[HttpKubeClient], name: str) -> list[int]:
+def running(clients: Iterable[KubeClient], name: str) -> list[int]:
     """Numbers of the clusters on which a job has pods."""
     return [
         number

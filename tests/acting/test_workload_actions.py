@@ -13,7 +13,7 @@ from clusters import selectors, services
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
 from clusters.reconcile.acting import REASON
 from clusters.reconcile.guard.reactivate import REJECTED, reactivation
@@ -35,7 +35,7 @@ def ask(fleet: SmallFleet, state: WorkloadState, verb: str, actor=None) -> Workl
     return action
 
 
-def workload(kube: HttpKubeClient, state: WorkloadState) -> dict:
+def workload(kube: KubeClient, state: WorkloadState) -> dict:
     return kube.get(r.WORKLOAD, state.name, namespace=NAMESPACE)
 
 
@@ -47,7 +47,7 @@ def later(action: WorkloadAction) -> WorkloadAction:
 
 
 def test_cancelling_deactivates_with_the_reason_and_is_undone(
-    fleet: SmallFleet, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     action = later(ask(fleet, state, "deactivate"))
@@ -69,7 +69,7 @@ def test_cancelling_deactivates_with_the_reason_and_is_undone(
 
 
 def test_deleting_removes_the_job_that_was_meant_and_no_other(
-    fleet: SmallFleet, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state, other = submit("train"), submit("again")
     action = later(ask(fleet, state, "delete_job"))
@@ -83,7 +83,7 @@ def test_deleting_removes_the_job_that_was_meant_and_no_other(
 
 
 def test_a_kind_that_is_not_known_is_left_to_its_maker(
-    fleet: SmallFleet, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     owner = {**workload(kube, state)["metadata"]["ownerReferences"][0], "kind": "Odd"}
@@ -96,7 +96,7 @@ def test_a_kind_that_is_not_known_is_left_to_its_maker(
 
 
 def test_a_restart_goes_on_only_when_the_quota_is_free(
-    worker: Cluster, kube: HttpKubeClient, submit: SubmitJob
+    worker: Cluster, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     reserved = {
@@ -151,7 +151,7 @@ REJECTED_BY_CHECK = {
 STOPPING = {**REJECTED_BY_CHECK, "type": "QuotaReserved", "status": "True"}
 
 
-def stop_for_a_check(kube: HttpKubeClient, state: WorkloadState, *conditions: dict) -> None:
+def stop_for_a_check(kube: KubeClient, state: WorkloadState, *conditions: dict) -> None:
     """What is left of a job that a check rejected, as Kueue leaves it."""
     place: dict = {"namespace": NAMESPACE}
     kube.patch(r.WORKLOAD, state.name, {"spec": {"active": False}}, **place)
@@ -165,7 +165,7 @@ def stop_for_a_check(kube: HttpKubeClient, state: WorkloadState, *conditions: di
 
 
 def test_putting_back_what_a_check_rejected_takes_the_mark_of_that_away(
-    fleet: SmallFleet, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     stop_for_a_check(kube, state, STOPPING)
@@ -183,7 +183,7 @@ def test_putting_back_what_a_check_rejected_takes_the_mark_of_that_away(
 
 
 def test_a_cluster_that_does_not_answer_is_tried_until_it_does(
-    fleet: SmallFleet, east: DevServer, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, east: DevServer, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     action = ask(fleet, state, "deactivate")
@@ -212,7 +212,7 @@ def test_a_missing_right_is_told_and_not_tried_again(
 
 
 def test_nothing_is_written_while_an_admin_has_stopped_it(
-    fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient, submit: SubmitJob
+    fleet: SmallFleet, worker: Cluster, kube: KubeClient, submit: SubmitJob
 ) -> None:
     state = submit("train")
     Cluster.objects.update(writes_enabled=False)

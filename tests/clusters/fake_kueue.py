@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from tests.waiting import PATIENCE_S
 
 
@@ -32,7 +32,7 @@ def serving(kubeconfig: str, *, manager: str = "kueue") -> Iterator[None]:
     }
 
     def serve() -> None:
-        with HttpKubeClient.from_kubeconfig(kubeconfig) as client:
+        with KubeClient.from_kubeconfig(kubeconfig) as client:
             while not stop.wait(0.02):
                 for queue in client.list(r.CLUSTER_QUEUE).items:
                     if (queue.get("status") or {}).get("conditions"):

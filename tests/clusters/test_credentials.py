@@ -19,7 +19,7 @@ from clusters import selectors, services, tasks
 from clusters.devcluster.server import DevServer
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.kubeconfig import connection_of
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.context import Clients, Identity, registered
@@ -131,7 +131,7 @@ def test_secret_reaches_the_manager_follows_the_token_and_leaves_with_the_worker
     with dev_server("manager") as server:
         register("manager", server.kubeconfig, role="manager", mode="kueue")
         with (
-            HttpKubeClient.from_kubeconfig(server.kubeconfig) as kube,
+            KubeClient.from_kubeconfig(server.kubeconfig) as kube,
             quota_hand("manager") as hand,
         ):
             hand.settle()
@@ -199,7 +199,7 @@ def test_no_credential_is_ever_told(
 def test_refused_cluster_error_names_no_header(fleet: SmallFleet, east: DevServer) -> None:
     east.cluster.faults.fail(401, count=1)
     with (
-        HttpKubeClient.from_kubeconfig(east.kubeconfig) as client,
+        KubeClient.from_kubeconfig(east.kubeconfig) as client,
         pytest.raises(ClusterError) as caught,
     ):
         client.list(r.CLUSTER_QUEUE)

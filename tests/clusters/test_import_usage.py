@@ -14,7 +14,7 @@ from budgets.models import AuditEntry, Interval, UsageRecord
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import WorkloadEvent
 from clusters.services.back_fill import import_objects, import_runs, read_runs
 from clusters.services.back_fill.importing import _document
@@ -157,7 +157,7 @@ def test_command_reports_and_exits_1_for_what_was_not_placed(east, tmp_path):
 @pytest.mark.embedded
 def test_finished_workloads_that_a_cluster_still_has_are_taken_in(east):
     with DevServer(DevCluster(ClusterOptions(name="gpu-east"))) as server:
-        client = HttpKubeClient.from_kubeconfig(server.kubeconfig)
+        client = KubeClient.from_kubeconfig(server.kubeconfig)
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",

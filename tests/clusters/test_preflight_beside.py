@@ -10,7 +10,7 @@ import pytest
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.services.preflight.beside import beside_rows
 from clusters.services.preflight.rows import Candidate
@@ -21,16 +21,16 @@ OURS = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
 
 
 @pytest.fixture
-def client() -> Iterator[HttpKubeClient]:
+def client() -> Iterator[KubeClient]:
     with (
         DevServer(DevCluster(ClusterOptions(name="hub"))) as server,
-        HttpKubeClient.from_kubeconfig(server.kubeconfig) as client,
+        KubeClient.from_kubeconfig(server.kubeconfig) as client,
     ):
         yield client
 
 
 def rows(
-    client: HttpKubeClient, configuration: dict[str, Any], **changes: str
+    client: KubeClient, configuration: dict[str, Any], **changes: str
 ) -> dict[str, tuple[str, str]]:
     """State and text by name."""
     candidate = Candidate(
@@ -40,7 +40,7 @@ def rows(
     return {row.name: (row.state, row.found) for row in found}
 
 
-def test_preflight_says_which_way_of_nominating_is_in_force(client: HttpKubeClient):
+def test_preflight_says_which_way_of_nominating_is_in_force(client: KubeClient):
     state, words = rows(client, OURS)["Nominations"]
     assert state == "ok" and words.startswith("M4")
     for document in policy_documents():
@@ -50,7 +50,7 @@ def test_preflight_says_which_way_of_nominating_is_in_force(client: HttpKubeClie
     assert rows(client, gate)["Nominations"][1].startswith("M1")
 
 
-def test_preflight_warns_of_a_short_time_out_for_lost_workers(client: HttpKubeClient):
+def test_preflight_warns_of_a_short_time_out_for_lost_workers(client: KubeClient):
     short = {"multiKueue": {"workerLostTimeout": "30s"}}
     state, words = rows(client, short)["Lost workers"]
     assert state == "warn" and "30 s" in words
@@ -58,5 +58,5 @@ def test_preflight_warns_of_a_short_time_out_for_lost_workers(client: HttpKubeCl
 
 
 @pytest.mark.parametrize("changes", [{"mode": "portal"}, {"role": "worker"}])
-def test_preflight_says_nothing_of_it_elsewhere(client: HttpKubeClient, changes: dict[str, str]):
+def test_preflight_says_nothing_of_it_elsewhere(client: KubeClient, changes: dict[str, str]):
     assert rows(client, {"multiKueue": {"workerLostTimeout": "1s"}}, **changes) == {}

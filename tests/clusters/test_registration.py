@@ -12,7 +12,7 @@ from clusters import services
 from clusters.devcluster.access import Denial
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.models import Cluster
 from clusters.vault import unseal
 from tests.builders import SmallFleet
@@ -54,7 +54,7 @@ def test_registered_cluster_is_sealed_examined_and_audited(
 
 
 def test_the_proof_leaves_nothing_behind(
-    fleet: SmallFleet, east: DevServer, kube: HttpKubeClient
+    fleet: SmallFleet, east: DevServer, kube: KubeClient
 ) -> None:
     enrol(fleet, east)
     assert kube.list(r.CLUSTER_QUEUE).items == []

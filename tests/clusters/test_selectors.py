@@ -16,7 +16,7 @@ from budgets.plan import RevisionDraft
 from clusters import selectors, services
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, ClusterHealth
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import quota_hand, register
@@ -31,7 +31,7 @@ def synced(fleet: SmallFleet, east: DevServer) -> Cluster:
     ClusterHealth.objects.update(reachable=True, checked_at=timezone.now())
     with (
         quota_hand("gpu-east") as hand,
-        HttpKubeClient.from_kubeconfig(east.kubeconfig) as kube,
+        KubeClient.from_kubeconfig(east.kubeconfig) as kube,
     ):
         hand.settle()
         body = {"spec": {"stopPolicy": "Hold"}}

@@ -12,14 +12,14 @@ from typing import Any
 from clusters import selectors
 from clusters.devcluster.controllers import EXIT_CODE as ENDS_WITH
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet, start_fleet
 from tests.controlplane.kwok_nodes import EXIT_CODE, GPU, RUN_FOR, NodeShape
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
     Document,
     Embedded,
@@ -47,7 +47,7 @@ class Ground:
     """
 
     name: str
-    clients: Mapping[str, HttpKubeClient]
+    clients: Mapping[str, KubeClient]
     admins: Mapping[str, str]
     portal: Mapping[str, str]
     multikueue: Mapping[str, str]
@@ -89,8 +89,7 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
         planes[name].create_nodes(2, shape=NodeShape(gpus=GPUS_PER_WORKER), prefix=name)
     admins = {name: plane.admin_kubeconfig.read_text() for name, plane in planes.items()}
     clients = {
-        name: stack.enter_context(HttpKubeClient.from_kubeconfig(text))
-        for name, text in admins.items()
+        name: stack.enter_context(KubeClient.from_kubeconfig(text)) for name, text in admins.items()
     }
     for name in CLUSTERS:
         role = "manager" if name == MANAGER else "worker"
@@ -106,7 +105,7 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
     return ground
 
 
-def grant(client: HttpKubeClient, *, role: str, workers: Sequence[str]) -> None:
+def grant(client: KubeClient, *, role: str, workers: Sequence[str]) -> None:
     """Make the portal's identities with exactly the generated rights; no policies."""
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role"}
     wanted = selectors.rights_documents(role=role, mode="portal", workers=workers)

@@ -21,7 +21,7 @@ from cryptography.fernet import Fernet
 
 from clusters.devcluster.fleet import Fleet, default_plan
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from tests.controlplane.processes import free_port
 from tests.servers import redis_binary
 from tests.waiting import eventually
@@ -145,8 +145,8 @@ class Stack:
             os.killpg(process.pid, signum)
         process.wait()
 
-    def client(self, name: str) -> HttpKubeClient:
-        return HttpKubeClient.from_kubeconfig(self.fleet.servers[name].kubeconfig)
+    def client(self, name: str) -> KubeClient:
+        return KubeClient.from_kubeconfig(self.fleet.servers[name].kubeconfig)
 
     def queue(self, cluster: str, namespace: str) -> dict[str, Any]:
         """The ClusterQueue as the cluster holds it, {} when there is none."""

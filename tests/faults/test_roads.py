@@ -10,7 +10,7 @@ import pytest
 
 from clusters.errors import ClusterError, Gone, NotFound, ServerFault, Unreachable
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WatchOptions
+from clusters.kube.client import KubeClient, WatchOptions
 from tests.faults.roads import Road
 from tests.faults.traffic import Passage
 from tests.faults.upstream import Upstream
@@ -35,7 +35,7 @@ class Way:
             at_change=self.at_change,
         )
         self.beside = fleet["solo"].client
-        self.client = HttpKubeClient.from_kubeconfig(self.road.kubeconfig)
+        self.client = KubeClient.from_kubeconfig(self.road.kubeconfig)
 
     def at_change(self, road: Road, moment: str, what: str) -> bool:
         self.changes.append((moment, what.partition(" ")[0]))

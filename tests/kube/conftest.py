@@ -10,7 +10,7 @@ import pytest
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +38,9 @@ def contract_kubeconfig(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def contract_client(contract_kubeconfig: str) -> Iterator[HttpKubeClient]:
+def contract_client(contract_kubeconfig: str) -> Iterator[KubeClient]:
     """A client for `contract_kubeconfig`."""
-    with HttpKubeClient.from_kubeconfig(contract_kubeconfig) as client:
+    with KubeClient.from_kubeconfig(contract_kubeconfig) as client:
         yield client
 
 
@@ -52,9 +52,9 @@ def dev() -> Iterator[DevServer]:
 
 
 @pytest.fixture
-def client(dev: DevServer) -> Iterator[HttpKubeClient]:
+def client(dev: DevServer) -> Iterator[KubeClient]:
     """A client for `dev`."""
-    with HttpKubeClient.from_kubeconfig(dev.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(dev.kubeconfig) as client:
         yield client
 
 
@@ -65,7 +65,7 @@ def unique() -> Callable[[str], str]:
 
 
 @pytest.fixture
-def namespace(contract_client: HttpKubeClient, unique: Callable[[str], str]) -> str:
+def namespace(contract_client: KubeClient, unique: Callable[[str], str]) -> str:
     """A fresh namespace on the cluster of the contract suite."""
     name = unique("contract")
     contract_client.create(r.NAMESPACE, {"metadata": {"name": name}})

@@ -7,12 +7,12 @@ import pytest
 from clusters import errors
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents, delete_exactly, key_of, prune
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
+from tests.kube.apply import apply_documents, delete_exactly, key_of, prune
 from tests.kube.documents import cluster_queue, config_map
 
 
-def test_apply_one_refusal_does_not_stop_the_others(client: HttpKubeClient) -> None:
+def test_apply_one_refusal_does_not_stop_the_others(client: KubeClient) -> None:
     documents = [cluster_queue("a"), cluster_queue("b", stopPolicy="Pause"), cluster_queue("c")]
     report = apply_documents(client, documents)
     assert [applied.key.name for applied in report.applied] == ["a", "c"]
@@ -20,7 +20,7 @@ def test_apply_one_refusal_does_not_stop_the_others(client: HttpKubeClient) -> N
     assert not report.is_complete
 
 
-def test_apply_stops_when_the_cluster_is_gone(dev: DevServer, client: HttpKubeClient) -> None:
+def test_apply_stops_when_the_cluster_is_gone(dev: DevServer, client: KubeClient) -> None:
     dev.cluster.faults.is_refusing = True
     dev.drop_connections()
     report = apply_documents(client, [cluster_queue("a"), cluster_queue("b")])
@@ -28,14 +28,14 @@ def test_apply_stops_when_the_cluster_is_gone(dev: DevServer, client: HttpKubeCl
     assert [key.name for key in report.skipped] == ["b"]
 
 
-def test_prune_refuses_to_run_wild(client: HttpKubeClient) -> None:
+def test_prune_refuses_to_run_wild(client: KubeClient) -> None:
     with pytest.raises(ValueError, match="label selector"):
         prune(client, [r.CLUSTER_QUEUE], labels="", keep=())
     with pytest.raises(ValueError, match="Namespace"):
         prune(client, [r.NAMESPACE], labels="a=b", keep=())
 
 
-def test_delete_exactly_spares_what_changed_hands(client: HttpKubeClient) -> None:
+def test_delete_exactly_spares_what_changed_hands(client: KubeClient) -> None:
     seen = client.create(r.CONFIG_MAP, config_map("default", "one", a="1"))
     client.delete(r.CONFIG_MAP, "one", namespace="default")
     client.create(r.CONFIG_MAP, config_map("default", "one", a="2"))

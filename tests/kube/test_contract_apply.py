@@ -9,8 +9,8 @@ import pytest
 
 from clusters import errors
 from clusters.kube import resources as r
-from clusters.kube.apply import ObjectKey, apply_documents, prune
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
+from tests.kube.apply import ObjectKey, apply_documents, prune
 from tests.kube.documents import STAMP, cluster_queue, condition, config_map, workload
 
 Unique = Callable[[str], str]
@@ -33,7 +33,7 @@ def queue_with(name: str, **spec: Any) -> Document:
 
 
 def test_apply_creates_and_owns_only_what_it_says(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     made = contract_client.apply(r.CLUSTER_QUEUE, cluster_queue(name, cohortName="team"))
@@ -44,7 +44,7 @@ def test_apply_creates_and_owns_only_what_it_says(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_apply_again_changes_nothing(contract_client: HttpKubeClient, unique: Unique) -> None:
+def test_apply_again_changes_nothing(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     first = contract_client.apply(r.CLUSTER_QUEUE, cluster_queue(name))
     again = contract_client.apply(r.CLUSTER_QUEUE, cluster_queue(name))
@@ -53,7 +53,7 @@ def test_apply_again_changes_nothing(contract_client: HttpKubeClient, unique: Un
 
 
 def test_apply_conflict_names_manager_and_field(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, stopPolicy="Hold", cohortName="a"))
@@ -70,7 +70,7 @@ def test_apply_conflict_names_manager_and_field(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_apply_force_takes_over(contract_client: HttpKubeClient, unique: Unique) -> None:
+def test_apply_force_takes_over(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, stopPolicy="Hold"), options=by("a"))
     forced = contract_client.apply(
@@ -82,7 +82,7 @@ def test_apply_force_takes_over(contract_client: HttpKubeClient, unique: Unique)
 
 
 def test_apply_same_value_is_shared_and_survives_one_owner(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     for manager in ("a", "b"):
@@ -97,9 +97,7 @@ def test_apply_same_value_is_shared_and_survives_one_owner(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_apply_prunes_fields_it_no_longer_says(
-    contract_client: HttpKubeClient, unique: Unique
-) -> None:
+def test_apply_prunes_fields_it_no_longer_says(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     document = cluster_queue(name, fairSharing={"weight": "2"})
     document["metadata"]["labels"] = {"a": "1", "b": "2"}
@@ -116,7 +114,7 @@ def test_apply_prunes_fields_it_no_longer_says(
 
 
 def test_apply_empties_a_map_and_leaves_no_owner(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     contract_client.apply(r.CONFIG_MAP, config_map(namespace, "one", a="1"))
     emptied = contract_client.apply(
@@ -126,9 +124,7 @@ def test_apply_empties_a_map_and_leaves_no_owner(
     assert owners(emptied) == {}
 
 
-def test_update_takes_ownership_from_applier(
-    contract_client: HttpKubeClient, unique: Unique
-) -> None:
+def test_update_takes_ownership_from_applier(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, stopPolicy="Hold", cohortName="a"))
     body = {"spec": {"stopPolicy": "None"}}
@@ -141,7 +137,7 @@ def test_update_takes_ownership_from_applier(
 
 
 def test_apply_lists_that_are_maps_item_by_item(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     contract_client.create(r.WORKLOAD, workload(namespace, "one"))
 
@@ -177,7 +173,7 @@ def test_apply_lists_that_are_maps_item_by_item(
 
 
 def test_ownership_of_status_is_apart_from_spec(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, stopPolicy="Hold"))
@@ -194,9 +190,7 @@ def test_ownership_of_status_is_apart_from_spec(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_ownership_can_be_handed_over_by_hand(
-    contract_client: HttpKubeClient, unique: Unique
-) -> None:
+def test_ownership_can_be_handed_over_by_hand(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     made = contract_client.apply(
         r.CLUSTER_QUEUE, queue_with(name, stopPolicy="Hold", cohortName="a"), options=by("a")
@@ -218,7 +212,7 @@ def test_ownership_can_be_handed_over_by_hand(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_apply_refuses_unknown_fields(contract_client: HttpKubeClient, unique: Unique) -> None:
+def test_apply_refuses_unknown_fields(contract_client: KubeClient, unique: Unique) -> None:
     with pytest.raises(errors.Invalid) as caught:
         contract_client.apply(r.CLUSTER_QUEUE, queue_with(unique("queue"), surprise=1))
     assert ".spec.surprise: field not declared in schema" in caught.value.message
@@ -232,7 +226,7 @@ def test_apply_refuses_unknown_fields(contract_client: HttpKubeClient, unique: U
     ],
 )
 def test_apply_takes_null_only_for_a_default(
-    contract_client: HttpKubeClient, unique: Unique, spec: Document, want: set[str]
+    contract_client: KubeClient, unique: Unique, spec: Document, want: set[str]
 ) -> None:
     name = unique("queue")
     document = queue_with(name, **spec)
@@ -246,15 +240,13 @@ def test_apply_takes_null_only_for_a_default(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_create_leaves_null_out(contract_client: HttpKubeClient, unique: Unique) -> None:
+def test_create_leaves_null_out(contract_client: KubeClient, unique: Unique) -> None:
     made = contract_client.create(r.CLUSTER_QUEUE, queue_with(unique("queue"), cohortName=None))
     assert "cohortName" not in made["spec"]
     contract_client.delete(r.CLUSTER_QUEUE, made["metadata"]["name"])
 
 
-def test_apply_with_stale_version_conflicts(
-    contract_client: HttpKubeClient, unique: Unique
-) -> None:
+def test_apply_with_stale_version_conflicts(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     first = contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, cohortName="a"))
     contract_client.apply(r.CLUSTER_QUEUE, queue_with(name, cohortName="b"))
@@ -267,7 +259,7 @@ def test_apply_with_stale_version_conflicts(
 
 
 def test_apply_status_of_missing_object_not_found(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     document = {
         "metadata": {"name": "nobody", "namespace": namespace},
@@ -280,7 +272,7 @@ def test_apply_status_of_missing_object_not_found(
 
 
 def test_apply_documents_then_prune_leaves_what_is_wanted(
-    contract_client: HttpKubeClient, namespace: str, unique: Unique
+    contract_client: KubeClient, namespace: str, unique: Unique
 ) -> None:
     mark = {"portal-test": unique("mark")}
     names = [unique("queue") for _ in range(3)]

@@ -16,7 +16,7 @@ from clusters import errors
 from clusters.kube import resources as r
 from clusters.kube.client import (
     DeleteOptions,
-    HttpKubeClient,
+    KubeClient,
     PatchType,
     Propagation,
     Selection,
@@ -33,7 +33,7 @@ STATUS = WriteOptions(subresource="status")
 COLLECTED_WITHIN_S = 120.0
 
 
-def exists(client: HttpKubeClient, resource: r.Resource, name: str, namespace: str) -> bool:
+def exists(client: KubeClient, resource: r.Resource, name: str, namespace: str) -> bool:
     try:
         client.get(resource, name, namespace=namespace)
     except errors.NotFound:
@@ -41,7 +41,7 @@ def exists(client: HttpKubeClient, resource: r.Resource, name: str, namespace: s
     return True
 
 
-def test_list_reads_every_page_in_order(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_list_reads_every_page_in_order(contract_client: KubeClient, namespace: str) -> None:
     for index in range(7):
         contract_client.create(r.CONFIG_MAP, config_map(namespace, f"item-{index}"))
     listed = contract_client.list(
@@ -52,7 +52,7 @@ def test_list_reads_every_page_in_order(contract_client: HttpKubeClient, namespa
     assert int(listed.resource_version) > 0
 
 
-def test_list_page_carries_continue_token(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_list_page_carries_continue_token(contract_client: KubeClient, namespace: str) -> None:
     for index in range(3):
         contract_client.create(
             r.SECRET, {"metadata": {"name": f"s{index}", "namespace": namespace}}
@@ -77,7 +77,7 @@ def test_list_page_carries_continue_token(contract_client: HttpKubeClient, names
     ],
 )
 def test_list_label_selector_matches(
-    contract_client: HttpKubeClient, namespace: str, labels: str, want: list[str]
+    contract_client: KubeClient, namespace: str, labels: str, want: list[str]
 ) -> None:
     wanted: dict[str, dict[str, str]] = {
         "a": {"tier": "gold"},
@@ -92,7 +92,7 @@ def test_list_label_selector_matches(
 
 
 def test_list_field_selector_finds_workloads_of_a_queue(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     contract_client.create(r.WORKLOAD, workload(namespace, "one"))
     contract_client.create(r.WORKLOAD, workload(namespace, "two"))
@@ -109,14 +109,14 @@ def test_list_field_selector_finds_workloads_of_a_queue(
 
 
 def test_list_unknown_field_selector_is_invalid(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     with pytest.raises(errors.Invalid) as caught:
         contract_client.list(r.CONFIG_MAP, Selection(namespace, fields="data.x=1"))
     assert caught.value.status_code == 400
 
 
-def test_create_fills_in_identity(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_create_fills_in_identity(contract_client: KubeClient, namespace: str) -> None:
     made = contract_client.create(r.CONFIG_MAP, config_map(namespace, "one", a="1"))
     metadata = made["metadata"]
     assert metadata["uid"]
@@ -127,7 +127,7 @@ def test_create_fills_in_identity(contract_client: HttpKubeClient, namespace: st
     assert [(e["manager"], e["operation"]) for e in managed] == [("gpu-budget-portal", "Update")]
 
 
-def test_create_twice_already_exists(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_create_twice_already_exists(contract_client: KubeClient, namespace: str) -> None:
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"))
     with pytest.raises(errors.AlreadyExists) as caught:
         contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"))
@@ -135,7 +135,7 @@ def test_create_twice_already_exists(contract_client: HttpKubeClient, namespace:
 
 
 def test_create_generate_name_makes_distinct_names(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     document = {"metadata": {"generateName": "gen-", "namespace": namespace}}
     names = {contract_client.create(r.SECRET, document)["metadata"]["name"] for _ in range(3)}
@@ -143,9 +143,7 @@ def test_create_generate_name_makes_distinct_names(
     assert all(name.startswith("gen-") and len(name) == 9 for name in names)
 
 
-def test_create_in_missing_namespace_not_found(
-    contract_client: HttpKubeClient, unique: Unique
-) -> None:
+def test_create_in_missing_namespace_not_found(contract_client: KubeClient, unique: Unique) -> None:
     with pytest.raises(errors.NotFound) as caught:
         contract_client.create(r.CONFIG_MAP, config_map(unique("nowhere"), "one"))
     assert caught.value.status_code == 404
@@ -153,7 +151,7 @@ def test_create_in_missing_namespace_not_found(
 
 
 def test_create_custom_resource_fills_in_defaults(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     made = contract_client.create(r.CLUSTER_QUEUE, cluster_queue(unique("queue")))
     spec = made["spec"]
@@ -173,7 +171,7 @@ def test_create_custom_resource_fills_in_defaults(
 
 
 def test_create_drops_unknown_fields_and_status(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     document = cluster_queue(unique("queue"), surprise=1)
     document["status"] = {"pendingWorkloads": 7}
@@ -183,9 +181,7 @@ def test_create_drops_unknown_fields_and_status(
     contract_client.delete(r.CLUSTER_QUEUE, made["metadata"]["name"])
 
 
-def test_replace_with_stale_version_conflicts(
-    contract_client: HttpKubeClient, namespace: str
-) -> None:
+def test_replace_with_stale_version_conflicts(contract_client: KubeClient, namespace: str) -> None:
     first = contract_client.create(r.CONFIG_MAP, config_map(namespace, "one", a="1"))
     second = contract_client.replace(r.CONFIG_MAP, first | {"data": {"a": "2"}})
     with pytest.raises(errors.Conflict):
@@ -196,7 +192,7 @@ def test_replace_with_stale_version_conflicts(
 
 
 def test_replace_custom_resource_needs_a_version(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     contract_client.create(r.CLUSTER_QUEUE, cluster_queue(name))
@@ -207,7 +203,7 @@ def test_replace_custom_resource_needs_a_version(
 
 
 def test_merge_patch_with_stale_version_conflicts(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     first = contract_client.create(r.CONFIG_MAP, config_map(namespace, "one", a="1"))
     contract_client.patch(r.CONFIG_MAP, "one", {"data": {"a": "2"}}, namespace=namespace)
@@ -221,7 +217,7 @@ def test_merge_patch_with_stale_version_conflicts(
 
 
 def test_merge_patch_null_deletes_and_lists_are_replaced(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     contract_client.create(r.CLUSTER_QUEUE, cluster_queue(name, cohortName="team"))
@@ -232,7 +228,7 @@ def test_merge_patch_null_deletes_and_lists_are_replaced(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_json_patch_tests_and_changes(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_json_patch_tests_and_changes(contract_client: KubeClient, namespace: str) -> None:
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "one", a="1", b="2"))
     operations = [
         {"op": "test", "path": "/data/a", "value": "1"},
@@ -252,7 +248,7 @@ def test_json_patch_tests_and_changes(contract_client: HttpKubeClient, namespace
     assert contract_client.get(r.CONFIG_MAP, "one", namespace=namespace)["data"] == {"a": "9"}
 
 
-def test_unchanged_write_keeps_version(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_unchanged_write_keeps_version(contract_client: KubeClient, namespace: str) -> None:
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "one", a="1"))
     first = contract_client.patch(r.CONFIG_MAP, "one", {"data": {"a": "1"}}, namespace=namespace)
     again = contract_client.patch(r.CONFIG_MAP, "one", {"data": {"a": "1"}}, namespace=namespace)
@@ -260,7 +256,7 @@ def test_unchanged_write_keeps_version(contract_client: HttpKubeClient, namespac
 
 
 def test_status_is_written_only_through_its_subresource(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     name = unique("queue")
     contract_client.create(r.CLUSTER_QUEUE, cluster_queue(name))
@@ -279,7 +275,7 @@ def test_status_is_written_only_through_its_subresource(
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_generation_follows_spec_alone(contract_client: HttpKubeClient, unique: Unique) -> None:
+def test_generation_follows_spec_alone(contract_client: KubeClient, unique: Unique) -> None:
     name = unique("queue")
     contract_client.create(r.CLUSTER_QUEUE, cluster_queue(name))
     labelled = contract_client.patch(r.CLUSTER_QUEUE, name, {"metadata": {"labels": {"a": "b"}}})
@@ -289,7 +285,7 @@ def test_generation_follows_spec_alone(contract_client: HttpKubeClient, unique: 
     contract_client.delete(r.CLUSTER_QUEUE, name)
 
 
-def test_dry_run_changes_nothing(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_dry_run_changes_nothing(contract_client: KubeClient, namespace: str) -> None:
     dry = WriteOptions(dry_run=True)
     made = contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"), options=dry)
     assert made["metadata"]["uid"]
@@ -305,7 +301,7 @@ def test_dry_run_changes_nothing(contract_client: HttpKubeClient, namespace: str
     assert contract_client.get(r.CONFIG_MAP, "one", namespace=namespace)["data"] == {"a": "1"}
 
 
-def test_delete_preconditions_hold(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_delete_preconditions_hold(contract_client: KubeClient, namespace: str) -> None:
     made = contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"))
     metadata = made["metadata"]
     for wrong in (DeleteOptions(uid="other"), DeleteOptions(resource_version="1")):
@@ -316,7 +312,7 @@ def test_delete_preconditions_hold(contract_client: HttpKubeClient, namespace: s
     assert not exists(contract_client, r.CONFIG_MAP, "one", namespace)
 
 
-def test_delete_waits_for_finalizers(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_delete_waits_for_finalizers(contract_client: KubeClient, namespace: str) -> None:
     document = workload(namespace, "held")
     document["metadata"]["finalizers"] = ["example.com/hold"]
     contract_client.create(r.WORKLOAD, document)
@@ -353,7 +349,7 @@ def _owned(namespace: str, name: str, owner: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("propagation", [Propagation.BACKGROUND, Propagation.FOREGROUND])
 def test_owner_deletion_takes_dependents_along(
-    contract_client: HttpKubeClient, namespace: str, propagation: Propagation
+    contract_client: KubeClient, namespace: str, propagation: Propagation
 ) -> None:
     owner = contract_client.create(r.CONFIG_MAP, config_map(namespace, "owner"))
     contract_client.create(r.CONFIG_MAP, _owned(namespace, "dependent", owner))
@@ -367,7 +363,7 @@ def test_owner_deletion_takes_dependents_along(
         )
 
 
-def test_orphaned_dependents_stay(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_orphaned_dependents_stay(contract_client: KubeClient, namespace: str) -> None:
     owner = contract_client.create(r.CONFIG_MAP, config_map(namespace, "owner"))
     contract_client.create(r.CONFIG_MAP, _owned(namespace, "dependent", owner))
     options = DeleteOptions(propagation=Propagation.ORPHAN)
@@ -381,7 +377,7 @@ def test_orphaned_dependents_stay(contract_client: HttpKubeClient, namespace: st
 
 
 def test_access_review_token_request_and_version(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     attributes = {"verb": "patch", "group": r.KUEUE_GROUP, "resource": "clusterqueues"}
     assert is_allowed(contract_client, attributes)
@@ -401,7 +397,7 @@ def test_access_review_token_request_and_version(
     assert probe.server_time is not None
 
 
-def test_discovery_names_served_kueue_version(contract_client: HttpKubeClient) -> None:
+def test_discovery_names_served_kueue_version(contract_client: KubeClient) -> None:
     group = contract_client.request(Call("GET", f"/apis/{r.KUEUE_GROUP}"))
     assert "v1beta2" in [version["version"] for version in group["versions"]]
     kinds = contract_client.request(Call("GET", f"/apis/{r.KUEUE_GROUP}/v1beta2"))
@@ -412,6 +408,6 @@ def test_discovery_names_served_kueue_version(contract_client: HttpKubeClient) -
     assert crd["spec"]["group"] == r.KUEUE_GROUP
 
 
-def test_unknown_resource_not_found(contract_client: HttpKubeClient) -> None:
+def test_unknown_resource_not_found(contract_client: KubeClient) -> None:
     with pytest.raises(errors.NotFound):
         contract_client.list(replace(r.CLUSTER_QUEUE, plural="nosuchthings"))

@@ -20,7 +20,7 @@ import pytest
 from clusters import errors
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from tests.controlplane.control_plane import ControlPlane
 from tests.kube.documents import condition, quota
 
@@ -85,7 +85,7 @@ def with_nulls(rng: random.Random, body: Document) -> Document:
     return {key: None if rng.random() < 0.3 else value for key, value in body.items()}
 
 
-def steps(seed: int, name: str) -> Iterator[Callable[[HttpKubeClient], Document]]:
+def steps(seed: int, name: str) -> Iterator[Callable[[KubeClient], Document]]:
     """The writes of one object's life."""
     rng = random.Random(seed)
     for _ in range(STEPS):
@@ -112,19 +112,19 @@ def steps(seed: int, name: str) -> Iterator[Callable[[HttpKubeClient], Document]
 
 def _apply(
     document: Document, manager: str, force: bool, subresource: str
-) -> Callable[[HttpKubeClient], Document]:
+) -> Callable[[KubeClient], Document]:
     options = WriteOptions(field_manager=manager, force=force, subresource=subresource)
     return lambda client: client.apply(r.CLUSTER_QUEUE, document, options=options)
 
 
 def _patch(
     name: str, body: Document, manager: str, subresource: str
-) -> Callable[[HttpKubeClient], Document]:
+) -> Callable[[KubeClient], Document]:
     options = WriteOptions(field_manager=manager, subresource=subresource)
     return lambda client: client.patch(r.CLUSTER_QUEUE, name, body, options=options)
 
 
-def outcome(client: HttpKubeClient, step: Callable[[HttpKubeClient], Document]) -> Any:
+def outcome(client: KubeClient, step: Callable[[KubeClient], Document]) -> Any:
     """What a write came to, without what differs by nature (times, versions, uids)."""
     try:
         document = step(client)
@@ -149,19 +149,19 @@ def outcome(client: HttpKubeClient, step: Callable[[HttpKubeClient], Document]) 
 @pytest.fixture(scope="session")
 def pair(
     embedded_server: DevServer, bare_cluster: ControlPlane
-) -> Iterator[tuple[HttpKubeClient, HttpKubeClient]]:
+) -> Iterator[tuple[KubeClient, KubeClient]]:
     """Clients of the embedded and of the real server."""
     real_text = bare_cluster.admin_kubeconfig.read_text()
     with (
-        HttpKubeClient.from_kubeconfig(embedded_server.kubeconfig) as embedded,
-        HttpKubeClient.from_kubeconfig(real_text) as real,
+        KubeClient.from_kubeconfig(embedded_server.kubeconfig) as embedded,
+        KubeClient.from_kubeconfig(real_text) as real,
     ):
         yield embedded, real
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_writes_end_alike(
-    pair: tuple[HttpKubeClient, HttpKubeClient], unique: Callable[[str], str], seed: int
+    pair: tuple[KubeClient, KubeClient], unique: Callable[[str], str], seed: int
 ) -> None:
     embedded, real = pair
     name = unique("random")

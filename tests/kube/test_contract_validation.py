@@ -14,7 +14,7 @@ import pytest
 from clusters import errors
 from clusters.kube import resources as r
 from clusters.kube.client import (
-    HttpKubeClient,
+    KubeClient,
     WriteOptions,
 )
 from clusters.kube.transport import Call
@@ -206,7 +206,7 @@ def _flavors(*quotas: Any) -> list[Any]:
     ],
 )
 def test_create_invalid_tells_causes(
-    contract_client: HttpKubeClient,
+    contract_client: KubeClient,
     unique: Unique,
     resource: r.Resource,
     spec: dict[str, Any],
@@ -224,7 +224,7 @@ def test_create_invalid_tells_causes(
         assert want_reason in {fault.reason for fault in caught.value.fields}
 
 
-def test_create_invalid_name_and_label(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_create_invalid_name_and_label(contract_client: KubeClient, namespace: str) -> None:
     document = config_map(namespace, "Not_A_Name")
     document["metadata"]["labels"] = {"a b": "c"}
     with pytest.raises(errors.Invalid) as caught:
@@ -233,7 +233,7 @@ def test_create_invalid_name_and_label(contract_client: HttpKubeClient, namespac
 
 
 def test_local_queue_cannot_change_its_cluster_queue(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     document = {
         "metadata": {"name": "default", "namespace": namespace},
@@ -259,7 +259,7 @@ def test_local_queue_cannot_change_its_cluster_queue(
     ],
 )
 def test_workload_cluster_name_rules(
-    contract_client: HttpKubeClient, namespace: str, status: dict[str, Any], want_message: str
+    contract_client: KubeClient, namespace: str, status: dict[str, Any], want_message: str
 ) -> None:
     contract_client.create(r.WORKLOAD, workload(namespace, "one"))
     patch = {"status": {"clusterName": "w1"}}
@@ -272,7 +272,7 @@ def test_workload_cluster_name_rules(
 
 
 def test_workload_queue_name_is_fixed_under_reservation(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     contract_client.create(r.WORKLOAD, workload(namespace, "one"))
     contract_client.patch(
@@ -289,9 +289,7 @@ def test_workload_queue_name_is_fixed_under_reservation(
     assert "queueName is immutable while workload quota reserved" in caught.value.message
 
 
-def test_job_gets_selector_labels_and_defaults(
-    contract_client: HttpKubeClient, namespace: str
-) -> None:
+def test_job_gets_selector_labels_and_defaults(contract_client: KubeClient, namespace: str) -> None:
     made = contract_client.create(r.JOB, job(namespace, "train"))
     uid = made["metadata"]["uid"]
     assert made["spec"]["selector"]["matchLabels"] == {"batch.kubernetes.io/controller-uid": uid}
@@ -301,7 +299,7 @@ def test_job_gets_selector_labels_and_defaults(
 
 
 def test_job_that_says_how_many_pods_run_side_by_side_gets_no_number_of_completions(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     document = job(namespace, "wide")
     document["spec"] = {k: v for k, v in document["spec"].items() if k != "completions"}
@@ -324,7 +322,7 @@ def test_job_that_says_how_many_pods_run_side_by_side_gets_no_number_of_completi
     ],
 )
 def test_job_refuses_changes(
-    contract_client: HttpKubeClient, namespace: str, spec: dict[str, Any], want_field: str
+    contract_client: KubeClient, namespace: str, spec: dict[str, Any], want_field: str
 ) -> None:
     contract_client.create(r.JOB, job(namespace, "train"))
     with pytest.raises(errors.Invalid) as caught:
@@ -333,7 +331,7 @@ def test_job_refuses_changes(
 
 
 def test_job_template_takes_scheduling_directives_while_suspended(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     contract_client.create(r.JOB, job(namespace, "train"))
     spec = {"suspend": False, "template": {"spec": {"nodeSelector": {"gpu": "h100"}}}}
@@ -344,7 +342,7 @@ def test_job_template_takes_scheduling_directives_while_suspended(
 
 
 def test_job_needs_restart_policy_and_no_selector(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     document = job(namespace, "train", selector={"matchLabels": {"a": "b"}})
     del document["spec"]["template"]["spec"]["restartPolicy"]
@@ -355,7 +353,7 @@ def test_job_needs_restart_policy_and_no_selector(
 
 
 def test_create_custom_resource_without_type_is_invalid(
-    contract_client: HttpKubeClient, unique: Unique
+    contract_client: KubeClient, unique: Unique
 ) -> None:
     body = {"metadata": {"name": unique("untyped")}, "spec": {}}
     with pytest.raises(errors.Invalid) as caught:

@@ -10,7 +10,7 @@ import pytest
 
 from clusters import errors
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, Selection, WatchOptions
+from clusters.kube.client import KubeClient, Selection, WatchOptions
 from clusters.kube.lease import ClusterLease, LeaseName
 from clusters.kube.stream import WatchEvent, WatchType
 from tests.kube.documents import config_map
@@ -19,7 +19,7 @@ Unique = Callable[[str], str]
 
 
 def follow(
-    client: HttpKubeClient, selection: Selection, version: str, *, until: int
+    client: KubeClient, selection: Selection, version: str, *, until: int
 ) -> list[WatchEvent]:
     """The first `until` events that are no bookmarks, or those of 5 seconds."""
     options = WatchOptions(resource_version=version, timeout_s=5)
@@ -37,7 +37,7 @@ def named(events: list[WatchEvent]) -> list[tuple[str, str]]:
     return [(str(event.type), event.document["metadata"]["name"]) for event in events]
 
 
-def test_watch_resumes_where_a_list_ended(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_watch_resumes_where_a_list_ended(contract_client: KubeClient, namespace: str) -> None:
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "before"))
     version = contract_client.list(r.CONFIG_MAP, Selection(namespace)).resource_version
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"))
@@ -53,7 +53,7 @@ def test_watch_resumes_where_a_list_ended(contract_client: HttpKubeClient, names
 
 
 def test_text_that_no_database_keeps_is_read_as_replaced(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     version = contract_client.list(r.CONFIG_MAP, Selection(namespace)).resource_version
     document = config_map(namespace, "noisy") | {"data": {"log": "failed\0", "path": "\\u0000"}}
@@ -69,7 +69,7 @@ def test_text_that_no_database_keeps_is_read_as_replaced(
 
 
 def test_watch_without_version_begins_with_what_is_there(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     for name in ("a", "b"):
         document = config_map(namespace, name)
@@ -80,7 +80,7 @@ def test_watch_without_version_begins_with_what_is_there(
 
 
 def test_watch_shows_entering_and_leaving_a_selection(
-    contract_client: HttpKubeClient, namespace: str
+    contract_client: KubeClient, namespace: str
 ) -> None:
     selection = Selection(namespace, labels="mine=yes")
     version = contract_client.list(r.CONFIG_MAP, selection).resource_version
@@ -92,7 +92,7 @@ def test_watch_shows_entering_and_leaving_a_selection(
     assert named(events) == [("ADDED", "one"), ("DELETED", "one")]
 
 
-def test_watch_sees_changes_while_open(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_watch_sees_changes_while_open(contract_client: KubeClient, namespace: str) -> None:
     selection = Selection(namespace, fields="metadata.name=live")
     version = contract_client.list(r.CONFIG_MAP, selection).resource_version
     options = WatchOptions(resource_version=version, timeout_s=5)
@@ -106,7 +106,7 @@ def test_watch_sees_changes_while_open(contract_client: HttpKubeClient, namespac
     assert event.type is WatchType.ADDED
 
 
-def test_watch_ends_when_interrupted(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_watch_ends_when_interrupted(contract_client: KubeClient, namespace: str) -> None:
     stream = contract_client.watch(r.CONFIG_MAP, Selection(namespace, labels="never=there"))
     timer = threading.Timer(0.2, stream.interrupt)
     timer.start()
@@ -116,9 +116,7 @@ def test_watch_ends_when_interrupted(contract_client: HttpKubeClient, namespace:
     stream.close()
 
 
-def test_watch_ends_by_itself_after_its_time(
-    contract_client: HttpKubeClient, namespace: str
-) -> None:
+def test_watch_ends_by_itself_after_its_time(contract_client: KubeClient, namespace: str) -> None:
     selection = Selection(namespace, labels="never=there")
     version = contract_client.list(r.CONFIG_MAP, selection).resource_version
     options = WatchOptions(resource_version=version, timeout_s=1)
@@ -129,7 +127,7 @@ def test_watch_ends_by_itself_after_its_time(
 
 
 def test_watch_from_a_forgotten_version_is_gone(
-    contract_client: HttpKubeClient, namespace: str, forget_history: Callable[[], None]
+    contract_client: KubeClient, namespace: str, forget_history: Callable[[], None]
 ) -> None:
     version = contract_client.list(r.CONFIG_MAP, Selection(namespace)).resource_version
     contract_client.create(r.CONFIG_MAP, config_map(namespace, "one"))
@@ -141,16 +139,14 @@ def test_watch_from_a_forgotten_version_is_gone(
     assert len(listed.items) == 1
 
 
-def test_watch_of_invalid_version_is_refused(
-    contract_client: HttpKubeClient, namespace: str
-) -> None:
+def test_watch_of_invalid_version_is_refused(contract_client: KubeClient, namespace: str) -> None:
     options = WatchOptions(resource_version="abc", timeout_s=1)
     with pytest.raises(errors.ClusterError):
         contract_client.watch(r.CONFIG_MAP, Selection(namespace), options=options).close()
 
 
 def test_lease_race_has_one_winner(
-    contract_kubeconfig: str, contract_client: HttpKubeClient, namespace: str
+    contract_kubeconfig: str, contract_client: KubeClient, namespace: str
 ) -> None:
     name = LeaseName(namespace, "role")
     contenders = [ClusterLease(contract_client, name, holder=f"h{i}") for i in range(6)]
@@ -173,7 +169,7 @@ def test_lease_race_has_one_winner(
     assert sum(contender.is_held for contender in contenders) == 1
 
 
-def test_lease_released_is_free_at_once(contract_client: HttpKubeClient, namespace: str) -> None:
+def test_lease_released_is_free_at_once(contract_client: KubeClient, namespace: str) -> None:
     name = LeaseName(namespace, "role")
     first = ClusterLease(contract_client, name, holder="first")
     second = ClusterLease(contract_client, name, holder="second")

@@ -31,7 +31,7 @@ from clusters.devcluster.controllers import (
 from clusters.devcluster.fleet import ClusterPlan, Fleet, FleetPlan, read_plan
 from clusters.devcluster.server import DevServer, kubeconfig_text
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WatchOptions, is_allowed
+from clusters.kube.client import KubeClient, WatchOptions, is_allowed
 from clusters.kube.transport import Call
 from tests.kube.documents import config_map, job
 from tests.waiting import PATIENCE_S, eventually
@@ -39,7 +39,7 @@ from tests.waiting import PATIENCE_S, eventually
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_faults_over_http_come_and_go(dev: DevServer, client: HttpKubeClient) -> None:
+def test_faults_over_http_come_and_go(dev: DevServer, client: KubeClient) -> None:
     def wish(**faults: Any) -> None:
         client.request(Call("POST", "/devcluster/faults", body=faults))
 
@@ -62,14 +62,14 @@ def test_faults_over_http_come_and_go(dev: DevServer, client: HttpKubeClient) ->
 def test_access_needs_a_token_that_the_cluster_signed(dev: DevServer) -> None:
     for token in ("nonsense", "e30.00", dev.cluster.access.admin_token[:-1] + "x"):
         text = kubeconfig_text("dev", dev.url, token)
-        with HttpKubeClient.from_kubeconfig(text) as stranger:
+        with KubeClient.from_kubeconfig(text) as stranger:
             with pytest.raises(errors.Unauthenticated):
                 stranger.get(r.NAMESPACE, "default")
             with pytest.raises(errors.Unauthenticated):
                 stranger.request(Call("POST", "/devcluster/faults", body={"latency_s": 1}))
 
 
-def test_access_denies_what_its_list_names(dev: DevServer, client: HttpKubeClient) -> None:
+def test_access_denies_what_its_list_names(dev: DevServer, client: KubeClient) -> None:
     account = {"metadata": {"name": "robot", "namespace": "default"}}
     client.create(r.SERVICE_ACCOUNT, account)
     path = r.SERVICE_ACCOUNT.path("robot", namespace="default", subresource="token")
@@ -77,7 +77,7 @@ def test_access_denies_what_its_list_names(dev: DevServer, client: HttpKubeClien
     user = "system:serviceaccount:default:robot"
     dev.cluster.access.denials.append(Denial(user, ("list", "watch"), (), ("secrets",)))
     text = kubeconfig_text("dev", dev.url, token["status"]["token"])
-    with HttpKubeClient.from_kubeconfig(text) as robot:
+    with KubeClient.from_kubeconfig(text) as robot:
         assert robot.list(r.CONFIG_MAP).items == []
         with pytest.raises(errors.Forbidden) as caught:
             robot.list(r.SECRET)
@@ -102,14 +102,14 @@ def test_restart_keeps_objects_versions_and_tokens(tmp_path: Path) -> None:
     with Fleet(plan) as fleet:
         port = fleet.servers["one"].port
         text = (tmp_path / "configs" / "one.kubeconfig").read_text()
-        with HttpKubeClient.from_kubeconfig(text) as client:
+        with KubeClient.from_kubeconfig(text) as client:
             made = client.create(r.CONFIG_MAP, config_map("default", "kept", a="1"))
             client.create(r.CONFIG_MAP, config_map("default", "gone"))
             client.delete(r.CONFIG_MAP, "gone", namespace="default")
             version = int(client.list(r.CONFIG_MAP).resource_version)
     with Fleet(plan) as fleet:
         assert fleet.servers["one"].port == port
-        with HttpKubeClient.from_kubeconfig(text) as client:
+        with KubeClient.from_kubeconfig(text) as client:
             listed = client.list(r.CONFIG_MAP)
             assert [item["metadata"]["name"] for item in listed.items] == ["kept"]
             assert listed.items[0]["metadata"]["uid"] == made["metadata"]["uid"]
@@ -129,7 +129,7 @@ def running(dev: DevServer) -> Iterator[DevCluster]:
     runner.stop()
 
 
-def status_of(client: HttpKubeClient, name: str) -> dict[str, Any]:
+def status_of(client: KubeClient, name: str) -> dict[str, Any]:
     status: dict[str, Any] = client.get(r.JOB, name, namespace="default").get("status", {})
     return status
 
@@ -146,7 +146,7 @@ def true_conditions(status: dict[str, Any]) -> set[str]:
     ],
 )
 def test_job_runs_as_long_as_its_annotation_says(
-    running: DevCluster, client: HttpKubeClient, exit_code: str, want: set[str]
+    running: DevCluster, client: KubeClient, exit_code: str, want: set[str]
 ) -> None:
     document = job("default", "train", parallelism=3, completions=3)
     document["metadata"]["annotations"] = {RUN_SECONDS: "1", EXIT_CODE: exit_code}
@@ -176,7 +176,7 @@ def test_job_suspended_again_gives_its_pods_back() -> None:
 
 
 def test_job_managed_by_another_controller_is_left_alone(
-    running: DevCluster, client: HttpKubeClient
+    running: DevCluster, client: KubeClient
 ) -> None:
     managed = job("default", "managed", suspend=False, managedBy="kueue.x-k8s.io/multikueue")
     client.create(r.JOB, managed)
@@ -185,7 +185,7 @@ def test_job_managed_by_another_controller_is_left_alone(
     assert status_of(client, "managed") == {}
 
 
-def test_nodes_are_made_once(dev: DevServer, client: HttpKubeClient) -> None:
+def test_nodes_are_made_once(dev: DevServer, client: KubeClient) -> None:
     shape = NodeShape("h100", 2, labels={"gpu": "h100"}, resources={"nvidia.com/gpu": "8"})
     make_nodes(dev.cluster, shape)
     make_nodes(dev.cluster, shape)
@@ -194,7 +194,7 @@ def test_nodes_are_made_once(dev: DevServer, client: HttpKubeClient) -> None:
     assert nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] == "8"
 
 
-def test_namespace_deletion_takes_its_content_along(client: HttpKubeClient) -> None:
+def test_namespace_deletion_takes_its_content_along(client: KubeClient) -> None:
     client.create(r.NAMESPACE, {"metadata": {"name": "temp"}})
     client.create(r.CONFIG_MAP, config_map("temp", "one"))
     client.delete(r.NAMESPACE, "temp")
@@ -207,7 +207,7 @@ def test_namespace_deletion_takes_its_content_along(client: HttpKubeClient) -> N
 def test_slow_watcher_is_ended_not_served_wrongly(dev: DevServer) -> None:
     _, subscription = dev.cluster.store.subscribe("/configmaps", since=None)
     subscription.queue.maxsize = 2
-    with HttpKubeClient.from_kubeconfig(dev.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(dev.kubeconfig) as client:
         for index in range(5):
             client.create(r.CONFIG_MAP, config_map("default", f"c{index}"))
     seen = [subscription.queue.get_nowait() for _ in range(subscription.queue.qsize())]
@@ -246,7 +246,7 @@ def test_command_serves_a_config_and_ends_on_sigterm(tmp_path: Path) -> None:
     ready = process.stdout.readline()
     assert ready.startswith("ready manager=http://127.0.0.1:")
     text = (tmp_path / "kubeconfigs" / "w.kubeconfig").read_text()
-    with HttpKubeClient.from_kubeconfig(text) as client:
+    with KubeClient.from_kubeconfig(text) as client:
         assert len(client.list(r.NODE).items) == 1
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=PATIENCE_S)

@@ -8,7 +8,7 @@ import pytest
 
 from clusters import errors
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from tests.kube.documents import STAMP, cluster_queue, condition, quota, workload
 
 STATUS = WriteOptions(subresource="status")
@@ -96,7 +96,7 @@ CASES = [
 
 
 def check_denied(
-    client: HttpKubeClient, resource: r.Resource, spec: Any, where: str, what: str
+    client: KubeClient, resource: r.Resource, spec: Any, where: str, what: str
 ) -> None:
     """Creates and expects a denial that names the field; used against a real Kueue as well."""
     with pytest.raises(errors.AdmissionDenied) as caught:
@@ -109,18 +109,18 @@ def check_denied(
 
 @pytest.mark.parametrize(("resource", "spec", "where", "what"), CASES)
 def test_webhook_denies(
-    client: HttpKubeClient, resource: r.Resource, spec: Any, where: str, what: str
+    client: KubeClient, resource: r.Resource, spec: Any, where: str, what: str
 ) -> None:
     check_denied(client, resource, spec, where, what)
 
 
-def test_cohort_may_lend_more_than_its_own_quota(client: HttpKubeClient) -> None:
+def test_cohort_may_lend_more_than_its_own_quota(client: KubeClient) -> None:
     spec = {"parentName": "p", "resourceGroups": groups(quota(GPU, "1", lendingLimit="9"))}
     made = client.create(r.COHORT, {"metadata": {"name": "c"}, "spec": spec})
     assert made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["lendingLimit"] == "9"
 
 
-def reserved(client: HttpKubeClient) -> None:
+def reserved(client: KubeClient) -> None:
     client.create(r.WORKLOAD, workload("default", "w", count=2))
     assignment = {"name": "main", "flavors": {GPU: "h100"}, "resourceUsage": {GPU: "2"}, "count": 2}
     admission = {"clusterQueue": "q", "podSetAssignments": [assignment]}
@@ -128,19 +128,19 @@ def reserved(client: HttpKubeClient) -> None:
     client.patch(r.WORKLOAD, "w", {"status": status}, namespace="default", options=STATUS)
 
 
-def denied_status(client: HttpKubeClient, status: Any) -> str:
+def denied_status(client: KubeClient, status: Any) -> str:
     with pytest.raises(errors.AdmissionDenied) as caught:
         client.patch(r.WORKLOAD, "w", {"status": status}, namespace="default", options=STATUS)
     return caught.value.message
 
 
-def test_workload_reservation_needs_an_admission(client: HttpKubeClient) -> None:
+def test_workload_reservation_needs_an_admission(client: KubeClient) -> None:
     client.create(r.WORKLOAD, workload("default", "w"))
     message = denied_status(client, {"conditions": [condition("QuotaReserved")]})
     assert "status.admission" in message
 
 
-def test_workload_usage_is_a_multiple_of_its_count(client: HttpKubeClient) -> None:
+def test_workload_usage_is_a_multiple_of_its_count(client: KubeClient) -> None:
     client.create(r.WORKLOAD, workload("default", "w", count=2))
     assignment = {"name": "main", "flavors": {GPU: "h100"}, "resourceUsage": {GPU: "3"}, "count": 2}
     admission = {"clusterQueue": "q", "podSetAssignments": [assignment]}
@@ -150,7 +150,7 @@ def test_workload_usage_is_a_multiple_of_its_count(client: HttpKubeClient) -> No
     assert "is not a multiple of 2" in message
 
 
-def test_workload_is_fixed_under_reservation(client: HttpKubeClient) -> None:
+def test_workload_is_fixed_under_reservation(client: KubeClient) -> None:
     reserved(client)
     with pytest.raises(errors.AdmissionDenied) as caught:
         body = {"spec": {"podSets": workload("default", "w", count=1)["spec"]["podSets"]}}
@@ -160,7 +160,7 @@ def test_workload_is_fixed_under_reservation(client: HttpKubeClient) -> None:
     assert "status.admission" in message
 
 
-def test_workload_cluster_must_have_been_nominated(client: HttpKubeClient) -> None:
+def test_workload_cluster_must_have_been_nominated(client: KubeClient) -> None:
     reserved(client)
     message = denied_status(client, {"clusterName": "w1"})
     assert "when setting clusterName it must be one of the nominatedClusterNames" in message
@@ -171,7 +171,7 @@ def test_workload_cluster_must_have_been_nominated(client: HttpKubeClient) -> No
     assert done["status"]["clusterName"] == "w1"
 
 
-def test_workload_pod_set_updates_are_fixed_while_ready(client: HttpKubeClient) -> None:
+def test_workload_pod_set_updates_are_fixed_while_ready(client: KubeClient) -> None:
     reserved(client)
     check = {"name": "a", "state": "Ready", "message": "", "lastTransitionTime": STAMP}
     client.patch(
@@ -186,7 +186,7 @@ def test_workload_pod_set_updates_are_fixed_while_ready(client: HttpKubeClient) 
 
 
 def test_cluster_queue_with_every_shape_the_portal_writes_is_accepted(
-    client: HttpKubeClient,
+    client: KubeClient,
 ) -> None:
     unlimited = "9223372036854775807"
     spec: dict[str, Any] = {

@@ -13,7 +13,7 @@ import pytest
 from clusters import errors
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.convert import error_of_answer, error_of_status, without_credentials
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.transport import Call
@@ -113,14 +113,12 @@ def test_credentials_are_blotted_out() -> None:
     assert TOKEN not in str(error)
 
 
-def test_unreachable_and_late_clusters_are_retryable(
-    dev: DevServer, client: HttpKubeClient
-) -> None:
+def test_unreachable_and_late_clusters_are_retryable(dev: DevServer, client: KubeClient) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     with (
-        HttpKubeClient.from_connection(Connection(f"http://127.0.0.1:{port}", token=TOKEN)) as gone,
+        KubeClient.from_connection(Connection(f"http://127.0.0.1:{port}", token=TOKEN)) as gone,
         pytest.raises(errors.Unreachable) as refused,
     ):
         gone.get(r.NAMESPACE, "default")
@@ -133,13 +131,13 @@ def test_unreachable_and_late_clusters_are_retryable(
     dev.cluster.faults.thaw()
 
 
-def test_read_survives_a_closed_pooled_connection(dev: DevServer, client: HttpKubeClient) -> None:
+def test_read_survives_a_closed_pooled_connection(dev: DevServer, client: KubeClient) -> None:
     client.get(r.NAMESPACE, "default")
     dev.drop_connections()
     assert client.get(r.NAMESPACE, "default")["metadata"]["name"] == "default"
 
 
-def test_write_is_never_sent_twice(dev: DevServer, client: HttpKubeClient) -> None:
+def test_write_is_never_sent_twice(dev: DevServer, client: KubeClient) -> None:
     # The server takes the request and hangs up without an answer.
     received: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -157,7 +155,7 @@ def test_write_is_never_sent_twice(dev: DevServer, client: HttpKubeClient) -> No
         thread = threading.Thread(target=hang_up)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with HttpKubeClient.from_connection(Connection(url, token="t")) as cut:
+        with KubeClient.from_connection(Connection(url, token="t")) as cut:
             with pytest.raises(errors.Unreachable):
                 cut.create(r.CONFIG_MAP, config_map("default", "one"))
             with pytest.raises(errors.Unreachable):
@@ -166,7 +164,7 @@ def test_write_is_never_sent_twice(dev: DevServer, client: HttpKubeClient) -> No
     assert [line.split(b" ")[0] for line in received] == [b"POST", b"GET", b"GET"]
 
 
-def test_nothing_secret_in_representations(client: HttpKubeClient) -> None:
+def test_nothing_secret_in_representations(client: KubeClient) -> None:
     connection = Connection("https://a", ca_pem="CA", token=TOKEN, client_key_pem="KEY")
     call = Call("POST", "/x", body={"data": {"kubeconfig": TOKEN}})
     for thing in (connection, call, client, client.transport):
@@ -174,7 +172,7 @@ def test_nothing_secret_in_representations(client: HttpKubeClient) -> None:
         assert "KEY" not in repr(thing)
 
 
-def test_secret_contents_stay_out_of_errors(client: HttpKubeClient) -> None:
+def test_secret_contents_stay_out_of_errors(client: KubeClient) -> None:
     document = {
         "metadata": {"name": "Bad Name", "namespace": "default"},
         "stringData": {"k": TOKEN},
@@ -208,7 +206,7 @@ def test_redirect_does_not_carry_the_token_along() -> None:
         thread = threading.Thread(target=redirect)
         thread.start()
         with (
-            HttpKubeClient.from_connection(
+            KubeClient.from_connection(
                 Connection(f"http://127.0.0.1:{port}", token="secret")
             ) as client,
             pytest.raises(errors.ServerFault),

@@ -11,9 +11,9 @@ import pytest
 from clusters import errors
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents, no_fence, prune
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
+from tests.kube.apply import apply_documents, no_fence, prune
 from tests.kube.documents import config_map
 from tests.waiting import PATIENCE_S
 
@@ -35,17 +35,17 @@ class Clock:
         return start + timedelta(seconds=self.seconds) + self.skew
 
 
-def contender(client: HttpKubeClient, holder: str, clock: Clock) -> ClusterLease:
+def contender(client: KubeClient, holder: str, clock: Clock) -> ClusterLease:
     settings = LeaseSettings(duration_s=10, wall=clock.wall, monotonic=clock.monotonic)
     return ClusterLease(client, NAME, holder=holder, settings=settings)
 
 
-def holder_of(client: HttpKubeClient) -> str:
+def holder_of(client: KubeClient) -> str:
     lease = client.get(r.LEASE, NAME.name, namespace=NAME.namespace)
     return str(lease["spec"]["holderIdentity"])
 
 
-def test_lease_is_taken_over_only_after_its_duration_unchanged(client: HttpKubeClient) -> None:
+def test_lease_is_taken_over_only_after_its_duration_unchanged(client: KubeClient) -> None:
     clock = Clock()
     first, second = contender(client, "first", clock), contender(client, "second", clock)
     assert first.try_acquire()
@@ -63,9 +63,7 @@ def test_lease_is_taken_over_only_after_its_duration_unchanged(client: HttpKubeC
 
 
 @pytest.mark.parametrize("skew", [timedelta(hours=-5), timedelta(hours=5)])
-def test_lease_expiry_does_not_trust_the_holders_clock(
-    client: HttpKubeClient, skew: timedelta
-) -> None:
+def test_lease_expiry_does_not_trust_the_holders_clock(client: KubeClient, skew: timedelta) -> None:
     clock = Clock()
     wrong = Clock(skew=skew)
     first, second = contender(client, "first", wrong), contender(client, "second", clock)
@@ -77,7 +75,7 @@ def test_lease_expiry_does_not_trust_the_holders_clock(
     assert second.try_acquire()
 
 
-def test_lease_a_late_observer_waits_its_own_full_duration(client: HttpKubeClient) -> None:
+def test_lease_a_late_observer_waits_its_own_full_duration(client: KubeClient) -> None:
     clock = Clock()
     assert contender(client, "first", clock).try_acquire()
     clock.seconds += 1000
@@ -87,7 +85,7 @@ def test_lease_a_late_observer_waits_its_own_full_duration(client: HttpKubeClien
     assert late.try_acquire()
 
 
-def test_lease_check_raises_after_half_the_duration(client: HttpKubeClient) -> None:
+def test_lease_check_raises_after_half_the_duration(client: KubeClient) -> None:
     clock = Clock()
     lease = contender(client, "first", clock)
     with pytest.raises(errors.LeaseLost):
@@ -102,7 +100,7 @@ def test_lease_check_raises_after_half_the_duration(client: HttpKubeClient) -> N
     lease.check()
 
 
-def test_lease_loser_learns_it_at_the_next_renewal(client: HttpKubeClient) -> None:
+def test_lease_loser_learns_it_at_the_next_renewal(client: KubeClient) -> None:
     clock = Clock()
     first, second = contender(client, "first", clock), contender(client, "second", clock)
     assert first.try_acquire()
@@ -117,7 +115,7 @@ def test_lease_loser_learns_it_at_the_next_renewal(client: HttpKubeClient) -> No
     assert holder_of(client) == "second"
 
 
-def test_lease_survives_a_label_by_somebody_else(client: HttpKubeClient) -> None:
+def test_lease_survives_a_label_by_somebody_else(client: KubeClient) -> None:
     lease = contender(client, "first", Clock())
     assert lease.try_acquire()
     body = {"metadata": {"labels": {"looked-at": "yes"}}}
@@ -128,7 +126,7 @@ def test_lease_survives_a_label_by_somebody_else(client: HttpKubeClient) -> None
     assert found["metadata"]["labels"] == {"looked-at": "yes"}
 
 
-def test_lease_deleted_by_hand_is_lost(client: HttpKubeClient) -> None:
+def test_lease_deleted_by_hand_is_lost(client: KubeClient) -> None:
     lease = contender(client, "first", Clock())
     assert lease.try_acquire()
     client.delete(r.LEASE, NAME.name, namespace=NAME.namespace)
@@ -138,9 +136,7 @@ def test_lease_deleted_by_hand_is_lost(client: HttpKubeClient) -> None:
         lease.check()
 
 
-def test_lease_keep_gives_up_when_the_cluster_is_gone(
-    dev: DevServer, client: HttpKubeClient
-) -> None:
+def test_lease_keep_gives_up_when_the_cluster_is_gone(dev: DevServer, client: KubeClient) -> None:
     settings = LeaseSettings(duration_s=2)
     lease = ClusterLease(client, NAME, holder="first", settings=settings)
     assert lease.try_acquire()
@@ -157,7 +153,7 @@ def test_lease_keep_gives_up_when_the_cluster_is_gone(
         lease.check()
 
 
-def _two_writers(client: HttpKubeClient, *, fenced: bool) -> str:
+def _two_writers(client: KubeClient, *, fenced: bool) -> str:
     """An old holder stalls in the middle of its writes, a new one takes over; who wrote last?"""
     clock = Clock()
     old, new = contender(client, "old", clock), contender(client, "new", clock)
@@ -177,16 +173,16 @@ def _two_writers(client: HttpKubeClient, *, fenced: bool) -> str:
     return str(client.get(r.CONFIG_MAP, "quota", namespace="default")["data"]["by"])
 
 
-def test_fence_keeps_a_late_writer_out(client: HttpKubeClient) -> None:
+def test_fence_keeps_a_late_writer_out(client: KubeClient) -> None:
     assert _two_writers(client, fenced=True) == "new"
 
 
-def test_without_the_fence_a_late_writer_overwrites(client: HttpKubeClient) -> None:
+def test_without_the_fence_a_late_writer_overwrites(client: KubeClient) -> None:
     # The negative control: what the fence is there to prevent.
     assert _two_writers(client, fenced=False) == "old"
 
 
-def test_fence_is_asked_before_each_write(client: HttpKubeClient) -> None:
+def test_fence_is_asked_before_each_write(client: KubeClient) -> None:
     allowed = [2]
 
     def fence() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from clusters import errors
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, Selection
+from clusters.kube.client import KubeClient, Selection
 from clusters.kube.kubeconfig import connection_of
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse
@@ -28,8 +28,8 @@ def plane(bare_cluster: ControlPlane) -> ControlPlane:
     return bare_cluster
 
 
-def connected(plane: ControlPlane) -> HttpKubeClient:
-    return HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text(), read_timeout_s=3.0)
+def connected(plane: ControlPlane) -> KubeClient:
+    return KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text(), read_timeout_s=3.0)
 
 
 def test_paused_api_server_is_noticed_in_time_and_heals(
@@ -87,5 +87,5 @@ def test_killed_api_server_is_noticed_and_its_watch_resumes(
 def test_certificate_of_another_ca_is_not_trusted(plane: ControlPlane) -> None:
     known = connection_of(plane.admin_kubeconfig.read_text())
     stranger = type(known)(known.server, CERTIFICATE, "token")
-    with HttpKubeClient.from_connection(stranger) as client, pytest.raises(errors.Untrusted):
+    with KubeClient.from_connection(stranger) as client, pytest.raises(errors.Untrusted):
         client.get(r.NAMESPACE, "default")

@@ -17,7 +17,7 @@ from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
 from clusters.devcluster.writes import MERGE, Intent, Target
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, Selection, WatchOptions
+from clusters.kube.client import KubeClient, Selection, WatchOptions
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.pulse import Pulse, PulseSettings
 from clusters.kube.watch import Reflector, ReflectorSettings
@@ -67,17 +67,17 @@ def running(reflector: Reflector, pulse: Pulse | None = None) -> Iterator[None]:
             assert not thread.is_alive()
 
 
-def watched(client: HttpKubeClient, image: Image, **more: Any) -> Reflector:
+def watched(client: KubeClient, image: Image, **more: Any) -> Reflector:
     more.setdefault("settings", QUICK)
     return Reflector(client, r.CONFIG_MAP, image, selection=Selection("default"), **more)
 
 
-def make(client: HttpKubeClient, *names: str) -> None:
+def make(client: KubeClient, *names: str) -> None:
     for name in names:
         client.create(r.CONFIG_MAP, config_map("default", name))
 
 
-def test_reflector_lists_then_follows(client: HttpKubeClient) -> None:
+def test_reflector_lists_then_follows(client: KubeClient) -> None:
     make(client, "a", "b")
     image = Image()
     reflector = watched(client, image)
@@ -94,7 +94,7 @@ def test_reflector_lists_then_follows(client: HttpKubeClient) -> None:
     assert reflector.relists == 1
 
 
-def test_reflector_resumes_without_listing_again(dev: DevServer, client: HttpKubeClient) -> None:
+def test_reflector_resumes_without_listing_again(dev: DevServer, client: KubeClient) -> None:
     image = Image()
     reflector = watched(client, image)
     with running(reflector):
@@ -107,7 +107,7 @@ def test_reflector_resumes_without_listing_again(dev: DevServer, client: HttpKub
 
 
 def test_reflector_lists_again_on_410_and_tells_only_differences(
-    dev: DevServer, client: HttpKubeClient
+    dev: DevServer, client: KubeClient
 ) -> None:
     make(client, "stays", "goes", "changes", "reborn")
     image = Image()
@@ -141,7 +141,7 @@ def test_reflector_lists_again_on_410_and_tells_only_differences(
     ]
 
 
-def test_reflector_heals_after_errors(dev: DevServer, client: HttpKubeClient) -> None:
+def test_reflector_heals_after_errors(dev: DevServer, client: KubeClient) -> None:
     dev.cluster.faults.fail(500, count=2, path="configmaps")
     dev.cluster.faults.fail(403, count=1, path="configmaps")
     dev.cluster.faults.fail(429, count=1, path="configmaps")
@@ -152,9 +152,7 @@ def test_reflector_heals_after_errors(dev: DevServer, client: HttpKubeClient) ->
         assert reflector.last_error is None
 
 
-def test_reflector_notices_a_frozen_cluster_and_heals(
-    dev: DevServer, client: HttpKubeClient
-) -> None:
+def test_reflector_notices_a_frozen_cluster_and_heals(dev: DevServer, client: KubeClient) -> None:
     image = Image()
     pulse = Pulse(client, settings=PulseSettings(every_s=0.2, timeout_s=0.3))
     reflector = watched(client, image, pulse=pulse)
@@ -171,9 +169,7 @@ def test_reflector_notices_a_frozen_cluster_and_heals(
         assert eventually(lambda: "after" in image.names)
 
 
-def test_without_a_pulse_a_frozen_cluster_looks_alive(
-    dev: DevServer, client: HttpKubeClient
-) -> None:
+def test_without_a_pulse_a_frozen_cluster_looks_alive(dev: DevServer, client: KubeClient) -> None:
     # The negative control of the pulse: a long watch says nothing, and nobody notices.
     settings = ReflectorSettings(watch_without_pulse_s=60.0)
     reflector = watched(client, Image(), settings=settings)
@@ -196,9 +192,7 @@ def test_reflector_without_pulse_bounds_every_silence() -> None:
     assert settings.watch_without_pulse_s + settings.grace_s < 10
 
 
-def test_reflector_age_grows_while_the_cluster_is_gone(
-    dev: DevServer, client: HttpKubeClient
-) -> None:
+def test_reflector_age_grows_while_the_cluster_is_gone(dev: DevServer, client: KubeClient) -> None:
     image = Image()
     pulse = Pulse(client, settings=PulseSettings(every_s=0.05, timeout_s=0.3))
     reflector = watched(client, image, pulse=pulse)
@@ -218,7 +212,7 @@ def test_reflector_age_grows_while_the_cluster_is_gone(
         assert eventually(lambda: (reflector.age() or 9) < 0.2)
 
 
-def test_reflector_stops_at_once_in_a_silent_watch(client: HttpKubeClient) -> None:
+def test_reflector_stops_at_once_in_a_silent_watch(client: KubeClient) -> None:
     reflector = watched(client, Image(), settings=ReflectorSettings())
     with running(reflector):
         assert eventually(lambda: reflector.is_watching)
@@ -226,7 +220,7 @@ def test_reflector_stops_at_once_in_a_silent_watch(client: HttpKubeClient) -> No
     assert time.monotonic() - started < 5.0
 
 
-def test_reflector_passes_on_what_its_handler_raises(client: HttpKubeClient) -> None:
+def test_reflector_passes_on_what_its_handler_raises(client: KubeClient) -> None:
     class Broken(Image):
         def synced(self) -> None:
             raise ZeroDivisionError
@@ -236,7 +230,7 @@ def test_reflector_passes_on_what_its_handler_raises(client: HttpKubeClient) -> 
 
 
 @contextmanager
-def raw_watch(*pieces: bytes, close: bool = True) -> Iterator[HttpKubeClient]:
+def raw_watch(*pieces: bytes, close: bool = True) -> Iterator[KubeClient]:
     """A server that answers one watch with these bytes as they are, then closes or falls silent."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -254,7 +248,7 @@ def raw_watch(*pieces: bytes, close: bool = True) -> Iterator[HttpKubeClient]:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            with HttpKubeClient.from_connection(Connection(url, token="t")) as client:
+            with KubeClient.from_connection(Connection(url, token="t")) as client:
                 yield client
         finally:
             done.set()

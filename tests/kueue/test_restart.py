@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusters.kueue.configuration import DEFAULT_STRATEGIES, Configuration
 from clusters.kueue.cycle.decisions import CycleResult
-from clusters.manifests.load import load_engine
 from tests.kueue.builders import (
     GPU,
     World,
@@ -23,6 +22,7 @@ from tests.kueue.builders import (
     quota,
     workload,
 )
+from tests.kueue.load import load_engine
 
 KEY = ("f0", GPU)
 QUEUES = ("a", "b", "c")

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call
 from clusters.reconcile.jobs.conditions import is_true
 from tests.controlplane import build
@@ -258,8 +258,8 @@ def _requests(cluster: ControlPlane) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _client(cluster: ControlPlane) -> HttpKubeClient:
-    return HttpKubeClient.from_kubeconfig(cluster.admin_kubeconfig.read_text())
+def _client(cluster: ControlPlane) -> KubeClient:
+    return KubeClient.from_kubeconfig(cluster.admin_kubeconfig.read_text())
 
 
 def _finished(cluster: ControlPlane) -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.manifests.names import MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from tests.controlplane import build, queues
 from tests.controlplane.fleet import Fleet, start_fleet
@@ -145,7 +145,7 @@ def under_kueue(folder: Path) -> Iterator[tuple[Fleet, list[Program]]]:
     with _fleet(folder, kueue=True) as fleet:
         queues.connect_workers(fleet, QUEUE)
         _queues(fleet)
-        with HttpKubeClient.from_kubeconfig(fleet.manager.admin_kubeconfig.read_text()) as client:
+        with KubeClient.from_kubeconfig(fleet.manager.admin_kubeconfig.read_text()) as client:
             _wait_for_check(client, QUEUE)
         yield fleet, [cluster.programs()["kueue"] for cluster in fleet.clusters]
 
@@ -155,7 +155,7 @@ def under_portal(folder: Path) -> Iterator[tuple[Fleet, list[Program]]]:
     """The portal's shifts, under the generated rights."""
     with _fleet(folder, kueue=False) as fleet, ExitStack() as stack:
         clients = [
-            stack.enter_context(HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text()))
+            stack.enter_context(KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text()))
             for plane in fleet.clusters
         ]
         for client, role in zip(clients, ("manager", "worker", "worker"), strict=True):
@@ -212,7 +212,7 @@ def _queues(fleet: Fleet) -> None:
     queues.make_queue(fleet.manager, QUEUE, gpus=gpus * len(WORKERS), admission_check=QUEUE)
 
 
-def _wait_for_check(client: HttpKubeClient, name: str) -> None:
+def _wait_for_check(client: KubeClient, name: str) -> None:
     eventually(
         lambda: is_true(client.get(r.ADMISSION_CHECK, name), "Active"),
         seconds=90,
@@ -236,7 +236,7 @@ def play(fleet: Fleet, deciders: Sequence[Program], scale: float) -> dict[str, A
     with (
         Observer(workers, kinds=(PODS,)) as pods,
         Observer(manager, kinds=(JOBS,)) as jobs,
-        HttpKubeClient.from_kubeconfig(manager["manager"]) as client,
+        KubeClient.from_kubeconfig(manager["manager"]) as client,
     ):
         for load in loads(scale):
             others = [each for plane in fleet.clusters for each in plane.programs().values()]
@@ -258,7 +258,7 @@ def _cpu(programs: Sequence[Program]) -> float:
     return sum(cpu_of({str(number): each for number, each in enumerate(programs)}).values())
 
 
-def _phase(load: Load, client: HttpKubeClient, pods: Observer, jobs: Observer) -> dict[str, Any]:
+def _phase(load: Load, client: KubeClient, pods: Observer, jobs: Observer) -> dict[str, Any]:
     begun = time.monotonic()
     submitted = _submit(load, client, begun)
     wanted = set(submitted)
@@ -281,7 +281,7 @@ def _phase(load: Load, client: HttpKubeClient, pods: Observer, jobs: Observer) -
     }
 
 
-def _submit(load: Load, client: HttpKubeClient, begun: float) -> dict[str, float]:
+def _submit(load: Load, client: KubeClient, begun: float) -> dict[str, float]:
     """Names, and the monotonic second right before each was sent."""
     numbers = iter(range(load.jobs))
     lock = threading.Lock()

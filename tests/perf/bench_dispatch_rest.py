@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.reconcile.dispatch.group import attempt_of
 from clusters.reconcile.jobs import batch, remote
 from tests.controlplane.control_plane import ControlPlane
@@ -71,7 +71,7 @@ def measure(scale: float) -> list[Figure]:
             stack.callback(plane.stop)
         clients = {
             name: stack.enter_context(
-                HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+                KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
             )
             for name, plane in planes.items()
         }
@@ -84,7 +84,7 @@ def measure(scale: float) -> list[Figure]:
 
 
 def _figures(
-    clients: Mapping[str, HttpKubeClient],
+    clients: Mapping[str, KubeClient],
     dispatcher: Program,
     count: int,
     touches: int,
@@ -131,7 +131,7 @@ def _dispatcher(planes: Mapping[str, ControlPlane], folder: Path) -> Program:
 # Workloads at rest
 
 
-def _fill(clients: Mapping[str, HttpKubeClient], count: int, *, ends: float) -> None:
+def _fill(clients: Mapping[str, KubeClient], count: int, *, ends: float) -> None:
     """Every workload with its job, on the manager and on its worker."""
 
     def fill(number: int) -> None:
@@ -150,7 +150,7 @@ def _fill(clients: Mapping[str, HttpKubeClient], count: int, *, ends: float) -> 
             pass
 
 
-def _rest(clients: Mapping[str, HttpKubeClient], number: int) -> None:
+def _rest(clients: Mapping[str, KubeClient], number: int) -> None:
     manager, worker = clients["manager"], WORKERS[number % len(WORKERS)]
     document = job(f"rest-{number}", managed=True)
     document["spec"]["suspend"] = False
@@ -196,7 +196,7 @@ def _workload(owner: Document, worker: str) -> Document:
     }
 
 
-def _admitted(client: HttpKubeClient, body: Document, chosen: str) -> Document:
+def _admitted(client: KubeClient, body: Document, chosen: str) -> Document:
     """Create a Workload and let its status say that it runs; on the manager, where."""
     name = client.create(r.WORKLOAD, body)["metadata"]["name"]
     conditions = [
@@ -215,7 +215,7 @@ def _admitted(client: HttpKubeClient, body: Document, chosen: str) -> Document:
     return _patch(client, name, status)
 
 
-def _patch(client: HttpKubeClient, name: str, status: Document) -> Document:
+def _patch(client: KubeClient, name: str, status: Document) -> Document:
     options = WriteOptions(subresource="status")
     return client.patch(r.WORKLOAD, name, {"status": status}, namespace=NS, options=options)
 
@@ -238,7 +238,7 @@ def _cpu_while(dispatcher: Program, work: Callable[[], object]) -> float:
     return cpu_of({"dispatch": dispatcher})["dispatch"] - before
 
 
-def _touch(clients: Mapping[str, HttpKubeClient], touches: int) -> None:
+def _touch(clients: Mapping[str, KubeClient], touches: int) -> None:
     """Something changes on one job after the other that asks for nothing."""
     begun = time.monotonic()
     for number in range(touches):
@@ -249,7 +249,7 @@ def _touch(clients: Mapping[str, HttpKubeClient], touches: int) -> None:
     time.sleep(2)
 
 
-def _versions(clients: Mapping[str, HttpKubeClient]) -> dict[tuple[str, str], str]:
+def _versions(clients: Mapping[str, KubeClient]) -> dict[tuple[str, str], str]:
     """Of all Workloads; nobody writes to one that is at rest."""
     return {
         (name, item["metadata"]["name"]): item["metadata"]["resourceVersion"]

@@ -16,7 +16,7 @@ from budgets.models import User, Workspace
 from budgets.plan import Line, RevisionDraft
 from clusters import services as cluster_services
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call, Transport
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.shift import run_shift
@@ -58,7 +58,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def register(admin: User, fleet: Fleet) -> dict[str, HttpKubeClient]:
+def register(admin: User, fleet: Fleet) -> dict[str, KubeClient]:
     for name, plane in zip(CLUSTERS, fleet.clusters, strict=True):
         plane.ensure_namespace("kueue-system")
         cluster_services.register_cluster(
@@ -70,7 +70,7 @@ def register(admin: User, fleet: Fleet) -> dict[str, HttpKubeClient]:
             kubeconfig=plane.admin_kubeconfig.read_text(),
         )
     return {
-        name: HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+        name: KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
         for name, plane in zip(CLUSTERS, fleet.clusters, strict=True)
     }
 
@@ -103,7 +103,7 @@ def wait(ready: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.02)
 
 
-def has_queues(clients: Mapping[str, HttpKubeClient], count: int) -> bool:
+def has_queues(clients: Mapping[str, KubeClient], count: int) -> bool:
     for client in clients.values():
         queues = client.list(r.LOCAL_QUEUE).items
         if len(queues) < count:
@@ -113,7 +113,7 @@ def has_queues(clients: Mapping[str, HttpKubeClient], count: int) -> bool:
 
 
 def edit(
-    admin: User, clients: Mapping[str, HttpKubeClient], workspace: Workspace, number: int
+    admin: User, clients: Mapping[str, KubeClient], workspace: Workspace, number: int
 ) -> float:
     """From the click on save to the new quota on the manager and on both workers."""
     floor = 1 + number % 7
@@ -130,12 +130,12 @@ def edit(
     return time.perf_counter() - begun
 
 
-def sums_to(clients: Mapping[str, HttpKubeClient], namespace: str, floor: int) -> bool:
+def sums_to(clients: Mapping[str, KubeClient], namespace: str, floor: int) -> bool:
     found = [nominal(client, namespace) for client in clients.values()]
     return found[0] == floor and sum(found[1:]) == floor
 
 
-def nominal(client: HttpKubeClient, namespace: str) -> int:
+def nominal(client: KubeClient, namespace: str) -> int:
     group = client.get(r.CLUSTER_QUEUE, namespace)["spec"]["resourceGroups"][0]
     return int(group["flavors"][0]["resources"][0]["nominalQuota"])
 
@@ -152,7 +152,7 @@ def sweep(fleet: Fleet) -> tuple[list[float], dict[str, int]]:
 
     for slug, plane in zip(CLUSTERS, fleet.clusters, strict=True):
         with (
-            HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text()) as client,
+            KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text()) as client,
             quota_hand(slug) as hand,
         ):
             hand.settle()
@@ -167,7 +167,7 @@ def sweep(fleet: Fleet) -> tuple[list[float], dict[str, int]]:
     return values, counts
 
 
-def versions(client: HttpKubeClient) -> dict[str, str]:
+def versions(client: KubeClient) -> dict[str, str]:
     return {
         str(item["metadata"]["uid"]): str(item["metadata"]["resourceVersion"])
         for resource in (r.CLUSTER_QUEUE, r.COHORT, r.LOCAL_QUEUE, r.RESOURCE_FLAVOR)

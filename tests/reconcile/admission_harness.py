@@ -12,7 +12,7 @@ from clusters.devcluster.controllers import RUN_SECONDS, JobRunner
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
@@ -131,7 +131,7 @@ class Embedded:
             runner = JobRunner(server.cluster)
             runner.start()
             self._stack.callback(runner.stop)
-            client = self._stack.enter_context(HttpKubeClient.from_kubeconfig(server.kubeconfig))
+            client = self._stack.enter_context(KubeClient.from_kubeconfig(server.kubeconfig))
             place = Place(name, client, server.kubeconfig)
             place.server = server
             self.places[name] = place

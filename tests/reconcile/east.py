@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.devcluster.server import DevServer
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from tests.reconcile.fleet_rows import dev_server
 
 
@@ -19,7 +19,7 @@ def east() -> Iterator[DevServer]:
 
 
 @pytest.fixture
-def kube(east: DevServer) -> Iterator[HttpKubeClient]:
+def kube(east: DevServer) -> Iterator[KubeClient]:
     """An administrator's client on gpu-east."""
-    with HttpKubeClient.from_kubeconfig(east.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(east.kubeconfig) as client:
         yield client

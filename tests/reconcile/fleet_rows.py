@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
 from clusters.models import Cluster, ClusterHealth
 from clusters.reconcile.context import Clients, ShiftContext, registered
@@ -60,7 +60,7 @@ def quota_hand(slug: str, *, fence=lambda: None) -> Iterator[Hand]:
     registration = registered(slug)
     assert registration is not None
     stop = threading.Event()
-    with HttpKubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+    with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
         pulse = Pulse(client)
         beating = threading.Thread(target=pulse.run, args=(stop,), daemon=True)
         beating.start()

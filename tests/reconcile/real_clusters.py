@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from clusters import selectors, services
-from clusters.kube.apply import apply_documents
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from clusters.models import Cluster
 from tests.controlplane.control_plane import ControlPlane
+from tests.kube.apply import apply_documents
 
 
-def admin_client(plane: ControlPlane) -> HttpKubeClient:
+def admin_client(plane: ControlPlane) -> KubeClient:
     """The administrator's client; for what an admin does, and to look."""
-    return HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+    return KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
 
 
 def grant_rights(plane: ControlPlane, *, role: str, mode: str, workers: tuple[str, ...] = ()):

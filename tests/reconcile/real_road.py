@@ -12,7 +12,7 @@ import pytest
 
 from clusters.errors import NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ObjectState
 from tests.builders import SmallFleet
 from tests.controlplane.fleet import Fleet
@@ -30,8 +30,8 @@ class Road:
     """Three registered clusters: a body and an administrator's client for each."""
 
     hands: list[Hand]
-    manager: HttpKubeClient
-    workers: list[HttpKubeClient]
+    manager: KubeClient
+    workers: list[KubeClient]
 
     def until(self, check: Callable[[], bool]) -> None:
         """Turns all bodies until the check holds."""

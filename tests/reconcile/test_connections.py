@@ -11,7 +11,7 @@ import yaml
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound, Refusal
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.reconcile.dispatch import links
 from clusters.reconcile.dispatch.links import Link
 from tests.reconcile.admission_harness import INSTALLATION
@@ -26,14 +26,14 @@ class Stored:
 
     def __init__(self, text: str) -> None:
         self.text, self.made = text, 0
-        self._known: tuple[str, HttpKubeClient] | None = None
-        self.open: list[HttpKubeClient] = []
+        self._known: tuple[str, KubeClient] | None = None
+        self.open: list[KubeClient] = []
 
     def client(self, name: str) -> KubeClient:
         if not self.text:
             raise NotFound(Refusal(f"no multikueue credential of cluster {name} is stored"))
         if self._known is None or self._known[0] != self.text:
-            made = HttpKubeClient.from_kubeconfig(self.text)
+            made = KubeClient.from_kubeconfig(self.text)
             self.made += 1
             self.open.append(made)
             self._known = self.text, made

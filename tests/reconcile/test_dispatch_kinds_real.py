@@ -10,7 +10,6 @@ import pytest
 
 from clusters import selectors
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.settings import INTEGRATIONS, Framework
@@ -20,6 +19,7 @@ from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.controlplane.fleet import Fleet
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
     Document,
     RunningShift,

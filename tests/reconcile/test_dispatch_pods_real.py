@@ -9,13 +9,13 @@ import pytest
 
 from clusters import selectors
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import INTEGRATIONS
 from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
     Document,
     condition,

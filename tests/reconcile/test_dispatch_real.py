@@ -10,13 +10,13 @@ import pytest
 
 from clusters import selectors
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import GPU, RUN_FOR
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
     CHECK,
     Document,
@@ -48,7 +48,7 @@ class RealFleet(Embedded):
 
     def __enter__(self) -> RealFleet:
         for name, plane in self._planes.items():
-            admin = HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+            admin = KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
             self._stack.enter_context(admin)
             role = "manager" if name == "manager" else "worker"
             wanted = selectors.rights_documents(role=role, mode="portal", workers=WORKERS)

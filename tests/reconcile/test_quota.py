@@ -13,7 +13,7 @@ from clusters import services
 from clusters.devcluster.server import DevServer
 from clusters.errors import LeaseLost
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 KUBECTL = WriteOptions(field_manager="kubectl-edit")
 
 
-def nominal(kube: HttpKubeClient, queue: str, flavor: str = "h100") -> str:
+def nominal(kube: KubeClient, queue: str, flavor: str = "h100") -> str:
     """What a ClusterQueue says of a flavor's floor."""
     groups = kube.get(r.CLUSTER_QUEUE, queue)["spec"]["resourceGroups"]
     for group in groups:
@@ -39,13 +39,13 @@ def states() -> dict[tuple[str, str], str]:
     return {(kind, name): state for kind, name, state in rows}
 
 
-def edit(kube: HttpKubeClient, queue: str, **spec: object) -> None:
+def edit(kube: KubeClient, queue: str, **spec: object) -> None:
     """A hand edit."""
     kube.patch(r.CLUSTER_QUEUE, queue, {"spec": spec}, options=KUBECTL)
 
 
 def test_budget_is_observed_when_all_its_objects_are_there(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 24, 32))
     hand.settle()
@@ -76,9 +76,7 @@ def test_first_sync_shows_its_progress(worker: Cluster, fleet: SmallFleet, east:
     assert operation.done == operation.total == 16
 
 
-def test_hand_edit_is_put_back_and_told(
-    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
-) -> None:
+def test_hand_edit_is_put_back_and_told(hand: Hand, fleet: SmallFleet, kube: KubeClient) -> None:
     hand.settle()
     edit(kube, "acme-vision", stopPolicy="Hold", queueingStrategy="StrictFIFO")
     hand.settle()
@@ -91,7 +89,7 @@ def test_hand_edit_is_put_back_and_told(
 
 
 def test_hand_edit_is_kept_where_the_cluster_says_so(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     hand.settle()
     services.set_drift_policy(fleet.admin, cluster=worker, policy="keep")
@@ -106,7 +104,7 @@ def test_hand_edit_is_kept_where_the_cluster_says_so(
     assert Drift.objects.get().resolution == "no longer differs"
 
 
-def test_deleted_object_is_made_again(hand: Hand, fleet: SmallFleet, kube: HttpKubeClient) -> None:
+def test_deleted_object_is_made_again(hand: Hand, fleet: SmallFleet, kube: KubeClient) -> None:
     hand.settle()
     kube.delete(r.LOCAL_QUEUE, "default", namespace="acme-vision")
     hand.settle()
@@ -114,7 +112,7 @@ def test_deleted_object_is_made_again(hand: Hand, fleet: SmallFleet, kube: HttpK
     assert Drift.objects.get().resolution == "put back"
 
 
-def test_labels_taken_off_are_put_back(hand: Hand, kube: HttpKubeClient) -> None:
+def test_labels_taken_off_are_put_back(hand: Hand, kube: KubeClient) -> None:
     hand.settle()
     body = {"metadata": {"labels": {"gpu-budget-portal.dev/installation": None}}}
     kube.patch(r.COHORT, "acme", body, options=KUBECTL)
@@ -132,7 +130,7 @@ def foreign(resource: r.Resource, name: str, installation: str | None) -> dict[s
 
 @pytest.mark.parametrize("installation", ["other", None])
 def test_name_that_somebody_else_has_taken_is_refused(
-    installation: str | None, worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+    installation: str | None, worker: Cluster, fleet: SmallFleet, kube: KubeClient
 ) -> None:
     kube.create(r.COHORT, foreign(r.COHORT, "acme", installation))
     with quota_hand("gpu-east") as hand:
@@ -144,7 +142,7 @@ def test_name_that_somebody_else_has_taken_is_refused(
 
 
 def test_host_of_another_installation_is_shared(
-    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+    worker: Cluster, fleet: SmallFleet, kube: KubeClient
 ) -> None:
     kube.create(r.RESOURCE_FLAVOR, foreign(r.RESOURCE_FLAVOR, "host", "other"))
     with quota_hand("gpu-east") as hand:
@@ -155,7 +153,7 @@ def test_host_of_another_installation_is_shared(
 
 
 def test_namespace_that_was_there_is_adopted(
-    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
+    worker: Cluster, fleet: SmallFleet, kube: KubeClient
 ) -> None:
     kube.create(r.NAMESPACE, {"metadata": {"name": "acme-vision", "labels": {"team": "x"}}})
     with quota_hand("gpu-east") as hand:
@@ -165,7 +163,7 @@ def test_namespace_that_was_there_is_adopted(
     assert labels["gpu-budget-portal.dev/installation"] == "portal"
 
 
-def set_reserving(kube: HttpKubeClient, queue: str, count: int) -> None:
+def set_reserving(kube: KubeClient, queue: str, count: int) -> None:
     kube.patch(
         r.CLUSTER_QUEUE,
         queue,
@@ -175,7 +173,7 @@ def set_reserving(kube: HttpKubeClient, queue: str, count: int) -> None:
 
 
 def test_archived_workspace_is_drained_before_it_goes_and_its_namespace_stays(
-    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, kube: KubeClient
 ) -> None:
     hand.settle()
     kube.create(r.COHORT, foreign(r.COHORT, "theirs", "other"))
@@ -198,7 +196,7 @@ def test_archived_workspace_is_drained_before_it_goes_and_its_namespace_stays(
 
 
 def test_finalizers_are_respected_and_shown(
-    hand: Hand, fleet: SmallFleet, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, kube: KubeClient
 ) -> None:
     hand.settle()
     body = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
@@ -213,7 +211,7 @@ def test_finalizers_are_respected_and_shown(
 
 
 def test_restored_backup_stops_the_sync_and_asks(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 24, 32))
     hand.settle()
@@ -234,7 +232,7 @@ def test_restored_backup_stops_the_sync_and_asks(
 
 
 def test_subject_that_the_database_never_had_blocks_too(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     hand.settle()
     stray = foreign(r.CLUSTER_QUEUE, "acme-lost", "portal")
@@ -254,7 +252,7 @@ def test_subject_that_the_database_never_had_blocks_too(
 
 
 def test_keeping_the_clusters_side_stops_writing(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 24, 32))
     hand.settle()
@@ -269,7 +267,7 @@ def test_keeping_the_clusters_side_stops_writing(
 
 
 def test_switched_off_cluster_shows_what_would_be_written(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     fleet.revise(fleet.vision, line("h100", 16, 32))
     hand.settle()
@@ -290,9 +288,7 @@ def test_switched_off_cluster_shows_what_would_be_written(
     assert [nominal(kube, "acme-vision")] == numbers
 
 
-def test_lost_lease_writes_nothing(
-    worker: Cluster, fleet: SmallFleet, kube: HttpKubeClient
-) -> None:
+def test_lost_lease_writes_nothing(worker: Cluster, fleet: SmallFleet, kube: KubeClient) -> None:
     def fence() -> None:
         raise LeaseLost("somebody else has it")
 
@@ -303,7 +299,7 @@ def test_lost_lease_writes_nothing(
 
 
 def test_one_refused_object_does_not_stop_the_others(
-    worker: Cluster, fleet: SmallFleet, east: DevServer, kube: HttpKubeClient
+    worker: Cluster, fleet: SmallFleet, east: DevServer, kube: KubeClient
 ) -> None:
     east.cluster.faults.fail(403, count=1, method="PATCH", path="clusterqueues/acme-vision")
     with quota_hand("gpu-east") as hand:
@@ -319,7 +315,7 @@ def test_one_refused_object_does_not_stop_the_others(
 
 
 def test_deregistered_cluster_is_emptied_and_forgotten(
-    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: HttpKubeClient
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:
     hand.settle()
     departure = services.deregister_cluster(fleet.admin, cluster=worker, reason="sold")

@@ -11,7 +11,7 @@ from budgets import services as promises
 from budgets.models import Budget
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, Drift, ObjectState
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import condition_of, job
@@ -22,7 +22,7 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
 
 
-def is_active(client: HttpKubeClient, queue: str) -> bool:
+def is_active(client: KubeClient, queue: str) -> bool:
     try:
         return condition_of(client.get(r.CLUSTER_QUEUE, queue), "Active") == "True"
     except NotFound:

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT, REHEARSAL
 from clusters.models import PendingReason, ShadowDifference, ShadowTally
 from clusters.reconcile.foreground import ForegroundShift
@@ -45,7 +45,7 @@ class Shadowed:
     def __init__(self, plane: Any, name: str) -> None:
         self.name, self.slug = name, plane.name
         self.namespaces = (f"{name}-a", f"{name}-b")
-        self.client: HttpKubeClient = admin_client(plane)
+        self.client: KubeClient = admin_client(plane)
         grant_rights(plane, role="worker", mode="kueue")
         self._text = plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE)
         self._shifts: list[RunningShift] = []

@@ -21,7 +21,7 @@ from django.utils import timezone
 from clusters.devcluster.server import DevServer
 from clusters.errors import Forbidden, LeaseLost
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.lease import LeaseName, LeaseSettings
 from clusters.models import Cluster, ClusterHealth, ShiftRun
 from clusters.reconcile import claims
@@ -62,7 +62,7 @@ def work(stop: threading.Event | None = None, seconds: float = 30, holder: str =
 
 
 def test_shift_holds_the_lease_while_its_body_runs_and_gives_it_back(
-    cluster: Cluster, kube: HttpKubeClient, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = lease_name("quota", "portal")
     seen: list[str] = []
@@ -132,7 +132,7 @@ def test_failed_shift_is_not_offered_again_at_once(cluster: Cluster) -> None:
 
 
 def leases(
-    kube: HttpKubeClient, clock: list[float], evidence: Evidence | None
+    kube: KubeClient, clock: list[float], evidence: Evidence | None
 ) -> tuple[ShiftLease, ShiftLease]:
     settings = LeaseSettings(duration_s=15, monotonic=lambda: clock[0])
     name = LeaseName("kube-system", "test")
@@ -142,7 +142,7 @@ def leases(
     )
 
 
-def test_abandoned_lease_is_taken_on_the_evidence_of_the_row(kube: HttpKubeClient) -> None:
+def test_abandoned_lease_is_taken_on_the_evidence_of_the_row(kube: KubeClient) -> None:
     clock = [100.0]
     first, _ = leases(kube, clock, None)
     assert first.try_acquire()
@@ -155,7 +155,7 @@ def test_abandoned_lease_is_taken_on_the_evidence_of_the_row(kube: HttpKubeClien
         first.check()
 
 
-def test_evidence_of_a_lease_that_was_renewed_since_counts_nothing(kube: HttpKubeClient) -> None:
+def test_evidence_of_a_lease_that_was_renewed_since_counts_nothing(kube: KubeClient) -> None:
     clock = [100.0]
     first, _ = leases(kube, clock, None)
     assert first.try_acquire()
@@ -167,7 +167,7 @@ def test_evidence_of_a_lease_that_was_renewed_since_counts_nothing(kube: HttpKub
     first.check()
 
 
-def test_without_evidence_a_foreign_lease_is_watched_from_zero(kube: HttpKubeClient) -> None:
+def test_without_evidence_a_foreign_lease_is_watched_from_zero(kube: KubeClient) -> None:
     clock = [100.0]
     first, second = leases(kube, clock, None)
     assert first.try_acquire()
@@ -178,7 +178,7 @@ def test_without_evidence_a_foreign_lease_is_watched_from_zero(kube: HttpKubeCli
 
 
 def test_writing_after_the_lease_was_taken_is_refused(
-    cluster: Cluster, kube: HttpKubeClient, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = lease_name("quota", "portal")
     refused: list[str] = []
@@ -331,7 +331,7 @@ def outside(tmp_path: Path, east: DevServer) -> Iterator[Callable[[str], subproc
 
 
 def test_killed_holder_is_taken_over_within_the_lease_time(
-    outside: Callable[[str], subprocess.Popen[str]], kube: HttpKubeClient
+    outside: Callable[[str], subprocess.Popen[str]], kube: KubeClient
 ) -> None:
     first, second = outside("first"), None
     assert first.stdout is not None

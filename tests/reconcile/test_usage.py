@@ -15,7 +15,7 @@ from clusters.devcluster.server import DevServer
 from clusters.devcluster.writes import Target
 from clusters.errors import LeaseLost, Refusal
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.shift import Ending, run_shift
 from clusters.reconcile.usage import body as body_module
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.embedded]
 
 
 @pytest.fixture
-def kueue(kube: HttpKubeClient) -> Kueue:
+def kueue(kube: KubeClient) -> Kueue:
     return kueue_on(kube)
 
 
@@ -40,7 +40,7 @@ def manager_server(fleet: SmallFleet) -> Iterator[DevServer]:
 
 @pytest.fixture
 def hub(manager_server: DevServer) -> Iterator[Kueue]:
-    with HttpKubeClient.from_kubeconfig(manager_server.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(manager_server.kubeconfig) as client:
         yield kueue_on(client)
 
 
@@ -229,7 +229,7 @@ def make_old_events(uid: str, at) -> None:
 
 
 def test_usage_missing_workload_ends_with_its_job_where_that_is_readable(
-    worker: Cluster, kueue: Kueue, kube: HttpKubeClient
+    worker: Cluster, kueue: Kueue, kube: KubeClient
 ) -> None:
     ended = ago(5)
     with usage_hand("gpu-east") as hand:
@@ -375,7 +375,7 @@ def test_usage_is_metered_to_the_second(worker: Cluster, kueue: Kueue, fleet: Sm
 
 
 def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
-    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, east: DevServer, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     kueue_on(kube)
     for name, gpus, ready in (("n1", "8", "True"), ("n2", "8", "False"), ("n3", "8", "True")):
@@ -416,7 +416,7 @@ def test_usage_counts_gpus_of_nodes_and_pods_or_of_workloads(
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 def test_usage_shift_writes_and_counts(
-    worker: Cluster, kueue: Kueue, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, kueue: Kueue, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node = {"metadata": {"name": "n1", "labels": {"gpu": "h100"}}}
     kube.create(r.NODE, node)

@@ -495,13 +495,13 @@ def test_build_two_clusters_of_one_job_wait_for_each_other(
 @pytest.mark.django_db
 @pytest.mark.embedded
 def test_usage_body_runs_until_told_and_writes_what_it_was_told(fleet: SmallFleet) -> None:
-    from clusters.kube.client import HttpKubeClient
+    from clusters.kube.client import KubeClient
     from tests.reconcile.fleet_rows import dev_server
     from tests.reconcile.usage_hand import ago, kueue_on
 
     with dev_server("hub") as server:
         register("hub", server.kubeconfig, role="manager")
-        with HttpKubeClient.from_kubeconfig(server.kubeconfig) as client:
+        with KubeClient.from_kubeconfig(server.kubeconfig) as client:
             kueue = kueue_on(client)
             with usage_hand("hub", is_watching=False) as hand:
                 uid = kueue.submit("train")

@@ -15,7 +15,7 @@ from clusters.devcluster.access import Denial
 from clusters.devcluster.server import DevServer
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import DeleteOptions, HttpKubeClient, WriteOptions
+from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.transport import Call, Transport
 from clusters.models import Cluster
 from clusters.reconcile.usage.counting import queue_sights
@@ -59,7 +59,7 @@ def test_a_queue_without_a_status_tells_nothing():
     assert list(queue_sights([queue(), {"metadata": {"name": "x"}}], FLAVORS, at=AT)) == []
 
 
-def node(kube: HttpKubeClient, gpus: str = "16") -> None:
+def node(kube: KubeClient, gpus: str = "16") -> None:
     kube.create(r.NODE, {"metadata": {"name": "n1", "labels": {"gpu": "h100"}}})
     amounts = {GPU: gpus}
     ready = {"type": "Ready", "status": "True"}
@@ -67,7 +67,7 @@ def node(kube: HttpKubeClient, gpus: str = "16") -> None:
     kube.patch(r.NODE, "n1", {"status": status}, options=WriteOptions(subresource="status"))
 
 
-def pod(kube: HttpKubeClient, namespace: str, gpus: str) -> None:
+def pod(kube: KubeClient, namespace: str, gpus: str) -> None:
     kueue_on(kube, namespace)
     container = {"name": "m", "image": "i", "resources": {"limits": {GPU: gpus}}}
     spec = {"nodeName": "n1", "containers": [container]}
@@ -77,7 +77,7 @@ def pod(kube: HttpKubeClient, namespace: str, gpus: str) -> None:
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_the_shift_counts_foreign_pods_and_compares_queues(
-    worker: Cluster, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node(kube)
     pod(kube, "somebody-else", "2")
@@ -116,7 +116,7 @@ def test_the_shift_counts_foreign_pods_and_compares_queues(
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_without_any_pod_what_workloads_hold_is_used(
-    worker: Cluster, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node(kube)
     with usage_hand("gpu-east") as hand:
@@ -146,7 +146,7 @@ def asked() -> Iterator[list[str]]:
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_counting_follows_the_pods_without_a_request_of_its_own(
-    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, east: DevServer, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node(kube)
     pod(kube, "acme-vision", "5")
@@ -168,7 +168,7 @@ def test_counting_follows_the_pods_without_a_request_of_its_own(
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_pods_that_may_be_listed_and_not_watched_are_counted(
-    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, east: DevServer, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node(kube)
     pod(kube, "acme-vision", "5")
@@ -184,7 +184,7 @@ def test_pods_that_may_be_listed_and_not_watched_are_counted(
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_an_image_that_is_not_current_is_not_counted(
-    worker: Cluster, east: DevServer, kube: HttpKubeClient, fleet: SmallFleet
+    worker: Cluster, east: DevServer, kube: KubeClient, fleet: SmallFleet
 ) -> None:
     node(kube)
     east.cluster.faults.fail(500, count=10_000, path="nodes")

@@ -12,7 +12,7 @@ from typing import Any
 
 from clusters.errors import NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import DeleteOptions, HttpKubeClient, WriteOptions
+from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.pulse import Pulse, PulseSettings
 from clusters.reconcile.context import Clients, ShiftContext, registered
 from clusters.reconcile.usage import UsageBody
@@ -48,7 +48,7 @@ def condition(kind: str, at: datetime, status: bool = True, reason: str = "Test"
 class Kueue:
     """Writes Workloads of one namespace as Kueue would; times are given, nothing is decided."""
 
-    client: HttpKubeClient
+    client: KubeClient
     namespace: str = "acme-vision"
 
     def submit(self, name: str, *, gpus: int = 8, origin: str = "", job: str = "") -> str:
@@ -129,7 +129,7 @@ class Kueue:
         )
 
 
-def kueue_on(client: HttpKubeClient, namespace: str = "acme-vision") -> Kueue:
+def kueue_on(client: KubeClient, namespace: str = "acme-vision") -> Kueue:
     """With its namespace made."""
     try:
         client.get(r.NAMESPACE, namespace)
@@ -179,7 +179,7 @@ def usage_hand(
     registration = registered(slug)
     assert registration is not None
     stop = threading.Event()
-    with HttpKubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+    with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
         pulse = Pulse(client, settings=PulseSettings(every_s=0.2, timeout_s=1.0))
         clients = Clients()
         context = ShiftContext(

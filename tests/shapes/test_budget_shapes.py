@@ -27,12 +27,12 @@ from budgets.plan import (
     short_form_lines,
 )
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
-from clusters.kube.client import HttpKubeClient, Selection
+from clusters.kube.client import KubeClient, Selection
 from clusters.manifests.translate import Site, render
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import GPU, RUN_FOR, NodeShape
+from tests.kube.apply import apply_documents
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
@@ -52,7 +52,7 @@ class Tenancy:
     """One test's flavors, accounts and workspaces on one real worker."""
 
     cluster: ControlPlane
-    client: HttpKubeClient
+    client: KubeClient
     prefix: str
     nodes: Mapping[str, int]
     workspaces: list[WorkspacePromise] = field(default_factory=list)
@@ -190,7 +190,7 @@ def tenancy(kueue_fleet: Fleet) -> Iterator[Tenancy]:
     for name, count in nodes.items():
         shape = NodeShape(gpus=8, labels={"shape": f"{prefix}-{name}"})
         cluster.create_nodes(count, shape=shape, prefix=f"{prefix}-{name}")
-    with HttpKubeClient.from_kubeconfig(cluster.admin_kubeconfig.read_text()) as client:
+    with KubeClient.from_kubeconfig(cluster.admin_kubeconfig.read_text()) as client:
         made = Tenancy(cluster, client, prefix, nodes)
         yield made
         for workspace in made.workspaces:

@@ -17,10 +17,8 @@ from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
 from clusters.kube.client import (
     DeleteOptions,
-    HttpKubeClient,
     KubeClient,
     Propagation,
     WriteOptions,
@@ -32,6 +30,7 @@ from clusters.manifests.rights import portal_rules
 from clusters.reconcile.admission.image import LIMIT_RANGE, RUNTIME_CLASS
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import INSTALLATION, RunningShift, facts
 from tests.reconcile.real_clusters import admin_client
 from tests.stories.documents import NAMESPACE, documents_of
@@ -62,7 +61,7 @@ def embedded_stage(story: Story) -> Iterator[Stage]:
             runner = JobRunner(cluster, status_of=counted_status)
             runner.start()
             stack.callback(runner.stop)
-            client = stack.enter_context(HttpKubeClient.from_kubeconfig(server.kubeconfig))
+            client = stack.enter_context(KubeClient.from_kubeconfig(server.kubeconfig))
             _make_namespace(client)
             clients[name] = client
             stack.enter_context(_shift(name, server.kubeconfig, story))

@@ -16,7 +16,7 @@ from clusters.explaining.evidence import read_evidence
 from clusters.explaining.findings import explained
 from clusters.explaining.names import Names
 from clusters.explaining.report import explanation_lines, forecast_line
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.reconcile.one_off import OneOff, explain_once
 
 
@@ -68,7 +68,7 @@ class Command(BaseCommand):
 
     def _from_cluster(self, key: str, kubeconfig: Path, config: Path | None) -> None:
         try:
-            with HttpKubeClient.from_kubeconfig(_read(kubeconfig)) as client:
+            with KubeClient.from_kubeconfig(_read(kubeconfig)) as client:
                 found = explain_once(
                     client, key, configuration=_configuration(config), now=timezone.now()
                 )

@@ -24,7 +24,7 @@ import yaml
 
 from budgets.texts import read_yaml
 from clusters.errors import ClusterError, NotFound, Refusal, Retryable, Terminal
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.kube.exec_plugins import (
     CLUSTER_EXTENSION,
     Credential,
@@ -86,7 +86,7 @@ class _Known:
 
     access: _Access
     asked: Future[Credential] | None = None
-    client: HttpKubeClient | None = None
+    client: KubeClient | None = None
     expires_at: datetime | None = None
 
 
@@ -110,7 +110,7 @@ class Profiles:
     ) -> None:
         self._client, self._providers, self._now, self._run = client, providers, now, run
         self._known: dict[str, _Known] = {}
-        self._open: list[HttpKubeClient] = []
+        self._open: list[KubeClient] = []
         self._pool: ThreadPoolExecutor | None = None
 
     def client_for(self, name: str) -> KubeClient:
@@ -212,7 +212,7 @@ def _listed(profile: Document) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _client(access: _Access, credential: Credential) -> HttpKubeClient:
+def _client(access: _Access, credential: Credential) -> KubeClient:
     """Through the checks that every kubeconfig goes through."""
 
     def data(pem: str) -> str:
@@ -234,4 +234,4 @@ def _client(access: _Access, credential: Credential) -> HttpKubeClient:
             "contexts": [{"name": "profile", "context": {"cluster": "profile", "user": "profile"}}],
         }
     )
-    return HttpKubeClient.from_connection(connection_of(text))
+    return KubeClient.from_connection(connection_of(text))

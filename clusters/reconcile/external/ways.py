@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from clusters.kube.protocol import FIELD_MANAGER
+from clusters.kube.client import FIELD_MANAGER
 from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.jobs.keys import Document

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from clusters.errors import ClusterError, LeaseLost, NotFound
 from clusters.kube import resources as r
-from clusters.kube.apply import delete_exactly
-from clusters.kube.client import WriteOptions
+from clusters.kube.client import WriteOptions, delete_exactly
 from clusters.manifests.names import (
     KUEUE_NAMESPACE,
     Document,

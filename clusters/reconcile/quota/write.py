@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from clusters.errors import ClusterError, LeaseLost, NotFound, Unreachable
-from clusters.kube.apply import delete_exactly
-from clusters.kube.client import KubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions, delete_exactly
 from clusters.manifests.names import Document
 from clusters.reconcile.quota.decide import GOING, WRITES, Decision, Step
 from clusters.reconcile.quota.image import RESOURCES

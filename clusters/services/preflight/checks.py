@@ -15,7 +15,7 @@ from budgets import services as promises
 from budgets.models import Operation, User
 from budgets.services.guards import require_admin
 from clusters.errors import ClusterError
-from clusters.kube.client import HttpKubeClient, KubeClient, Probe
+from clusters.kube.client import KubeClient, Probe
 from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
 from clusters.selectors.places import post_of
@@ -67,7 +67,7 @@ def examine(
     """
     now = timezone.now()
     on_step(0, "reaching the cluster")
-    with HttpKubeClient.from_kubeconfig(candidate.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(candidate.kubeconfig) as client:
         try:
             probe = client.probe(timeout_s=5.0)
         except ClusterError as error:

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 from clusters.devcluster.controllers import RUN_SECONDS
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import DeleteOptions, HttpKubeClient, Selection
+from clusters.kube.client import DeleteOptions, KubeClient, Selection
 from portal.management.commands.seed_demo import WORKSPACES
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Command(BaseCommand):
             signal.signal(signum, lambda *_: stop.set())
         text = (options["kubeconfigs"] / "manager.kubeconfig").read_text()
         chance = random.Random(SEED)  # noqa: S311  the demo's load, not a secret
-        with HttpKubeClient.from_kubeconfig(text) as client:
+        with KubeClient.from_kubeconfig(text) as client:
             number, begun = 0, time.monotonic()
             while not stop.wait(chance.expovariate(1 / options["every"])):
                 turn = TURNS[int((time.monotonic() - begun) / TURN_S) % len(TURNS)]
@@ -95,7 +95,7 @@ class Command(BaseCommand):
                     log.info("demo_job_refused reason=%s", error.reason)
 
     def tick(
-        self, client: HttpKubeClient, chance: random.Random, number: int, turn: Mapping[str, int]
+        self, client: KubeClient, chance: random.Random, number: int, turn: Mapping[str, int]
     ) -> int:
         """Submits one job, unless the workspace has enough, and clears old finished ones."""
         eager = [turn.get(f"{account}-{slug}", 1) for account, slug, *_ in WORKSPACES]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.reconcile.external.ways import POLICY
 from tests.reconcile.admission_harness import Document
 
@@ -69,7 +69,7 @@ def policy_documents() -> list[Document]:
 
 
 @contextmanager
-def bound(client: HttpKubeClient) -> Iterator[None]:
+def bound(client: KubeClient) -> Iterator[None]:
     """The policy in force on a cluster."""
     documents = policy_documents()
     for document in documents:

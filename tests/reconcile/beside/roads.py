@@ -10,7 +10,7 @@ from typing import Any
 
 from clusters.errors import Retryable
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient
+from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.reconcile.context import ClusterFacts, ShiftContext
@@ -45,8 +45,8 @@ class Beside:
 
     fleet: Fleet
     name: str
-    manager: HttpKubeClient
-    clients: dict[str, HttpKubeClient]
+    manager: KubeClient
+    clients: dict[str, KubeClient]
     shifts: list[RunningShift] = field(default_factory=list)
     row: Cluster | None = None
 
@@ -168,7 +168,7 @@ class Beside:
         told = [shift.error for shift in self.shifts]
         return f"{told} {[w.get('status') for w in self._all(self.manager, r.WORKLOAD)]}"
 
-    def _all(self, client: HttpKubeClient, resource: Any) -> list[Document]:
+    def _all(self, client: KubeClient, resource: Any) -> list[Document]:
         return [
             item
             for item in client.list(resource).items
@@ -189,10 +189,10 @@ def beside(fleet: Fleet, name: str, *, gpus: int = 8) -> Iterator[Beside]:
         make_queue(worker, name, gpus=gpus)
     connect_workers(fleet, name)
     clients = {
-        f"{name}-{plane.name}": HttpKubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
+        f"{name}-{plane.name}": KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
         for plane in fleet.workers
     }
-    manager = HttpKubeClient.from_kubeconfig(fleet.manager.admin_kubeconfig.read_text())
+    manager = KubeClient.from_kubeconfig(fleet.manager.admin_kubeconfig.read_text())
     found = Beside(fleet, name, manager, clients)
     try:
         eventually(

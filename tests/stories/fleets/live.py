@@ -20,8 +20,7 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.controllers import JobRunner
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.apply import apply_documents
-from clusters.kube.client import HttpKubeClient, KubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from clusters.manifests.rbac import Post, role_documents
 from clusters.manifests.rights import multikueue_rules, portal_rules
@@ -29,6 +28,7 @@ from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.queues import WORKER_RULES
+from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import INSTALLATION, RunningShift, facts
 from tests.reconcile.real_clusters import admin_client
 from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
@@ -256,7 +256,7 @@ def embedded_fleet() -> Iterator[PortalStage]:
             runner.start()
             stack.callback(runner.stop)
             clients[name] = stack.enter_context(
-                HttpKubeClient.from_kubeconfig(servers[name].kubeconfig)
+                KubeClient.from_kubeconfig(servers[name].kubeconfig)
             )
         texts = {name: server.kubeconfig for name, server in servers.items()}
         relays, links = _relays(stack, {worker: texts[worker] for worker in WORKERS})

@@ -19,7 +19,7 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.controllers import JobRunner, is_finished
 from clusters.devcluster.garbage import GarbageCollector
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, KubeClient
+from clusters.kube.client import KubeClient
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.admission import body as admission_module
 from clusters.reconcile.admission.outbox import Outbox
@@ -294,7 +294,7 @@ def _client(cluster: DevCluster) -> KubeClient:
 
 
 def _client_over(transport: MemoryTransport) -> KubeClient:
-    return HttpKubeClient(cast("Any", transport))
+    return KubeClient(cast("Any", transport))
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from clusters.errors import ClusterError, LeaseLost, NotFound, Unreachable
-from clusters.kube.client import DeleteOptions, KubeClient, Selection, WriteOptions
-from clusters.kube.resources import NAMESPACE, Document, Resource, kind_rank, resource_of
+from clusters.errors import ClusterError, LeaseLost, Unreachable
+from clusters.kube.client import DeleteOptions, KubeClient, Selection, WriteOptions, delete_exactly
+from clusters.kube.resources import ALL, NAMESPACE, Document, Resource, resource_of
 
 Fence = Callable[[], None]
 WRITE = WriteOptions()
 PRUNE = DeleteOptions()
+_ORDER = {resource: rank for rank, resource in enumerate(ALL)}
 
 
 def no_fence() -> None:
@@ -102,7 +103,7 @@ def apply_documents(
     """
     pairs = sorted(
         ((key_of(document), document) for document in documents),
-        key=lambda pair: kind_rank(pair[0].resource),
+        key=lambda pair: _ORDER[pair[0].resource],
     )
     applied: list[Applied] = []
     failed: list[Failed] = []
@@ -147,7 +148,7 @@ def prune(
     kept = frozenset(keep)
     deleted: list[ObjectKey] = []
     failed: list[Failed] = []
-    for resource in sorted(resources, key=kind_rank, reverse=True):
+    for resource in sorted(resources, key=_ORDER.__getitem__, reverse=True):
         for document in client.list(resource, Selection(labels=labels)).items:
             metadata = document["metadata"]
             key = ObjectKey(resource, metadata.get("namespace", ""), metadata["name"])
@@ -160,25 +161,3 @@ def prune(
             except ClusterError as error:
                 failed.append(Failed(key, error))
     return PruneReport(tuple(deleted), tuple(failed))
-
-
-def delete_exactly(
-    client: KubeClient, document: Document, *, options: DeleteOptions = PRUNE
-) -> None:
-    """Deletes the object as it was read, and no other of its name; gone already is fine.
-
-    Raises:
-        Conflict: it changed since it was read.
-    """
-    key, metadata = key_of(document), document["metadata"]
-    exact = DeleteOptions(
-        propagation=options.propagation,
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        grace_period_s=options.grace_period_s,
-        dry_run=options.dry_run,
-    )
-    try:
-        client.delete(key.resource, key.name, namespace=key.namespace or None, options=exact)
-    except NotFound:
-        return
