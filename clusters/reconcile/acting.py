@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from django.db.models import F
 
+from clusters.documents.conditions import is_true
 from clusters.errors import (
     AdmissionDenied,
     ClusterError,
@@ -41,7 +42,6 @@ from clusters.kueue.multikueue.settings import Framework
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
 from clusters.reconcile.guard.reactivate import is_active, reactivation
-from clusters.reconcile.jobs.conditions import is_true
 from clusters.vault import SealBroken
 
 log = logging.getLogger(__name__)

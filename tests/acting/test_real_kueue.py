@@ -9,11 +9,11 @@ import pytest
 
 from budgets.selectors import utc_now
 from clusters import services
+from clusters.documents.conditions import is_true
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, MaintenanceWindow, WorkloadState
 from clusters.reconcile.acting import REASON
-from clusters.reconcile.jobs.conditions import is_true
 from tests.acting.conftest import NAMESPACE, seen
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import job

@@ -24,10 +24,10 @@ from typing import Any
 
 import yaml
 
+from clusters.documents.conditions import is_true
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call
-from clusters.reconcile.jobs.conditions import is_true
 from tests.controlplane import build
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from clusters.reconcile.jobs.writer import Moment, Write
+from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import Embedded, RunningShift
 from tests.waiting import PATIENCE_S
 

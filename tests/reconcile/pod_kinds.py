@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from clusters.documents import labels
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.reconcile.jobs import keys
 from tests.reconcile.admission_harness import GPU, NS, Document, Place
 
 STATUS = WriteOptions(subresource="status")
-GATE = {"name": keys.ADMISSION_GATE}
+GATE = {"name": labels.ADMISSION_GATE}
 
 
 def pod(
@@ -23,10 +23,10 @@ def pod(
         "image": "train:1",
         "resources": {"requests": requests, "limits": {GPU: str(gpus)}},
     }
-    metadata: Document = {"name": name, "namespace": NS, "labels": {keys.QUEUE: "default"}}
+    metadata: Document = {"name": name, "namespace": NS, "labels": {labels.QUEUE: "default"}}
     if group:
-        metadata["labels"][keys.POD_GROUP] = group
-        metadata["annotations"] = {keys.POD_GROUP_TOTAL: str(total)}
+        metadata["labels"][labels.POD_GROUP] = group
+        metadata["annotations"] = {labels.POD_GROUP_TOTAL: str(total)}
     body = {"restartPolicy": "Never", "containers": [container], **spec}
     if gated:
         body["schedulingGates"] = [GATE]

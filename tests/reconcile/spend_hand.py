@@ -18,7 +18,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
 from clusters.reconcile.budget_check import BudgetCheckBody
 from clusters.reconcile.context import Clients, ClusterFacts, Registered, ShiftContext
-from clusters.reconcile.jobs.writer import Hook, no_fault
+from clusters.reconcile.runtime.writer import Hook, no_fault
 from tests.builders import SmallFleet
 from tests.factories import IntervalFactory
 

@@ -15,7 +15,7 @@ from clusters.reconcile.admission.events import Known, Told, event_document, eve
 from clusters.reconcile.admission.herald import BURST, PER_S, QUEUE_LIMIT, Herald
 from clusters.reconcile.admission.pods_ready import changed_condition, first_condition
 from clusters.reconcile.jobs.running import restore_patch
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 KEY = "team/job-train-12345"

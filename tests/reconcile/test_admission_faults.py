@@ -12,7 +12,7 @@ from clusters.errors import LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.lease import ClusterLease
 from clusters.reconcile.admission import AdmissionBody
-from clusters.reconcile.jobs.writer import Moment
+from clusters.reconcile.runtime.writer import Moment
 from tests.reconcile.admission_harness import (
     NS,
     Embedded,

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from clusters.documents import labels
+from clusters.documents.conditions import Condition, condition, with_conditions
 from clusters.kueue.cycle.decisions import Admit
 from clusters.kueue.lifecycle.steps import Evict
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs import batch, keys, remote, running
-from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
+from clusters.reconcile.jobs import batch, remote, running
+from clusters.reconcile.jobs.workload_names import workload_name
 from tests.reconcile.admission_harness import GPU, job, r
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -28,7 +30,7 @@ def live(name: str = "train", **changes: Any) -> dict[str, Any]:
         "resourceVersion": "7",
         "creationTimestamp": "2026-03-01T00:00:00Z",
     }
-    generated = dict.fromkeys(keys.GENERATED_LABELS, "x")
+    generated = dict.fromkeys(labels.GENERATED_LABELS, "x")
     document["spec"]["template"]["metadata"] = {"labels": {"team": "a", **generated}}
     document["spec"]["selector"] = {"matchLabels": {"controller-uid": "x"}}
     return document
@@ -71,10 +73,10 @@ def merged(document: Any, patch: Any) -> Any:
 
 
 def test_workload_name_depends_on_the_uid_and_is_cut():
-    first = keys.workload_name(kind="Job", group="batch", name="train", uid="1")
+    first = workload_name(kind="Job", group="batch", name="train", uid="1")
     assert first.startswith("job-train-")
-    assert first != keys.workload_name(kind="Job", group="batch", name="train", uid="2")
-    long = keys.workload_name(kind="Job", group="batch", name="x" * 300, uid="1")
+    assert first != workload_name(kind="Job", group="batch", name="train", uid="2")
+    long = workload_name(kind="Job", group="batch", name="x" * 300, uid="1")
     assert len(long) == 253
 
 
@@ -101,7 +103,7 @@ def test_pod_count_is_what_runs_side_by_side(parallelism, completions, want):
 
 def test_partial_admission_starts_with_fewer_pods_and_a_stop_restores_them():
     document = live(pods=8)
-    document["metadata"]["annotations"][keys.MIN_PARALLELISM] = "2"
+    document["metadata"]["annotations"][labels.MIN_PARALLELISM] = "2"
     workload = admitted(document, count=4)
     assert workload["spec"]["podSets"][0]["minCount"] == 2
     started = merged(document, running.start_patch(document, workload, flavors=FLAVORS))
@@ -121,7 +123,7 @@ def test_start_and_restore_leave_the_template_as_it_was():
     assert started["spec"]["suspend"] is False
     assert pod["nodeSelector"] == {"gpu": "h100"}
     assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
-    assert started["spec"]["template"]["metadata"]["labels"][keys.POD_SET] == "main"
+    assert started["spec"]["template"]["metadata"]["labels"][labels.POD_SET] == "main"
     stopped = merged(started, running.suspend_patch(started))
     restored = merged(stopped, running.restore_patch(stopped, workload))
     assert restored["spec"]["template"] == before
@@ -157,9 +159,10 @@ def test_job_copy_is_suspended_linked_and_stays_when_done():
     sent = remote.job_copy(document, workload_of(document), marks=MARKS)
     assert sent["spec"]["suspend"] is True
     assert not {"selector", "managedBy", "ttlSecondsAfterFinished"} & sent["spec"].keys()
-    assert sent["metadata"]["labels"][keys.ORIGIN] == "us"
+    assert sent["metadata"]["labels"][labels.ORIGIN] == "us"
     assert (
-        sent["metadata"]["annotations"][keys.PREBUILT] == workload_of(document)["metadata"]["name"]
+        sent["metadata"]["annotations"][labels.PREBUILT]
+        == workload_of(document)["metadata"]["name"]
     )
     assert sent["spec"]["template"]["metadata"]["labels"] == {"team": "a"}
 
@@ -176,8 +179,8 @@ def test_workload_copy_has_no_owner_and_no_job_uid():
     document = live()
     sent = remote.workload_copy(workload_of(document), [batch.pod_set(document)], marks=MARKS)
     assert "ownerReferences" not in sent["metadata"]
-    assert keys.JOB_UID not in sent["metadata"]["labels"]
-    assert sent["metadata"]["annotations"][keys.SENT_DIGEST] == remote.digest_of(sent["spec"])
+    assert labels.JOB_UID not in sent["metadata"]["labels"]
+    assert sent["metadata"]["annotations"][labels.SENT_DIGEST] == remote.digest_of(sent["spec"])
     changed = copy.deepcopy(sent["spec"])
     changed["podSets"][0]["count"] = 9
     assert remote.digest_of(changed) != remote.digest_of(sent["spec"])
@@ -335,7 +338,7 @@ def test_image_keeps_the_newer_state_whatever_comes_in_last():
 def test_a_copy_that_an_engine_wrote_back_with_empty_fields_is_still_as_it_was_sent():
     template = {"spec": {"containers": [{"name": "main", "image": "a"}]}}
     spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]}
-    marks = {keys.SENT_DIGEST: remote.digest_of(spec)}
+    marks = {labels.SENT_DIGEST: remote.digest_of(spec)}
     written = {**template, "metadata": {}, "spec": {**template["spec"], "volumes": []}}
     again = {**spec, "podSets": [{"name": "main", "count": 1, "template": written}]}
     metadata = {"annotations": marks}

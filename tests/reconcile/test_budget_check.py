@@ -17,7 +17,7 @@ from budgets.services.spending import change_spend_rule, create_spend_rule
 from clusters.kube import resources as r
 from clusters.manifests.names import SPEND_CHECK, spend_controller
 from clusters.reconcile.budget_check import verdicts
-from clusters.reconcile.jobs.writer import Moment, Write
+from clusters.reconcile.runtime.writer import Moment, Write
 from tests.builders import SmallFleet, line
 from tests.reconcile.admission_harness import (
     INSTALLATION,

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of, key_of
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.dispatch.parts import stands_for
-from clusters.reconcile.jobs import batch, keys
+from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.remote import CopyMarks, job_copy
 from tests.reconcile.admission_harness import (
     GPU,
@@ -36,7 +38,7 @@ def elastic(name: str = "train", *, pods: int = 2, gpus: int = 1) -> Document:
     """A Job whose size its owner changes while it runs."""
     found = job(name, pods=pods, gpus=gpus, run_s=600, managed=True)
     del found["spec"]["completions"]
-    found["metadata"]["annotations"][keys.ELASTIC] = "true"
+    found["metadata"]["annotations"][labels.ELASTIC] = "true"
     return found
 
 
@@ -63,7 +65,7 @@ def slices(place: Place, namespace: str = NS) -> list[Document]:
         for item in place.all(r.WORKLOAD)
         if item["metadata"]["namespace"] == namespace and not is_true(item, "Finished")
     ]
-    return sorted(found, key=lambda item: len(keys.annotations_of(item).get(keys.SLICE_OF, "")))
+    return sorted(found, key=lambda item: len(annotations_of(item).get(labels.SLICE_OF, "")))
 
 
 def told(fleet: Embedded) -> str:
@@ -120,11 +122,11 @@ def test_a_job_grows_by_a_slice_on_its_worker_and_shrinks_in_place(fleet):
     resize(fleet, 4)
     assert running(fleet, pods=4) == worker
     first, *_ = sorted(
-        fleet["manager"].all(r.WORKLOAD), key=lambda w: keys.SLICE_OF in keys.annotations_of(w)
+        fleet["manager"].all(r.WORKLOAD), key=lambda w: labels.SLICE_OF in annotations_of(w)
     )
     assert condition(first, "Finished")["reason"] == "WorkloadSliceReplaced"
     second = slices(fleet["manager"])[0]
-    assert keys.annotations_of(second)[keys.SLICE_OF] == keys.key_of(first)
+    assert annotations_of(second)[labels.SLICE_OF] == key_of(first)
     # The older copy is gone, and the size is counted once.
     eventually(lambda: len(fleet[worker].all(r.WORKLOAD)) == 1, why=lambda: told(fleet))
     resize(fleet, 1)
@@ -190,8 +192,8 @@ def workload(name: str, *, pods: int, of: str = "", held: int = 0) -> Document:
     metadata = document["metadata"]
     metadata |= {"name": name, "uid": name, "creationTimestamp": "2026-03-01T00:00:00Z"}
     metadata["annotations"] = {
-        keys.ELASTIC: "true",
-        **({keys.SLICE_OF: f"{NS}/{of}"} if of else {}),
+        labels.ELASTIC: "true",
+        **({labels.SLICE_OF: f"{NS}/{of}"} if of else {}),
     }
     if held:
         reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
@@ -228,5 +230,5 @@ def test_an_elastic_workload_that_shrank_holds_what_is_left():
     shrunk = workload("first", pods=1, held=3)
     assert engine(shrunk, workload("other", pods=3)).cycle(NOW).admitted
     rigid = workload("first", pods=1, held=3)
-    del rigid["metadata"]["annotations"][keys.ELASTIC]
+    del rigid["metadata"]["annotations"][labels.ELASTIC]
     assert not engine(rigid, workload("other", pods=3)).cycle(NOW).admitted

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.documents import labels
 from clusters.kube import resources as r
-from clusters.reconcile.jobs import batch, keys
+from clusters.reconcile.jobs import batch
 from tests.reconcile.admission_harness import Document, condition, is_true
 from tests.reconcile.test_dispatch_real import RealFleet, bare, mixed, real_job
 from tests.waiting import eventually
@@ -19,7 +20,7 @@ def elastic(name: str, namespace: str, *, pods: int) -> Document:
     found = real_job(name, namespace, gpus=1, run_for="1h")
     found["spec"]["parallelism"] = pods
     found["spec"].pop("completions", None)
-    found["metadata"].setdefault("annotations", {})[keys.ELASTIC] = "true"
+    found["metadata"].setdefault("annotations", {})[labels.ELASTIC] = "true"
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from clusters.errors import Refusal, Unreachable
 from clusters.kube import resources as r
 from clusters.reconcile.admission import AdmissionBody
-from clusters.reconcile.jobs.writer import Moment
+from clusters.reconcile.runtime.writer import Moment
 from tests.reconcile.admission_harness import (
     CHECK,
     INSTALLATION,

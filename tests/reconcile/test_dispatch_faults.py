@@ -12,7 +12,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.dispatch import DispatchBody
-from clusters.reconcile.jobs.writer import Moment
+from clusters.reconcile.runtime.writer import Moment
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of, labels_of
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import INTEGRATIONS, DispatchSettings, Framework
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.jobs.adapters.shapes import resource_of
 from clusters.reconcile.jobs.remote import CopyMarks
@@ -95,8 +96,8 @@ def test_a_kind_that_an_admin_named_runs_on_one_worker_and_its_status_comes_back
     worker = eventually(lambda: placed(fleet, "train"))
     copied = eventually(lambda: fleet[worker].get(TRAININGS, "train", NS))
     assert copied["spec"] == {"steps": [{"name": "one"}]}
-    assert keys.annotations_of(copied)[keys.PREBUILT] == "of-train"
-    assert keys.labels_of(copied)[keys.ORIGIN] == INSTALLATION
+    assert annotations_of(copied)[labels.PREBUILT] == "of-train"
+    assert labels_of(copied)[labels.ORIGIN] == INSTALLATION
     fleet[worker].client.patch(
         TRAININGS, "train", {"status": {"step": "one", "of": {"x": [1]}}},
         namespace=NS, options=WORKLOAD_STATUS,
@@ -112,7 +113,7 @@ def test_a_kind_that_an_admin_named_runs_on_one_worker_and_its_status_comes_back
 @pytest.mark.embedded
 def test_a_known_kind_is_sent_suspended_and_without_what_would_remove_it(fleet):
     dispatch(fleet)
-    policy = {"managedBy": keys.MULTIKUEUE, "ttlSecondsAfterFinished": 1, "backoffLimit": 2}
+    policy = {"managedBy": labels.MULTIKUEUE, "ttlSecondsAfterFinished": 1, "backoffLimit": 2}
     document = custom_job(PYTORCH, "ddp", runPolicy=policy)
     submit(fleet, document)
     worker = eventually(lambda: placed(fleet, "ddp"))
@@ -185,7 +186,7 @@ def test_a_kind_that_nobody_adopts_is_not_made_again_under_the_same_reservation(
         return made[0] if made and made[0]["metadata"]["uid"] != first["metadata"]["uid"] else None
 
     second = eventually(again)
-    attempts = [keys.annotations_of(item)[keys.ATTEMPT] for item in (first, second)]
+    attempts = [annotations_of(item)[labels.ATTEMPT] for item in (first, second)]
     assert attempts[0] != attempts[1]
 
 
@@ -288,9 +289,9 @@ def test_plural_is_built_as_clients_do(kind, want_plural):
 
 
 def test_copy_does_not_change_the_managers_object():
-    document = custom_job(PYTORCH, "ddp", runPolicy={"managedBy": keys.MULTIKUEUE})
+    document = custom_job(PYTORCH, "ddp", runPolicy={"managedBy": labels.MULTIKUEUE})
     document["metadata"]["uid"] = "u"
     adapter = adapters("kubeflow.org/pytorchjob").of(document)
     marks = CopyMarks("here", "a")
     adapter.body(document, workload_for(document, gpus=1), marks=marks)
-    assert document["spec"]["runPolicy"] == {"managedBy": keys.MULTIKUEUE}
+    assert document["spec"]["runPolicy"] == {"managedBy": labels.MULTIKUEUE}

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from clusters import selectors
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
@@ -16,7 +18,6 @@ from clusters.kueue.multikueue.settings import INTEGRATIONS, Framework
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.reconcile.dispatch import DispatchBody, offers
 from clusters.reconcile.foreground import ForegroundShift
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.controlplane.fleet import Fleet
 from tests.kube.apply import apply_documents
@@ -213,7 +214,7 @@ def end_to_end(fleet: KindsFleet, namespace: str, kind: Framework, **spec: Any) 
     place = fleet[chosen]
     copied = eventually(lambda: place.get(resource, "run", namespace))
     assert "managedBy" not in copied["spec"]
-    assert keys.annotations_of(copied)[keys.PREBUILT] == "of-run"
+    assert annotations_of(copied)[labels.PREBUILT] == "of-run"
     others = [other for other in WORKERS if other != chosen and fleet.serves(other, kind)]
     assert not any(fleet[other].get(resource, "run", namespace) for other in others)
     done = {"conditions": [{"type": "Succeeded", "status": "True"}], "results": {"loss": "0.1"}}
@@ -277,8 +278,8 @@ def test_job_set_all_by_the_portal_on_real_api_servers(fleet):
         why=lambda: f"{copied()} {told(fleet, namespace)}",
     )
     driver = copied()["spec"]["replicatedJobs"][0]
-    labels = driver["template"]["spec"]["template"]["metadata"]["labels"]
-    assert labels[keys.POD_SET] == "driver"
+    marks = driver["template"]["spec"]["template"]["metadata"]["labels"]
+    assert marks[labels.POD_SET] == "driver"
     done = {"conditions": [{"type": "Completed", "status": "True", "message": "done"}]}
     place.client.patch(resource, "set", {"status": done}, namespace=namespace, options=STATUS)
     ended = lambda: condition(manager.workload_of("set", namespace), "Finished")  # noqa: E731

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of
 from clusters.kube import resources as r
-from clusters.reconcile.jobs import keys
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,
@@ -79,10 +80,10 @@ def test_a_pod_goes_through_its_gate_where_its_flavor_is_and_finishes(alone):
     eventually(lambda: runs(solo, "train"), why=lambda: told(alone))
     started = get(solo, "train")
     assert started["spec"]["nodeSelector"] == {"gpu": "h100"}
-    assert started["metadata"]["labels"][keys.MANAGED] == "true"
+    assert started["metadata"]["labels"][labels.MANAGED] == "true"
     solo.create(pod("second", gpus=1))
     eventually(lambda: condition(workload(alone, "solo", "second"), "QuotaReserved"))
-    assert gates(solo, "second") == [keys.ADMISSION_GATE]
+    assert gates(solo, "second") == [labels.ADMISSION_GATE]
     say(solo, "train", "Running")
     say(solo, "train", "Succeeded")
     ended = eventually(lambda: condition(workload(alone, "solo", "train"), "Finished"))
@@ -95,7 +96,7 @@ def test_a_pod_without_the_gate_is_left_alone(alone):
     solo.create(pod("free", gated=False), pod("held"))
     eventually(lambda: runs(solo, "held"))
     assert not workload(alone, "solo", "free")
-    assert keys.MANAGED not in get(solo, "free")["metadata"]["labels"]
+    assert labels.MANAGED not in get(solo, "free")["metadata"]["labels"]
 
 
 def test_a_group_waits_for_all_its_pods_and_starts_them_together(alone):
@@ -152,11 +153,11 @@ def test_a_pod_runs_on_one_worker_and_its_status_comes_back(fleet):
     worker = eventually(lambda: placed(fleet, "train"), why=lambda: told(fleet))
     eventually(lambda: runs(fleet[worker], "train"), why=lambda: told(fleet))
     copied = get(fleet[worker], "train")
-    assert copied["metadata"]["labels"][keys.ORIGIN] == INSTALLATION
+    assert copied["metadata"]["labels"][labels.ORIGIN] == INSTALLATION
     assert copied["spec"]["nodeSelector"] == {"gpu": "h100"}
     say(fleet[worker], "train", "Running")
     eventually(lambda: get(manager, "train")["status"]["phase"] == "Running")
-    assert gates(manager, "train") == [keys.ADMISSION_GATE]
+    assert gates(manager, "train") == [labels.ADMISSION_GATE]
     say(fleet[worker], "train", "Succeeded")
     eventually(lambda: is_true(workload(fleet, "manager", "train"), "Finished"))
     assert get(manager, "train")["status"]["phase"] == "Succeeded"
@@ -217,7 +218,7 @@ def test_a_pod_that_somebody_deletes_on_the_worker_starts_over_under_a_new_reser
         return made[0] if made and made[0]["metadata"]["uid"] != first["metadata"]["uid"] else None
 
     second = eventually(again, why=lambda: told(fleet))
-    attempts = [keys.annotations_of(item)[keys.ATTEMPT] for item in (first, second)]
+    attempts = [annotations_of(item)[labels.ATTEMPT] for item in (first, second)]
     assert attempts[0] != attempts[1]
 
 

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clusters import selectors
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import INTEGRATIONS
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
@@ -216,7 +217,7 @@ def run_set(fleet: PodsFleet, namespace: str) -> None:
 
     place = fleet[eventually(chosen, why=why)]
     copied = eventually(lambda: place.get(SETS, "serve", namespace), why=why)
-    assert keys.annotations_of(copied)[keys.ORIGIN_UID] == made["metadata"]["uid"]
+    assert annotations_of(copied)[labels.ORIGIN_UID] == made["metadata"]["uid"]
     for name in workload_names(made):
         eventually(
             lambda name=name: is_true(place.get(r.WORKLOAD, name, namespace), "Admitted"),

@@ -12,7 +12,7 @@ from django.utils import timezone
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.dispatch import DispatchBody
-from clusters.reconcile.jobs.writer import Moment, Write
+from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import (
     CHECK,
     INSTALLATION,

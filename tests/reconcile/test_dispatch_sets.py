@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of, labels_of
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.settings import INTEGRATIONS
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies, workload_names
 from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.reconcile.admission_harness import (
@@ -46,7 +47,7 @@ def leader_worker_set(
     return {
         "apiVersion": SETS.api_version,
         "kind": SETS.kind,
-        "metadata": {"name": name, "namespace": NS, "labels": {keys.QUEUE: "default"}},
+        "metadata": {"name": name, "namespace": NS, "labels": {labels.QUEUE: "default"}},
         "spec": {
             "replicas": replicas,
             "leaderWorkerTemplate": {
@@ -79,7 +80,7 @@ def fleet(monkeypatch) -> Iterator[Embedded]:
 
 def workloads(fleet: Embedded, place: str = "manager") -> list[Document]:
     found = fleet[place].all(r.WORKLOAD)
-    return sorted(found, key=lambda w: keys.annotations_of(w).get(keys.COMPONENT_INDEX, ""))
+    return sorted(found, key=lambda w: annotations_of(w).get(labels.COMPONENT_INDEX, ""))
 
 
 def places(fleet: Embedded) -> list[str]:
@@ -113,9 +114,9 @@ def test_all_replicas_go_to_one_worker_with_one_object_and_nothing_comes_back(fl
     sets = [(item["name"], item["count"]) for item in own[0]["spec"]["podSets"]]
     assert sets == [("leader", 1), ("worker", 1)]
     copied = fleet[worker].get(SETS, "serve", NS)
-    assert keys.annotations_of(copied)[keys.ORIGIN_UID] == made["metadata"]["uid"]
-    assert keys.labels_of(copied)[keys.ORIGIN] == INSTALLATION
-    assert keys.PREBUILT not in keys.annotations_of(copied)
+    assert annotations_of(copied)[labels.ORIGIN_UID] == made["metadata"]["uid"]
+    assert labels_of(copied)[labels.ORIGIN] == INSTALLATION
+    assert labels.PREBUILT not in annotations_of(copied)
     # A worker's engine finds the Workloads by the very names that the manager gave them.
     assert workload_names(copied) == workload_names(made)
     fleet[worker].client.patch(SETS, "serve", {"status": {"replicas": 2}}, namespace=NS)
@@ -231,7 +232,7 @@ def replica_pods(copied: Document, index: int) -> list[Document]:
         (f"serve-{index}-1", "workerTemplate"),
     ):
         template = copied["spec"]["leaderWorkerTemplate"][field]
-        marks = {keys.SET_NAME: "serve", keys.SET_INDEX: str(index)}
+        marks = {labels.SET_NAME: "serve", labels.SET_INDEX: str(index)}
         metadata = {
             "name": name,
             "namespace": NS,

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from clusters.documents import labels
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import INTEGRATIONS, QUEUED_HERE
-from clusters.reconcile.jobs import keys, queueing
+from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.jobs.adapters.queued import QUEUED
 from clusters.reconcile.jobs.adapters.shapes import resource_of, shape_of
@@ -73,7 +74,7 @@ def job_set(name: str = "set", *, managed: bool = False, **spec: Any) -> Documen
             {"name": "driver", "replicas": 1, "template": {"spec": driver}},
             {"name": "workers", "replicas": 2, "template": {"spec": workers}},
         ],
-        **({"managedBy": keys.MULTIKUEUE} if managed else {}),
+        **({"managedBy": labels.MULTIKUEUE} if managed else {}),
         **spec,
     }
     found = of_kind(JOBSET, name, **body)
@@ -134,7 +135,7 @@ def test_a_job_set_waits_suspended_starts_where_its_flavor_is_and_finishes(alone
     for replicated in spec["replicatedJobs"]:
         pod = replicated["template"]["spec"]["template"]
         assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
-        assert pod["metadata"]["labels"][keys.POD_SET] == replicated["name"]
+        assert pod["metadata"]["labels"][labels.POD_SET] == replicated["name"]
     say(alone, "solo", "set", ready())
     eventually(lambda: is_true(solo.workload_of("set"), "PodsReady"))
     say(alone, "solo", "set", DONE)

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
+from clusters.documents.keys import annotations_of
+from clusters.documents.labels import SLICE_OF
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
@@ -41,10 +43,9 @@ from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import settings_of
 from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.keys import SLICE_OF, annotations_of
 from clusters.reconcile.jobs.owning import workload_keys
-from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
-from clusters.reconcile.jobs.writer import Hook, Write, Writer, no_fault
+from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.conditions import Condition, is_true
+from clusters.documents.keys import Document
 from clusters.errors import ClusterError, Terminal
 from clusters.kube import resources as r
 from clusters.kueue.cycle.decisions import Admit, Decision, Pending, Preempt
@@ -18,9 +20,7 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.reports import resource_requests
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.pods_ready import first_condition
-from clusters.reconcile.jobs.conditions import Condition, is_true
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 
 @dataclass(frozen=True, slots=True)

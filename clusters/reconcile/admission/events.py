@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents.conditions import condition
+from clusters.documents.keys import Document, key_of
+from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
-from clusters.reconcile.jobs.conditions import condition
-from clusters.reconcile.jobs.keys import Document, key_of, stamp
-from clusters.reconcile.jobs.writer import Write
+from clusters.reconcile.runtime.writer import Write
 
 COMPONENT: Final = "gpu-budget-portal"
 MESSAGE_LIMIT: Final = 1024

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from clusters.documents.conditions import condition
+from clusters.documents.keys import Document, annotations_of
+from clusters.documents.labels import SLICE_OF
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.reconcile.jobs.conditions import condition
-from clusters.reconcile.jobs.keys import SLICE_OF, Document, annotations_of
 from clusters.reconcile.jobs.owning import seen_from, workload_keys
 
 LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange", True)

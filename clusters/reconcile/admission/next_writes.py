@@ -22,7 +22,7 @@ from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
 from clusters.reconcile.jobs.batch import is_elastic
 from clusters.reconcile.jobs.owning import job_of
-from clusters.reconcile.jobs.writer import Write
+from clusters.reconcile.runtime.writer import Write
 
 
 class NextWrites:

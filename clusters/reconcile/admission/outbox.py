@@ -14,7 +14,7 @@ from typing import Any
 from clusters.errors import ClusterError, LeaseLost, NotFound
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
-from clusters.reconcile.jobs.writer import Write, Writer, WritingStopped
+from clusters.reconcile.runtime.writer import Write, Writer, WritingStopped
 
 Target = tuple[Resource, str, str]
 

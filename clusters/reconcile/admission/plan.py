@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from clusters.documents import labels
+from clusters.documents.conditions import Condition, is_true
+from clusters.documents.keys import Document, labels_of
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.lifecycle.decide import next_steps
 from clusters.kueue.lifecycle.steps import LookAgain
 from clusters.reconcile.admission import pods_ready, slices, status
 from clusters.reconcile.admission.steps import status_write, step_write, workload_write
-from clusters.reconcile.jobs import batch, keys, queueing, running
-from clusters.reconcile.jobs.conditions import Condition, is_true
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.jobs import batch, queueing, running
+from clusters.reconcile.runtime.writer import Verb, Write
 
 OUT_OF_SYNC_MESSAGE = "The prebuilt workload is out of sync with its user job"
 
@@ -99,18 +100,18 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
 def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
     """A Job that names no queue is under the namespace's default queue, where there is one."""
     namespace = job["metadata"]["namespace"]
-    if f"{namespace}/{keys.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
+    if f"{namespace}/{labels.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
         return None
     version = job["metadata"]["resourceVersion"]
-    labels = {keys.QUEUE: keys.DEFAULT_QUEUE}
+    marks = {labels.QUEUE: labels.DEFAULT_QUEUE}
     return _job_write(
-        "default-queue", job, {"metadata": {"resourceVersion": version, "labels": labels}}
+        "default-queue", job, {"metadata": {"resourceVersion": version, "labels": marks}}
     )
 
 
 def _priority_of(job: Document, around: Surroundings) -> batch.Priority:
     """WorkloadPriorityClass by label, else the pods' PriorityClass, else the default, else 0."""
-    name = keys.labels_of(job).get(keys.PRIORITY_CLASS, "")
+    name = labels_of(job).get(labels.PRIORITY_CLASS, "")
     value = around.engine.state.priority_classes.get(name)
     if name and value is not None:
         reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
@@ -167,7 +168,7 @@ def _adopt(workload: Document, owners: list[dict[str, Any]], *, uid: str = "") -
     body = {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
-            **({"labels": {keys.JOB_UID: uid}} if uid else {}),
+            **({"labels": {labels.JOB_UID: uid}} if uid else {}),
             "ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners],
         }
     }
@@ -187,7 +188,7 @@ def _moving(workload: Document, job: Document) -> Write | None:
 
 def _changing_class(workload: Document, job: Document, around: Surroundings) -> Write | None:
     """A Job that was given another WorkloadPriorityClass takes its Workload along."""
-    name = keys.labels_of(job).get(keys.PRIORITY_CLASS, "")
+    name = labels_of(job).get(labels.PRIORITY_CLASS, "")
     value = around.engine.state.priority_classes.get(name)
     shown = workload["spec"].get("priorityClassRef") or {}
     if value is None or (shown.get("group"), shown.get("name")) == (r.KUEUE_GROUP, name):
@@ -233,11 +234,11 @@ def _at_rest(workload: Document, job: Document | None) -> Write | None:
     if runs and job is not None and not slices.was_replaced(workload):
         return _stop(job)
     finalizers = workload["metadata"].get("finalizers") or []
-    if not _is_deleting(workload) or keys.IN_USE_FINALIZER not in finalizers:
+    if not _is_deleting(workload) or labels.IN_USE_FINALIZER not in finalizers:
         return None
     if job is not None and queueing.is_active(job) and queueing.outcome_of(job) is None:
         return None
-    left = [item for item in finalizers if item != keys.IN_USE_FINALIZER]
+    left = [item for item in finalizers if item != labels.IN_USE_FINALIZER]
     version = workload["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version, "finalizers": left or None}}
     return workload_write("unfinalize", workload, body)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from clusters.documents.conditions import Condition, condition, is_true
+from clusters.documents.keys import Document
 from clusters.kueue.configuration import Configuration
 from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.adapters.queued import queued_of
-from clusters.reconcile.jobs.conditions import Condition, condition, is_true
-from clusters.reconcile.jobs.keys import Document
 
 WAITS: Final = Condition("PodsReady", False, "WaitForStart", "Not all pods are ready or succeeded")
 _RECOVERS: Final = Condition(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.conditions import Condition, with_conditions
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.engine import Engine
@@ -16,9 +18,7 @@ from clusters.kueue.explanation.reports import (
     local_queue_report,
 )
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs.conditions import Condition, with_conditions
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 _RESOURCES: Mapping[str, Resource] = {
     resource.kind: resource for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT)

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from clusters.documents import labels
+from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document, annotations_of, key_of, labels_of
 from clusters.kube import resources as r
 from clusters.reconcile.admission.steps import workload_write
-from clusters.reconcile.jobs import batch, keys
-from clusters.reconcile.jobs.conditions import condition, is_true
-from clusters.reconcile.jobs.keys import Document, annotations_of
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.jobs import batch
+from clusters.reconcile.runtime.writer import Verb, Write
 
 REPLACED: Final = "WorkloadSliceReplaced"
 
@@ -39,7 +40,7 @@ class Around(Protocol):
 
 def is_over_to_another(workload: Document, around: Around) -> bool:
     """Whether its successor has quota, or it has none itself: it is finished then."""
-    key = keys.key_of(workload)
+    key = key_of(workload)
     successor = around.workloads.get(around.successors.get(key, ""))
     if successor is None or is_true(successor, "Finished"):
         return False
@@ -53,8 +54,8 @@ def was_replaced(workload: Document) -> bool:
 
 def replaced_message(workload: Document, around: Around) -> str:
     """What the replaced one's Finished condition says."""
-    successor = around.workloads[around.successors[keys.key_of(workload)]]
-    uid, job = successor["metadata"]["uid"], keys.labels_of(successor).get(keys.JOB_UID, "")
+    successor = around.workloads[around.successors[key_of(workload)]]
+    uid, job = successor["metadata"]["uid"], labels_of(successor).get(labels.JOB_UID, "")
     return (
         f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job}) due to workload slice "
         "aggregation"
@@ -63,7 +64,7 @@ def replaced_message(workload: Document, around: Around) -> str:
 
 def takes_over(workload: Document, around: Around) -> bool:
     """Whether the Job goes on while this slice waits: by the size before, or until it is ready."""
-    before = annotations_of(workload).get(keys.SLICE_OF)
+    before = annotations_of(workload).get(labels.SLICE_OF)
     if not before or is_true(workload, "Evicted"):
         return False
     if is_true(workload, "QuotaReserved"):
@@ -105,6 +106,6 @@ def resize(job: Document, workload: Document) -> Write | None:
         body = {"metadata": {"resourceVersion": version}, "spec": {"podSets": sets}}
         return workload_write("resize", workload, body)
     metadata = job["metadata"]
-    marks: dict[str, Any] = {keys.SLICE: str(batch.slice_of(job) + 1)}
+    marks: dict[str, Any] = {labels.SLICE: str(batch.slice_of(job) + 1)}
     body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": marks}}
     return Write("slice", Verb.PATCH, r.JOB, metadata["namespace"], metadata["name"], body)

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents.conditions import Condition, condition, is_true, with_conditions
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
 from clusters.kueue.lifecycle.decide import is_requeued_at_once
 from clusters.kueue.lifecycle.steps import Evict, Withdraw
 from clusters.kueue.workload.parser import parse_time
-from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
-from clusters.reconcile.jobs.keys import Document, stamp
 
 Patch = dict[str, Any]
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.conditions import Condition
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kueue.lifecycle.steps import (
     Evict,
@@ -21,9 +23,7 @@ from clusters.kueue.lifecycle.steps import (
     Withdraw,
 )
 from clusters.reconcile.admission import status
-from clusters.reconcile.jobs.conditions import Condition
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 
 def step_write(

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from budgets.plan import StopPolicy
 from budgets.spending import Effect
+from clusters.documents.conditions import Condition, condition, is_true, with_conditions
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.manifests import names
 from clusters.reconcile.guard.reactivate import REJECTED, is_active, reactivation
-from clusters.reconcile.jobs.conditions import Condition, condition, is_true, with_conditions
-from clusters.reconcile.jobs.keys import Document, stamp
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 HELD_BACK: Final = (
     "A spend rule of this budget is reached. The job comes back by itself when the cap is raised "

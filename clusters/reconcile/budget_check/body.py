@@ -23,8 +23,8 @@ from clusters.reconcile.budget_check.answer import (
 )
 from clusters.reconcile.budget_check.verdicts import Verdicts
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
-from clusters.reconcile.jobs.writer import Hook, Write, Writer, WritingStopped, no_fault
+from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.writer import Hook, Write, Writer, WritingStopped, no_fault
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
-from clusters.reconcile.jobs.writer import Hook, no_fault
+from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.writer import Hook, no_fault
 from clusters.selectors.cordons import Cordons, cordons_now
 
 log = logging.getLogger(__name__)

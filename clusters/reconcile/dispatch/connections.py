@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.conditions import Condition, condition, with_conditions
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 from clusters.reconcile.dispatch.links import LinkState
-from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 _BAD_REFERENCE = "Cannot load the AdmissionChecks parameters: "
 

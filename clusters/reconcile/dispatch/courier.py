@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.conditions import Condition
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.errors import AlreadyExists, Forbidden
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -19,11 +22,9 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs import keys, remote
+from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapter
-from clusters.reconcile.jobs.conditions import Condition
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write, Writer
+from clusters.reconcile.runtime.writer import Verb, Write, Writer
 
 EVENT_TEXT_LIMIT = 1024
 
@@ -152,7 +153,7 @@ class ManagerCourier:
                 continue
             changed = dict(entry) | {"state": state, "message": message}
             if entry["state"] != state:
-                changed["lastTransitionTime"] = keys.stamp(matter.now)
+                changed["lastTransitionTime"] = stamp(matter.now)
             # Never left to what an earlier Retry said: without it, it is at once.
             changed.pop("requeueAfterSeconds", None)
             found.append(changed)
@@ -211,7 +212,7 @@ class ManagerCourier:
         metadata = matter.local["metadata"]
         digest = hashlib.sha256(f"{metadata['uid']}{reason}{message}".encode()).hexdigest()[:12]
         name = f"{metadata['name'][:240]}.{digest}"
-        at = keys.stamp(matter.now)
+        at = stamp(matter.now)
         body = {
             "metadata": {"name": name, "namespace": metadata["namespace"]},
             "involvedObject": {

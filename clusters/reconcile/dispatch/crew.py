@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from clusters.documents.keys import Document
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -22,8 +23,7 @@ from clusters.reconcile.dispatch.parts import jobs_there, jobs_to_remove
 from clusters.reconcile.dispatch.timing import Blocks, Holds, Told
 from clusters.reconcile.dispatch.worker_courier import WorkerCourier
 from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Hook, Write, Writer
+from clusters.reconcile.runtime.writer import Hook, Write, Writer
 
 BLOCKED_S = 20.0
 

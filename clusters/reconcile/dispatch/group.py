@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from clusters.documents import labels
+from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group
@@ -15,11 +18,9 @@ from clusters.kueue.multikueue.offers import Offer
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
 from clusters.reconcile.dispatch.parts import Whose, jobs_there, parts_of
-from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
 from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
-from clusters.reconcile.jobs.conditions import condition, is_true
-from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.owning import job_of, workload_keys
 
 
@@ -164,7 +165,7 @@ def _siblings(
 
 def _older_slice(local: Document | None, manager: Image) -> Siblings | None:
     """The slice that this one replaces: where its Job runs, this one goes, until it is evicted."""
-    before = keys.annotations_of(local).get(keys.SLICE_OF) if local is not None else None
+    before = annotations_of(local).get(labels.SLICE_OF) if local is not None else None
     older = manager.get(r.WORKLOAD, before) if before else None
     if older is None or local is None or (local.get("status") or {}).get("schedulingStats"):
         return None
@@ -202,8 +203,8 @@ def _copy(whose: Whose, worker: str, image: Image, fleet: Fleet) -> Copy:
         is_adopted=workload is not None
         and bool(
             batch.owner_uid(workload)
-            or keys.labels_of(workload).get(keys.JOB_UID)
-            or keys.annotations_of(workload).get(keys.JOB_MADE)
+            or labels_of(workload).get(labels.JOB_UID)
+            or annotations_of(workload).get(labels.JOB_MADE)
         ),
     )
 
@@ -223,7 +224,7 @@ def _is_open(jobs: list[dict[str, Any]]) -> bool:
 
 
 def _attempt_on(document: Document) -> str | None:
-    return keys.annotations_of(document).get(keys.ATTEMPT)
+    return annotations_of(document).get(labels.ATTEMPT)
 
 
 def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.dispatch.lanes import MANAGER
 from clusters.reconcile.dispatch.links import Link
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.watches import Change, Seen
+from clusters.reconcile.runtime.watches import Change, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class Images:
 
     def _of_workload(self, document: Document) -> Iterator[str]:
         yield object_key(document)
-        annotations = keys.annotations_of(document)
-        if annotations.get(keys.SLICE_OF):
-            yield annotations[keys.SLICE_OF]
-        if keys.COMPONENT_INDEX in annotations:
+        annotations = annotations_of(document)
+        if annotations.get(labels.SLICE_OF):
+            yield annotations[labels.SLICE_OF]
+        if labels.COMPONENT_INDEX in annotations:
             owner = self._manager.owner_of(document)
             yield from self._manager.workloads_of(owner) if owner is not None else ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from clusters.errors import ClusterError, LeaseLost
 from clusters.reconcile.dispatch.courier import Effect, Foreign
-from clusters.reconcile.jobs.writer import WritingStopped
+from clusters.reconcile.runtime.writer import WritingStopped
 
 MANAGER = ""
 

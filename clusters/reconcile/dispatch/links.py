@@ -11,6 +11,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from clusters.documents import labels
+from clusters.documents.conditions import condition
+from clusters.documents.keys import Document
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
@@ -19,11 +22,8 @@ from clusters.kube.resources import Resource
 from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
-from clusters.reconcile.jobs import keys
 from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapters
-from clusters.reconcile.jobs.conditions import condition
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.watches import Sink, Watches
+from clusters.reconcile.runtime.watches import Sink, Watches
 from clusters.vault import SealBroken
 
 CREDENTIAL_EVERY_S = 5.0
@@ -212,7 +212,7 @@ class Link:
             daemon=True,
         ).start()
         self._watches = Watches(client, cluster=self.name, pulse=self._pulse, sink=self._sink)
-        selection = Selection(labels=f"{keys.ORIGIN}={self._origin}")
+        selection = Selection(labels=f"{labels.ORIGIN}={self._origin}")
         self._watches.add(r.WORKLOAD, selection=selection)
         for resource in self._adapters.resources:
             may_be_missing = resource in self._adapters.optional

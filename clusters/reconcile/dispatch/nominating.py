@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kueue.multikueue import steps as step
 from clusters.kueue.multikueue.decide import Verdict, decide
@@ -19,7 +20,6 @@ from clusters.reconcile.dispatch.group import Bids, Fleet, attempt_of, local_job
 from clusters.reconcile.dispatch.offers import Bidding, places_of
 from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.dispatch.trail import Trail
-from clusters.reconcile.jobs.keys import Document
 
 
 class Nominating:

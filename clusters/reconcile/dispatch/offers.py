@@ -15,14 +15,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
 from clusters.reconcile.dispatch.prices import Prices
-from clusters.reconcile.jobs import keys
-from clusters.reconcile.jobs.keys import Document, annotations_of
-from clusters.reconcile.jobs.watches import Seen, Watches
+from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.vault import SealBroken
 
 log = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class Bidding:
 
 def wishes_of(document: Document) -> dict[str, str]:
     """Labels of the place that a job wants to be at: ``key=value``, separated by commas."""
-    text = annotations_of(document).get(keys.DATA_LOCALITY, "")
+    text = annotations_of(document).get(labels.DATA_LOCALITY, "")
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): value.strip() for name, found, value in pairs if found and name.strip()}
 

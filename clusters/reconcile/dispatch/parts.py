@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.kube import resources as r
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs import batch, keys
+from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.adapters import Adapter, Adapters, pods
-from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.owning import workload_keys
 
 
@@ -45,7 +46,7 @@ def jobs_there(
     jobs = image.jobs_for(key)
     if not jobs and elastic is not None and batch.is_elastic(elastic):
         is_newest = key in workload_keys(elastic) and image.get(r.WORKLOAD, key) is not None
-        found = image.get(r.JOB, keys.key_of(elastic)) if is_newest else None
+        found = image.get(r.JOB, key_of(elastic)) if is_newest else None
         return [found] if found is not None else []
     adapter = adapters.of(jobs[0]) if jobs else None
     if adapter is None or not adapter.is_shared or image.get(r.WORKLOAD, key) is not None:
@@ -77,10 +78,10 @@ def parts_of(whose: Whose, workload: Document | None, jobs: list[dict[str, Any]]
     job, adapter = whose.job, whose.adapter
     if job is None or adapter is None or workload is None:
         return Parts()
-    marks = keys.annotations_of(workload)
+    marks = annotations_of(workload)
     if adapter.is_shared:
         # Noted on every copy, though only the first one makes it.
-        is_short = bool(jobs) and keys.JOB_MADE not in marks
+        is_short = bool(jobs) and labels.JOB_MADE not in marks
         return Parts(is_short, is_behind=bool(jobs) and _is_behind(adapter, job, jobs[0]))
     if not pods.is_pod(job):
         may_follow = whose.local is not None and stands_for(whose.local, job)
@@ -107,7 +108,7 @@ def stands_for(local: Document, job: Document) -> bool:
     if not batch.is_elastic(job):
         return True
     [pod_set, *_] = local["spec"]["podSets"]
-    is_newest = keys.key_of(local) in workload_keys(job)
+    is_newest = key_of(local) in workload_keys(job)
     return is_newest and int(pod_set.get("count", 1)) == batch.pod_count(job)
 
 
@@ -118,7 +119,7 @@ def _is_larger(copied: Document, local: Document | None) -> bool:
 
 def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] | None:
     """Pod sets of a copy with the manager's smaller counts; None when none is smaller."""
-    if keys.annotations_of(local).get(keys.ELASTIC) != "true":
+    if annotations_of(local).get(labels.ELASTIC) != "true":
         return None
     wanted = {item["name"]: int(item.get("count", 1)) for item in local["spec"]["podSets"]}
     found = [
@@ -134,6 +135,4 @@ def _is_behind(adapter: Adapter, job: Document, copied: Document) -> bool:
 
 def members_made(workload: Document) -> frozenset[str]:
     """UIDs of the manager's pods that were made beside a copy."""
-    return frozenset(
-        filter(None, keys.annotations_of(workload).get(keys.MEMBERS_MADE, "").split(","))
-    )
+    return frozenset(filter(None, annotations_of(workload).get(labels.MEMBERS_MADE, "").split(",")))

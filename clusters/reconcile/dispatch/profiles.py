@@ -23,6 +23,7 @@ from typing import Any, Final
 import yaml
 
 from budgets.texts import read_yaml
+from clusters.documents.keys import Document
 from clusters.errors import ClusterError, NotFound, Refusal, Retryable, Terminal
 from clusters.kube.client import KubeClient
 from clusters.kube.exec_plugins import (
@@ -35,7 +36,6 @@ from clusters.kube.exec_plugins import (
 from clusters.kube.kubeconfig import connection_of
 from clusters.kube.resources import Resource
 from clusters.manifests.names import KUEUE_NAMESPACE
-from clusters.reconcile.jobs.keys import Document
 
 CLUSTER_PROFILE: Final = Resource(
     "multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile", True

@@ -27,7 +27,7 @@ from clusters.reconcile.dispatch.lanes import Lanes
 from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.profiles import Profiles, profile_of
 from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.watches import Sink
+from clusters.reconcile.runtime.watches import Sink
 
 Known = Callable[[], Collection[str]]
 _NOT_LISTED: Final = "it is not in the configuration"

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from django.db import DatabaseError, connection
 
+from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document
 from clusters.kueue.multikueue.group import Round
 from clusters.models import DispatchRound
-from clusters.reconcile.jobs.conditions import condition, is_true
-from clusters.reconcile.jobs.keys import Document
 
 log = logging.getLogger(__name__)
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of
 from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.dispatch.courier import Effect, Foreign, Matter, Station
 from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
-from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.adapters import Adapter, pods
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 
 class WorkerCourier:
@@ -104,7 +105,7 @@ class WorkerCourier:
         smaller = shrunk_pod_sets(workload, matter.local) if workload is not None else None
         if workload is not None and smaller is not None:
             spec = {**workload["spec"], "podSets": smaller}
-            marks = {keys.SENT_DIGEST: remote.digest_of(spec)}
+            marks = {labels.SENT_DIGEST: remote.digest_of(spec)}
             effects += self._patch("shrink-copy", workload, {"podSets": smaller}, marks=marks)
         if not stands_for(matter.local, matter.job):
             return
@@ -137,8 +138,10 @@ class WorkerCourier:
             "metadata": {
                 "resourceVersion": metadata["resourceVersion"],
                 "annotations": {
-                    keys.JOB_MADE: matter.marks.attempt if members else None,
-                    **({keys.MEMBERS_MADE: ",".join(sorted(members)) or None} if is_group else {}),
+                    labels.JOB_MADE: matter.marks.attempt if members else None,
+                    **(
+                        {labels.MEMBERS_MADE: ",".join(sorted(members)) or None} if is_group else {}
+                    ),
                 },
             }
         }
@@ -186,8 +189,8 @@ class WorkerCourier:
                 effects.append(self._delete("remove-job", kind, job))
         if workload is not None and remote.is_ours(workload, origin):
             finalizers = workload["metadata"].get("finalizers") or []
-            if keys.IN_USE_FINALIZER in finalizers:
-                left = [item for item in finalizers if item != keys.IN_USE_FINALIZER]
+            if labels.IN_USE_FINALIZER in finalizers:
+                left = [item for item in finalizers if item != labels.IN_USE_FINALIZER]
                 self._unfinalize(workload, left)
             effects.append(
                 self._delete("remove-copy", r.WORKLOAD, workload, exact=action.only_unchanged)
@@ -286,5 +289,5 @@ def _is_of_another(found: Document, matter: Matter) -> bool:
         return linked not in batch.slice_names(matter.job)
     if linked:
         return bool(linked != matter.local["metadata"]["name"])
-    origin = keys.annotations_of(found).get(keys.ORIGIN_UID)
+    origin = annotations_of(found).get(labels.ORIGIN_UID)
     return bool(origin and matter.job is not None and origin != matter.job["metadata"]["uid"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.kueue.explanation.asking import amounts_document
 from clusters.kueue.explanation.why import Explanation
 from clusters.kueue.quota.specifications import StopPolicy
 from clusters.manifests.names import SPEND_CHECK
 from clusters.reconcile.budget_check.answer import was_rejected
-from clusters.reconcile.jobs.keys import Document, stamp
 
 
 def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:

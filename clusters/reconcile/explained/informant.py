@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from clusters.documents.keys import Document
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import Explainer, Explanation
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.desk import Comparison, Desk
 from clusters.reconcile.explained.telling import Telling, waiting_keys
-from clusters.reconcile.jobs.keys import Document
 
 
 class Informant:

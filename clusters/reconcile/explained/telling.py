@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents.keys import Document
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import answer_document, read_changes
 from clusters.kueue.explanation.changes import Inapplicable
@@ -22,7 +23,6 @@ from clusters.kueue.explanation.what_if import Bounds, what_if
 from clusters.kueue.explanation.why import Explanation
 from clusters.reconcile.explained.desk import Asked, Batch, Desk, Row
 from clusters.reconcile.explained.evidence import evidence_of
-from clusters.reconcile.jobs.keys import Document
 
 EVERY_S: Final = 2.0
 SLICE: Final = 500

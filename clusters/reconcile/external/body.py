@@ -24,8 +24,8 @@ from clusters.reconcile.external.sight import MANAGER, Sight
 from clusters.reconcile.guard.guarding import Guard
 from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.watches import Change, Seen, taken
-from clusters.reconcile.jobs.writer import Hook, Writer, no_fault
+from clusters.reconcile.runtime.watches import Change, Seen, taken
+from clusters.reconcile.runtime.writer import Hook, Writer, no_fault
 
 TICK_S: Final = 0.1
 LOOK_EVERY_S: Final = 0.25

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clusters.documents.conditions import is_true
+from clusters.documents.keys import Document, annotations_of
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
-from clusters.reconcile.jobs.conditions import is_true
-from clusters.reconcile.jobs.keys import Document, annotations_of
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 MOST_NAMES: Final = 20
 COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"

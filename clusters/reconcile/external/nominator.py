@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from django.db import DatabaseError, connection
 
+from clusters.documents.conditions import is_true
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
@@ -39,9 +42,7 @@ from clusters.reconcile.external.duties import (
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.sight import MANAGER, Sight
 from clusters.reconcile.external.ways import Standing, Way
-from clusters.reconcile.jobs.conditions import is_true
-from clusters.reconcile.jobs.keys import Document, stamp
-from clusters.reconcile.jobs.writer import Verb, Write, Writer
+from clusters.reconcile.runtime.writer import Verb, Write, Writer
 from clusters.selectors.cordons import Cordons, cordons_now
 from clusters.vault import SealBroken
 

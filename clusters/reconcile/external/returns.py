@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.documents import labels
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.resources import Document, Resource
-from clusters.reconcile.jobs import keys
 
 ASK_EVERY_S: Final = 0.2
 ANSWER_WITHIN_S: Final = 1.0
@@ -55,7 +55,7 @@ class Returns:
         optional: Collection[Resource],
         sink: Callable[[Arrived | Left], None],
     ) -> None:
-        self._selection = Selection(labels=f"{keys.ORIGIN}={origin}")
+        self._selection = Selection(labels=f"{labels.ORIGIN}={origin}")
         self._kinds, self._optional, self._sink = kinds, optional, sink
         self._asked: dict[str, tuple[KubeClient, threading.Event, threading.Thread]] = {}
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from django.db import DatabaseError, connection
 
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.decide import check_of
@@ -26,8 +27,7 @@ from clusters.reconcile.external.returns import Arrived, Left, Returns
 from clusters.reconcile.guard.defects import Patient, Site
 from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.watches import Change, Seen, Watches
+from clusters.reconcile.runtime.watches import Change, Seen, Watches
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from clusters.documents.keys import Document
 from clusters.kube.client import FIELD_MANAGER
 from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.reconcile.jobs.keys import Document
 
 GATE: Final = "WorkloadRequestUseMergePatch"
 POLICY: Final = "clear-nominated-cluster-names"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from clusters.documents.conditions import is_true
+from clusters.documents.keys import Document
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -20,9 +22,7 @@ from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.guard.sighted import Sighted
 from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapter
-from clusters.reconcile.jobs.conditions import is_true
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Hook, Verb, Write, Writer
+from clusters.reconcile.runtime.writer import Hook, Verb, Write, Writer
 
 MANAGER: Final = ""
 

@@ -12,9 +12,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document
 from clusters.reconcile.guard import reactivate
-from clusters.reconcile.jobs.conditions import condition, is_true
-from clusters.reconcile.jobs.keys import Document
 
 
 class Defect(StrEnum):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
+from clusters.documents.keys import Document
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.courier import Effect
@@ -19,8 +20,7 @@ from clusters.reconcile.guard.cures import MANAGER, Cures
 from clusters.reconcile.guard.defects import PATIENCE, Defect, Finding, diagnose
 from clusters.reconcile.guard.incidents import Incidents, Mark
 from clusters.reconcile.guard.sighted import Sighted
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Hook, Writer
+from clusters.reconcile.runtime.writer import Hook, Writer
 
 Place = tuple[str, str]
 _LANE: Final = "guard:"

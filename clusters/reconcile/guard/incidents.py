@@ -14,9 +14,9 @@ from typing import Final
 from django.db import DatabaseError, connection, transaction
 
 from budgets import services as promises
+from clusters.documents.keys import Document
 from clusters.models import GuardIncident
 from clusters.reconcile.guard.defects import Defect, Finding
-from clusters.reconcile.jobs.keys import Document
 
 log = logging.getLogger(__name__)
 

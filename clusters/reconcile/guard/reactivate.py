@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from clusters.documents.conditions import condition, conditions_of, is_true
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
-from clusters.reconcile.jobs.conditions import condition, conditions_of, is_true
-from clusters.reconcile.jobs.keys import Document
-from clusters.reconcile.jobs.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Verb, Write
 
 REJECTED: Final = "DeactivatedDueToAdmissionCheck"
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
+from clusters.documents.keys import Document
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.guard.defects import Patient
 from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.keys import Document
 
 
 class Sighted(Protocol):

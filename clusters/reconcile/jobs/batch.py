@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.reconcile.jobs import keys
-from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.documents.numbers import whole_number
+from clusters.reconcile.jobs.workload_names import replica_workload_name, workload_name
 
 POD_SET_NAME: Final = "main"
 KIND: Final = "Job"
@@ -49,7 +51,7 @@ class Priority:
 
 def queue_of(job: Document) -> str:
     """Name of the LocalQueue; empty for a Job that names none."""
-    return labels_of(job).get(keys.QUEUE, "")
+    return labels_of(job).get(labels.QUEUE, "")
 
 
 def is_below_other_kind(job: Document) -> bool:
@@ -60,14 +62,14 @@ def is_below_other_kind(job: Document) -> bool:
 
 def prebuilt_name(job: Document) -> str:
     """Name of the Workload that somebody made for this Job; the annotation wins."""
-    return annotations_of(job).get(keys.PREBUILT) or labels_of(job).get(keys.PREBUILT, "")
+    return annotations_of(job).get(labels.PREBUILT) or labels_of(job).get(labels.PREBUILT, "")
 
 
 def workload_name_of(job: Document) -> str:
     """Name of this Job's Workload, prebuilt or not."""
     metadata = job["metadata"]
     group = str(job.get("apiVersion", "batch/v1")).rpartition("/")[0]
-    return prebuilt_name(job) or pod_group_of(job) or keys.workload_name(
+    return prebuilt_name(job) or pod_group_of(job) or workload_name(
         kind=str(job.get("kind", KIND)), group=group, name=metadata["name"], uid=metadata["uid"],
         extra=_slice_part(slice_of(job)),
     )  # fmt: skip
@@ -75,14 +77,14 @@ def workload_name_of(job: Document) -> str:
 
 def is_elastic(job: Document) -> bool:
     """Whether a Job may change its size while it runs: one that is dispatched, or such a copy."""
-    if job.get("kind", KIND) != KIND or annotations_of(job).get(keys.ELASTIC) != "true":
+    if job.get("kind", KIND) != KIND or annotations_of(job).get(labels.ELASTIC) != "true":
         return False
     return is_managed_by_dispatch(job) or bool(prebuilt_name(job))
 
 
 def slice_of(job: Document) -> int:
     """Number of the Workload that stands for its present size; 1 unless it grew."""
-    text = annotations_of(job).get(keys.SLICE, "")
+    text = annotations_of(job).get(labels.SLICE, "")
     return int(text) if text.isdecimal() and is_elastic(job) else 1
 
 
@@ -98,11 +100,11 @@ def pod_group_of(job: Document) -> str:
     """
     if job.get("kind") != "Pod":
         return ""
-    labels, annotations = labels_of(job), annotations_of(job)
-    uid, name = annotations.get(keys.ORIGIN_UID), labels.get(keys.SET_NAME)
+    marks, annotations = labels_of(job), annotations_of(job)
+    uid, name = annotations.get(labels.ORIGIN_UID), marks.get(labels.SET_NAME)
     if uid and name:
-        return keys.replica_workload_name(name, uid=uid, replica=labels.get(keys.SET_INDEX, ""))
-    return labels.get(keys.POD_GROUP) or annotations.get(keys.POD_GROUP, "")
+        return replica_workload_name(name, uid=uid, replica=marks.get(labels.SET_INDEX, ""))
+    return marks.get(labels.POD_GROUP) or annotations.get(labels.POD_GROUP, "")
 
 
 def is_suspended(job: Document) -> bool:
@@ -116,7 +118,7 @@ def is_active(job: Document) -> bool:
 
 def is_managed_by_dispatch(job: Document) -> bool:
     """Whether its own cluster leaves it alone so that a worker's copy can speak for it."""
-    return bool(job["spec"].get("managedBy") == keys.MULTIKUEUE)
+    return bool(job["spec"].get("managedBy") == labels.MULTIKUEUE)
 
 
 def outcome_of(job: Document) -> Outcome | None:
@@ -145,7 +147,7 @@ def pod_set(job: Document) -> dict[str, Any]:
         "count": pod_count(job),
         "template": clean_template(job["spec"]["template"]),
     }
-    fewest = annotations_of(job).get(keys.MIN_PARALLELISM, "")
+    fewest = annotations_of(job).get(labels.MIN_PARALLELISM, "")
     if fewest.isdecimal() and 0 < int(fewest) < found["count"]:
         found["minCount"] = int(fewest)
     return found
@@ -160,10 +162,10 @@ def clean_template(template: Document) -> dict[str, Any]:
         if value is not None
     }
     metadata.pop("creationTimestamp", None)
-    labels = metadata.pop("labels", None) or {}
-    labels = {key: value for key, value in labels.items() if key not in keys.GENERATED_LABELS}
-    if labels:
-        metadata["labels"] = labels
+    found_labels = metadata.pop("labels", None) or {}
+    kept = {k: v for k, v in found_labels.items() if k not in labels.GENERATED_LABELS}
+    if kept:
+        metadata["labels"] = kept
     return {"metadata": metadata, **found} if metadata else found
 
 
@@ -173,14 +175,13 @@ def pod_priority_class(job: Document) -> str:
 
 
 def max_execution_seconds(job: Document) -> int | None:
-    text = labels_of(job).get(keys.MAX_EXECUTION, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    return whole_number(labels_of(job).get(labels.MAX_EXECUTION), least=1)
 
 
 def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
     """The Workload to create for a Job that brought none."""
     metadata = job["metadata"]
-    labels = {keys.JOB_UID: metadata["uid"]}
+    marks = {labels.JOB_UID: metadata["uid"]}
     spec: dict[str, Any] = {
         "active": True,
         "queueName": queue_of(job),
@@ -195,14 +196,14 @@ def workload_for(job: Document, *, priority: Priority) -> dict[str, Any]:
     copied = {
         key: value for key, value in annotations_of(job).items() if key.startswith("provreq.kueue")
     } | _slice_marks(job)
-    gates = annotations_of(job).get(keys.GATED_BY)
+    gates = annotations_of(job).get(labels.GATED_BY)
     if gates:
-        copied[keys.GATED_BY] = gates
+        copied[labels.GATED_BY] = gates
     return {
         "metadata": {
             "name": workload_name_of(job),
             "namespace": metadata["namespace"],
-            "labels": labels,
+            "labels": marks,
             **({"annotations": copied} if copied else {}),
             "ownerReferences": [owner_reference(job)],
         },
@@ -215,9 +216,9 @@ def _slice_marks(job: Document) -> dict[str, str]:
     if not is_elastic(job):
         return {}
     names = slice_names(job)
-    marks = {keys.ELASTIC: "true", keys.SLICE_NAME: names[0]}
+    marks = {labels.ELASTIC: "true", labels.SLICE_NAME: names[0]}
     if len(names) > 1:
-        marks[keys.SLICE_OF] = f"{job['metadata']['namespace']}/{names[-2]}"
+        marks[labels.SLICE_OF] = f"{job['metadata']['namespace']}/{names[-2]}"
     return marks
 
 
@@ -225,7 +226,7 @@ def slice_names(job: Document) -> tuple[str, ...]:
     """Names of the Workloads that a Job of the manager has had, the present one last."""
     metadata = job["metadata"]
     return tuple(
-        keys.workload_name(
+        workload_name(
             kind=KIND, group="batch", name=metadata["name"], uid=metadata["uid"],
             extra=_slice_part(number),
         )
@@ -252,7 +253,7 @@ def workload_around(
         "metadata": {
             "name": workload_name_of(job),
             "namespace": job["metadata"]["namespace"],
-            "labels": {keys.JOB_UID: job["metadata"]["uid"]},
+            "labels": {labels.JOB_UID: job["metadata"]["uid"]},
             "ownerReferences": [owner_reference(job)],
         },
         "spec": spec,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from clusters.documents.keys import Document
 from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.adapters import leader_worker_sets, pods
-from clusters.reconcile.jobs.keys import Document
 
 
 def workload_keys(job: Document) -> tuple[str, ...]:

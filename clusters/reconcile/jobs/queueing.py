@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from clusters.documents.keys import Document
 from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import INTEGRATIONS, QUEUED_HERE, DispatchSettings
@@ -21,7 +22,6 @@ from clusters.reconcile.jobs.adapters.pods import PodQueue
 from clusters.reconcile.jobs.adapters.queued import queued_of
 from clusters.reconcile.jobs.adapters.shapes import resource_of as resource_named
 from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.keys import Document
 
 _JOB = BatchJob()
 _KNOWN = Adapters.of_settings(DispatchSettings(integrations=tuple(INTEGRATIONS.values())))

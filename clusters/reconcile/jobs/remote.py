@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.reconcile.jobs import keys
+from clusters.documents import labels
+from clusters.documents.conditions import Condition, condition, with_conditions
+from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.reconcile.jobs.batch import is_elastic, outcome_of
-from clusters.reconcile.jobs.conditions import Condition, condition, with_conditions
-from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
 
 _NOT_SENT: Final = ("selector", "manualSelector", "managedBy", "ttlSecondsAfterFinished")
 _ANNOUNCED: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
@@ -62,16 +62,16 @@ def copy_metadata(job: Document, workload: Document, *, marks: CopyMarks) -> dic
     annotations = {
         key: value for key, value in annotations_of(job).items() if key not in _PRIVATE_ANNOTATIONS
     }
-    labels = {k: v for k, v in labels_of(job).items() if k != keys.PREBUILT}
-    labels |= {
-        keys.ORIGIN: marks.origin,
-        keys.QUEUE: labels_of(job).get(keys.QUEUE) or workload["spec"].get("queueName", ""),
+    kept = {k: v for k, v in labels_of(job).items() if k != labels.PREBUILT}
+    kept |= {
+        labels.ORIGIN: marks.origin,
+        labels.QUEUE: labels_of(job).get(labels.QUEUE) or workload["spec"].get("queueName", ""),
     }
-    annotations |= {keys.PREBUILT: workload["metadata"]["name"], keys.ATTEMPT: marks.attempt}
+    annotations |= {labels.PREBUILT: workload["metadata"]["name"], labels.ATTEMPT: marks.attempt}
     return {
         "name": metadata["name"],
         "namespace": metadata["namespace"],
-        "labels": labels,
+        "labels": kept,
         "annotations": annotations,
     }
 
@@ -93,16 +93,18 @@ def workload_copy(
         if workload["spec"].get(key) is not None
     }
     spec |= {"active": True, "podSets": [dict(item) for item in pod_sets]}
-    kept = {k: v for k, v in labels_of(workload).items() if k not in (keys.JOB_UID, keys.ORIGIN)}
+    kept = {
+        k: v for k, v in labels_of(workload).items() if k not in (labels.JOB_UID, labels.ORIGIN)
+    }
     annotations = {
         k: v for k, v in annotations_of(workload).items() if k not in _PRIVATE_ANNOTATIONS
     }
-    annotations |= {keys.SENT_DIGEST: digest_of(spec), keys.ATTEMPT: marks.attempt}
+    annotations |= {labels.SENT_DIGEST: digest_of(spec), labels.ATTEMPT: marks.attempt}
     return {
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "labels": {**kept, keys.ORIGIN: marks.origin},
+            "labels": {**kept, labels.ORIGIN: marks.origin},
             "annotations": annotations,
         },
         "spec": spec,
@@ -121,7 +123,7 @@ def digest_of(spec: Mapping[str, Any]) -> str:
 
 def is_as_sent(workload: Document) -> bool:
     """Whether a copy's spec is what its own mark says was sent."""
-    sent, spec = annotations_of(workload).get(keys.SENT_DIGEST), workload["spec"]
+    sent, spec = annotations_of(workload).get(labels.SENT_DIGEST), workload["spec"]
     if sent is None or sent == digest_of(spec):
         return True
     # Copies that were sent before empty fields were left out.
@@ -142,7 +144,9 @@ def _filled(node: Any) -> Any:
 
 def is_ours(document: Document | None, origin: str) -> bool:
     """Whether an object on a worker carries this manager's mark."""
-    return document is not None and bool(origin) and labels_of(document).get(keys.ORIGIN) == origin
+    return (
+        document is not None and bool(origin) and labels_of(document).get(labels.ORIGIN) == origin
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.reconcile.jobs import keys
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of
 from clusters.reconcile.jobs.batch import clean_template, is_elastic, queue_of
-from clusters.reconcile.jobs.keys import Document, annotations_of
 
 
 class StartRefused(Exception):
@@ -150,11 +150,11 @@ def _assignment(workload: Document) -> Document:
 
 def _labels(job: Document, workload: Document, assignment: Document) -> dict[str, str]:
     admission = (workload.get("status") or {}).get("admission") or {}
-    found = {keys.POD_SET: str(assignment.get("name", "main"))}
+    found = {labels.POD_SET: str(assignment.get("name", "main"))}
     # Only names that fit a label value are told there.
     for label, value in (
-        (keys.CLUSTER_QUEUE_NAME, str(admission.get("clusterQueue", ""))),
-        (keys.LOCAL_QUEUE_NAME, queue_of(job)),
+        (labels.CLUSTER_QUEUE_NAME, str(admission.get("clusterQueue", ""))),
+        (labels.LOCAL_QUEUE_NAME, queue_of(job)),
     ):
         if 0 < len(value) <= 63:
             found[label] = value
@@ -182,7 +182,7 @@ def _counts(job: Document, count: int | None) -> dict[str, Any]:
     if count is None or count == effective:
         return {}
     changed: dict[str, Any] = {"parallelism": count}
-    if annotations_of(job).get(keys.COMPLETIONS_FOLLOW) == "true":
+    if annotations_of(job).get(labels.COMPLETIONS_FOLLOW) == "true":
         changed["completions"] = count
     return changed
 

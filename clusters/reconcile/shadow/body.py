@@ -24,7 +24,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.desk import Comparison, Differing
 from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.explained.telling import waiting_keys
-from clusters.reconcile.jobs.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
 from clusters.reconcile.shadow.compare import Difference, Verdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of

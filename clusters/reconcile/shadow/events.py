@@ -11,8 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from clusters.documents.conditions import condition, conditions_of, is_true
 from clusters.kueue.explanation.asking import flavors_of
-from clusters.reconcile.jobs.conditions import condition, conditions_of, is_true
 
 Document = Mapping[str, Any]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from clusters.documents.conditions import is_true
 from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import flavors_of
 from clusters.kueue.explanation.changes import Change, touched_queues
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer
-from clusters.reconcile.jobs.conditions import is_true
 from clusters.reconcile.shadow.events import (
     Decision,
     Event,

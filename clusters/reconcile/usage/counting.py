@@ -25,7 +25,7 @@ from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.kueue.quota.amounts import parse_amount
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.jobs.watches import Seen, Watches
+from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.reconcile.usage.inbox import ClusterClock
 from clusters.reconcile.usage.measure import (
     FlavorNodes,

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
+from clusters.documents.labels import ORIGIN
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import DEFAULT_ORIGIN
 from clusters.models import DispatchRound
 from clusters.reconcile.external.ways import Way
-from clusters.reconcile.jobs.keys import ORIGIN
 from tests.reconcile.admission_harness import is_true
 from tests.reconcile.beside.policy import bound
 from tests.reconcile.beside.roads import Beside, configuration, run_one

@@ -16,7 +16,7 @@ from clusters.models import GuardIncident, NominationWay
 from clusters.reconcile.external import BesideBody
 from clusters.reconcile.guard.incidents import KEPT, prune
 from clusters.reconcile.guard.reactivate import REJECTED
-from clusters.reconcile.jobs.writer import Moment, Write
+from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import (
     CHECK,
     NS,

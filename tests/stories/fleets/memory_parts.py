@@ -20,7 +20,7 @@ from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.convert import error_of_status
 from clusters.kube.resources import Resource
 from clusters.kube.transport import Answer, Call
-from clusters.reconcile.jobs.watches import Change, Seen, Sink
+from clusters.reconcile.runtime.watches import Change, Seen, Sink
 
 Document = dict[str, Any]
 Now = Callable[[], datetime]

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
+from clusters.documents import labels
+from clusters.documents.keys import labels_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kube.watch import Reflector
-from clusters.reconcile.jobs import keys
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.stories.fleets.form import CLUSTERS
 from tests.waiting import PATIENCE_S
@@ -111,4 +112,4 @@ class Observer:
 
 def has_origin(document: Document, origin: str) -> bool:
     """Whether dispatch of this manager made it."""
-    return keys.labels_of(document).get(keys.ORIGIN) == origin
+    return labels_of(document).get(labels.ORIGIN) == origin

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clusters.documents.keys import annotations_of, labels_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
-from clusters.reconcile.jobs import keys
 from tests.stories.statuses import plain, text_of
 
 Document = Mapping[str, Any]
@@ -129,12 +129,12 @@ def _workload(workload: Document) -> Snapshot:
 
 
 def _marks(document: Document) -> Snapshot:
-    labels, annotations = keys.labels_of(document), keys.annotations_of(document)
+    labels, annotations = labels_of(document), annotations_of(document)
     return {
         "labels": {
-            key: "<origin>" if key == keys.ORIGIN else text_of(value)
+            key: "<origin>" if key == labels.ORIGIN else text_of(value)
             for key, value in labels.items()
-            if key not in keys.GENERATED_LABELS
+            if key not in labels.GENERATED_LABELS
         },
         "annotations": {
             key: "<ours>" if key.startswith(OURS) else text_of(value)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from clusters.documents.keys import Document
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
 from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.keys import Document
 from clusters.reconcile.jobs.remote import CopyMarks
 
 

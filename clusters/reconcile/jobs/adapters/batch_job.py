@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from clusters.documents import labels
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
-from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.adapters.adapter import OneObject
 from clusters.reconcile.jobs.adapters.shapes import managed_refusal
-from clusters.reconcile.jobs.keys import Document
 
 
 class BatchJob(OneObject):
@@ -52,7 +53,7 @@ class BatchJob(OneObject):
         if is_same or not batch.is_elastic(local):
             return None
         patch = remote.guarded(copied, {"parallelism": size})
-        patch["metadata"]["annotations"] = {keys.PREBUILT: name}
+        patch["metadata"]["annotations"] = {labels.PREBUILT: name}
         return patch
 
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:

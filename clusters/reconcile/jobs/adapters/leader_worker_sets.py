@@ -15,14 +15,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.kube.client import EVERYTHING
 from clusters.kube.resources import Resource
-from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
+from clusters.reconcile.jobs.workload_names import replica_workload_name
 
-KIND: Final = keys.SET_KIND
-GROUP: Final = keys.SET_GROUP
+KIND: Final = labels.SET_KIND
+GROUP: Final = labels.SET_GROUP
 REPLICA: Final = "replica"
 """Field of a view: which replica of the object is meant. No API server knows it."""
 
@@ -40,10 +42,10 @@ def workload_names(job: Document) -> tuple[str, ...]:
     """Names of its Workloads, by replica; of a copy as the manager's object has them."""
     metadata = job["metadata"]
     uid = metadata["uid"]
-    if labels_of(job).get(keys.ORIGIN):
-        uid = annotations_of(job).get(keys.ORIGIN_UID, uid)
+    if labels_of(job).get(labels.ORIGIN):
+        uid = annotations_of(job).get(labels.ORIGIN_UID, uid)
     return tuple(
-        keys.replica_workload_name(metadata["name"], uid=uid, replica=index)
+        replica_workload_name(metadata["name"], uid=uid, replica=index)
         for index in range(replicas_of(job))
     )
 
@@ -68,7 +70,7 @@ class SetQueue:
 
     def is_clear(self, job: Document) -> bool:
         """Only replicas that exist get a Workload, and none where pods would run without one."""
-        return REPLICA in job and not ungated(job) and keys.ORIGIN not in labels_of(job)
+        return REPLICA in job and not ungated(job) and labels.ORIGIN not in labels_of(job)
 
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
         """Leader and workers, or all alike."""
@@ -105,10 +107,10 @@ class SetQueue:
         made["metadata"] |= {
             "name": workload_names(job)[job[REPLICA]],
             "annotations": {
-                keys.IS_GROUP_WORKLOAD: "true",
-                keys.OWNER_GVK: f"{job['apiVersion']}, Kind={KIND}",
-                keys.OWNER_NAME: metadata["name"],
-                keys.COMPONENT_INDEX: str(job[REPLICA]),
+                labels.IS_GROUP_WORKLOAD: "true",
+                labels.OWNER_GVK: f"{job['apiVersion']}, Kind={KIND}",
+                labels.OWNER_NAME: metadata["name"],
+                labels.COMPONENT_INDEX: str(job[REPLICA]),
             },
             "ownerReferences": [
                 {
@@ -151,7 +153,7 @@ class SetCopies:
             return ""
         return (
             f"The owner is not managed by Kueue: {free[0]} has no scheduling gate "
-            f'"{keys.ADMISSION_GATE}" and its pods would run on the manager'
+            f'"{labels.ADMISSION_GATE}" and its pods would run on the manager'
         )
 
     def is_active(self, job: Document) -> bool:
@@ -163,15 +165,17 @@ class SetCopies:
 
     def body(self, job: Document, workload: Document, *, marks: remote.CopyMarks) -> dict[str, Any]:
         metadata = remote.copy_metadata(job, workload, marks=marks)
-        del metadata["annotations"][keys.PREBUILT]
-        metadata["annotations"][keys.ORIGIN_UID] = job["metadata"]["uid"]
+        del metadata["annotations"][labels.PREBUILT]
+        metadata["annotations"][labels.ORIGIN_UID] = job["metadata"]["uid"]
         spec = copy.deepcopy(dict(job["spec"]))
         for role, template in _roles(spec):
             # By these a worker where the portal decides finds the pods of each replica.
             marked = template.setdefault("metadata", {})
-            marked.setdefault("labels", {})[keys.QUEUE] = metadata["labels"][keys.QUEUE]
+            marked.setdefault("labels", {})[labels.QUEUE] = metadata["labels"][labels.QUEUE]
             uid = job["metadata"]["uid"]
-            marked.setdefault("annotations", {}).update({keys.ORIGIN_UID: uid, keys.POD_ROLE: role})
+            marked.setdefault("annotations", {}).update(
+                {labels.ORIGIN_UID: uid, labels.POD_ROLE: role}
+            )
         return {"metadata": metadata, "spec": spec}
 
     def pod_sets(self, workload: Document, answer: Document) -> Sequence[dict[str, Any]]:
@@ -200,7 +204,7 @@ def _roles(spec: Document) -> list[tuple[str, dict[str, Any]]]:
 
 def _is_gated(template: Document) -> bool:
     gates = (template.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate.get("name") == keys.ADMISSION_GATE for gate in gates)
+    return any(gate.get("name") == labels.ADMISSION_GATE for gate in gates)
 
 
 def _pod_set(name: str, count: int, template: Document) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def _pod_set(name: str, count: int, template: Document) -> dict[str, Any]:
         kept = {
             key: value
             for key, value in (metadata.get(field) or {}).items()
-            if not key.startswith(keys.SET_PREFIX) or key == keys.SET_NAME
+            if not key.startswith(labels.SET_PREFIX) or key == labels.SET_NAME
         }
         if field in metadata:
             metadata[field] = kept

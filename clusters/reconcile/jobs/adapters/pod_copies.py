@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents import labels
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kube.client import Selection
-from clusters.reconcile.jobs import batch, keys, remote
+from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.adapters import pods
-from clusters.reconcile.jobs.keys import Document
 
 _NOT_SENT: Final = ("nodeName", "priority", "preemptionPolicy")
 _OF_A_RUN: Final = (
@@ -32,11 +34,11 @@ class PodCopies:
 
     resource = r.POD
     is_required = False
-    # Each pod that was made is noted on the copy; see keys.MEMBERS_MADE.
+    # Each pod that was made is noted on the copy; see labels.MEMBERS_MADE.
     is_adopted = False
     is_shared = False
     is_silent = False
-    selection = Selection(labels=keys.QUEUE)
+    selection = Selection(labels=labels.QUEUE)
 
     def refusal(self, job: Document) -> str:
         free = [
@@ -48,7 +50,7 @@ class PodCopies:
             return ""
         return (
             f"The owner is not managed by Kueue: pod {free[0]} has no scheduling gate "
-            f'"{keys.ADMISSION_GATE}" and would run on the manager'
+            f'"{labels.ADMISSION_GATE}" and would run on the manager'
         )
 
     def is_active(self, job: Document) -> bool:
@@ -60,12 +62,12 @@ class PodCopies:
     def body(self, job: Document, workload: Document, *, marks: remote.CopyMarks) -> dict[str, Any]:
         spec = {k: copy.deepcopy(v) for k, v in job["spec"].items() if k not in _NOT_SENT}
         if not pods.is_gated(job):
-            gate = {"name": keys.ADMISSION_GATE}
+            gate = {"name": labels.ADMISSION_GATE}
             spec["schedulingGates"] = [gate, *(spec.get("schedulingGates") or ())]
         metadata = remote.copy_metadata(job, workload, marks=marks)
-        metadata["labels"][keys.MANAGED] = "true"
+        metadata["labels"][labels.MANAGED] = "true"
         if pods.group_of(job):
-            metadata["annotations"][keys.POD_ROLE] = pods.role_of(job)
+            metadata["annotations"][labels.POD_ROLE] = pods.role_of(job)
         return {"metadata": metadata, "spec": spec}
 
     def pod_sets(self, workload: Document, answer: Document) -> Sequence[dict[str, Any]]:
@@ -101,7 +103,7 @@ class PodCopies:
         gated = {
             "type": _SCHEDULED, "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastTransitionTime": keys.stamp(now),
+            "lastTransitionTime": stamp(now),
         }  # fmt: skip
         return remote.status_patch(local, {**status, "phase": "Pending", "conditions": [gated]})
 

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from clusters.reconcile.jobs import batch, keys, running
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.reconcile.jobs import batch, running
 from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.keys import Document, annotations_of, labels_of
 
 MEMBERS: Final = "members"
 """Field of a view: the pods that it stands for. No API server knows it."""
@@ -60,15 +61,15 @@ def members_of(job: Document) -> tuple[Document, ...]:
 
 
 def takes_part(pod: Document) -> bool:
-    if keys.SET_NAME in labels_of(pod) and keys.ORIGIN_UID not in annotations_of(pod):
+    if labels.SET_NAME in labels_of(pod) and labels.ORIGIN_UID not in annotations_of(pod):
         return False  # of a LeaderWorkerSet on the manager: a copy of the whole runs elsewhere
-    return is_gated(pod) or labels_of(pod).get(keys.MANAGED) == "true"
+    return is_gated(pod) or labels_of(pod).get(labels.MANAGED) == "true"
 
 
 def is_gated(pod: Document) -> bool:
     """Whether the admission gate still holds it back."""
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate.get("name") == keys.ADMISSION_GATE for gate in gates)
+    return any(gate.get("name") == labels.ADMISSION_GATE for gate in gates)
 
 
 def phase_of(pod: Document) -> str:
@@ -104,13 +105,13 @@ def group_of(pod: Document) -> str:
 
 def total_of(pod: Document) -> int:
     """How many pods its group has; 0 when it does not say."""
-    text = annotations_of(pod).get(keys.POD_GROUP_TOTAL, "")
+    text = annotations_of(pod).get(labels.POD_GROUP_TOTAL, "")
     return int(text) if text.isdecimal() else 0
 
 
 def role_of(pod: Document) -> str:
     """Name of the pod set of pods like this one; kept as an annotation once it was started."""
-    told = annotations_of(pod).get(keys.POD_ROLE)
+    told = annotations_of(pod).get(labels.POD_ROLE)
     if told:
         return told
     spec = pod["spec"]
@@ -133,7 +134,7 @@ class PodQueue:
         total, here = total_of(job), [pod for pod in members_of(job) if _counts(pod)]
         if not total or not here:
             return False
-        is_whole = annotations_of(job).get(keys.POD_GROUP_FAST) == "true" or len(here) >= total
+        is_whole = annotations_of(job).get(labels.POD_GROUP_FAST) == "true" or len(here) >= total
         return is_whole and len({role_of(pod) for pod in here}) <= GROUPS_MOST
 
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
@@ -141,7 +142,7 @@ class PodQueue:
         if not group_of(job):
             return [_pod_set(batch.POD_SET_NAME, 1, members_of(job)[0])]
         counted = [pod for pod in members_of(job) if _counts(pod)]
-        if annotations_of(job).get(keys.POD_GROUP_FAST) == "true":
+        if annotations_of(job).get(labels.POD_GROUP_FAST) == "true":
             return [_pod_set(role_of(pod), total_of(job), pod) for pod in counted[:1]]
         firsts = {role_of(pod): pod for pod in reversed(counted)}
         counts = Counter(map(role_of, counted))
@@ -169,7 +170,7 @@ class PodQueue:
         if not total:
             return None  # it serves until it is deleted
         good = sum(phase_of(pod) == "Succeeded" for pod in pods)
-        is_final = any(annotations_of(pod).get(keys.POD_RETRIABLE) == "false" for pod in pods)
+        is_final = any(annotations_of(pod).get(labels.POD_RETRIABLE) == "false" for pod in pods)
         if good < total and not (is_final and all(map(is_ended, pods))):
             return None
         return Outcome("Succeeded", f"Pods succeeded: {good}/{total}.")
@@ -197,7 +198,7 @@ class PodQueue:
         made = batch.workload_around(job, self.pod_sets(job), priority=priority)
         if group_of(job):
             made["metadata"]["ownerReferences"] = [_owner(pod) for pod in members_of(job)]
-            made["metadata"]["annotations"] = {keys.IS_GROUP_WORKLOAD: "true"}
+            made["metadata"]["annotations"] = {labels.IS_GROUP_WORKLOAD: "true"}
             del made["metadata"]["labels"]
         return made
 
@@ -233,16 +234,16 @@ class PodQueue:
             pod, workload, assigned.get(role, {"name": role}),
             original={"spec": spec}, flavors=flavors,
         )  # fmt: skip
-        gates = [g for g in spec["schedulingGates"] if g.get("name") != keys.ADMISSION_GATE]
+        gates = [g for g in spec["schedulingGates"] if g.get("name") != labels.ADMISSION_GATE]
         changed: dict[str, Any] = {"schedulingGates": gates or None}
         if marks.selector:
             changed["nodeSelector"] = marks.selector
         if marks.tolerations:
             changed["tolerations"] = marks.tolerations
-        annotations = {**marks.annotations, **({keys.POD_ROLE: role} if group_of(pod) else {})}
+        annotations = {**marks.annotations, **({labels.POD_ROLE: role} if group_of(pod) else {})}
         metadata = {
             "resourceVersion": pod["metadata"]["resourceVersion"],
-            "labels": {**marks.labels, keys.MANAGED: "true"},
+            "labels": {**marks.labels, labels.MANAGED: "true"},
             **({"annotations": annotations} if annotations else {}),
         }
         return {"metadata": metadata, "spec": changed}

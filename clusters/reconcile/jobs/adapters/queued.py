@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from clusters.documents.keys import Document
 from clusters.reconcile.jobs import batch, remote, running
 from clusters.reconcile.jobs.adapters.adapter import Queueing
 from clusters.reconcile.jobs.adapters.leader_worker_sets import GROUP, KIND, SetQueue
 from clusters.reconcile.jobs.adapters.paths import ANY, Path, entries, put, values
 from clusters.reconcile.jobs.adapters.pods import PodQueue
 from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.keys import Document
 
 _GOOD: Final = ("ready", "succeeded")
 _ENDS: Final[Mapping[str, str]] = {

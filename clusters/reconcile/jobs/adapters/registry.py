@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from clusters.documents.keys import Document, annotations_of
+from clusters.documents.labels import OWNER_GVK, OWNER_NAME
 from clusters.errors import Refusal, Terminal
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
@@ -14,7 +16,6 @@ from clusters.reconcile.jobs.adapters.batch_job import BatchJob
 from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies
 from clusters.reconcile.jobs.adapters.pod_copies import PodCopies
 from clusters.reconcile.jobs.adapters.shapes import resource_of, shape_of
-from clusters.reconcile.jobs.keys import OWNER_GVK, OWNER_NAME, Document, annotations_of
 
 _OWN: Final[Mapping[Resource, Adapter]] = {
     adapter.resource: adapter for adapter in (PodCopies(), SetCopies())

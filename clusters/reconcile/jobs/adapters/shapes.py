@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents import labels
+from clusters.documents.keys import Document
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import Framework
-from clusters.reconcile.jobs import keys, remote
+from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters.adapter import OneObject
 from clusters.reconcile.jobs.adapters.paths import ANY, Path, drop, put, values, zero
 from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
-from clusters.reconcile.jobs.keys import Document
 
 _MANAGED: Final = ("managedBy",)
 _RUN_POLICY: Final = ("runPolicy", "managedBy")
@@ -107,11 +108,11 @@ class Shape(OneObject):
 def managed_refusal(job: Document, path: Path) -> str:
     """Why a job that its own cluster would run may not be dispatched; empty when it may."""
     found = next(values(job.get("spec") or {}, path), "")
-    if found == keys.MULTIKUEUE:
+    if found == labels.MULTIKUEUE:
         return ""
     return (
         "The owner is not managed by Kueue: "
-        f'Expecting spec.{".".join(path)} to be "{keys.MULTIKUEUE}" not "{found}"'
+        f'Expecting spec.{".".join(path)} to be "{labels.MULTIKUEUE}" not "{found}"'
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from clusters.reconcile.jobs.keys import Document, stamp
+from clusters.documents.keys import Document
+from clusters.documents.times import stamp
 
 MESSAGE_LIMIT = 32768
 
@@ -24,6 +25,7 @@ class Condition:
 
 
 def conditions_of(document: Document) -> list[dict[str, Any]]:
+    """All of them, in a list of its own."""
     return list((document.get("status") or {}).get("conditions") or [])
 
 
@@ -36,6 +38,7 @@ def condition(document: Document, kind: str) -> Mapping[str, Any]:
 
 
 def is_true(document: Document, kind: str) -> bool:
+    """Whether it has the condition of a type, and that is True."""
     return condition(document, kind).get("status") == "True"
 
 

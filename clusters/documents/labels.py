@@ -1,18 +1,9 @@
-"""Labels, annotations and names by which Kueue, Jobs and the portal know each other.
+"""Labels, annotations and finalizers of Kubernetes, of Kueue and of the portal, by their names.
 
-Source: Kueue pkg/controller/constants, pkg/controller/jobframework/workload_names.go, v0.19.2.
+Source: Kueue pkg/controller/constants, v0.19.2; KEP-693 for copies on workers.
 """
 
 from __future__ import annotations
-
-import hashlib
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
-
-from clusters.manifests import names
-
-Document = Mapping[str, Any]
 
 PREFIX = "kueue.x-k8s.io/"
 QUEUE = f"{PREFIX}queue-name"
@@ -37,7 +28,8 @@ CLUSTER_QUEUE_NAME = f"{PREFIX}cluster-queue-name"
 LOCAL_QUEUE_NAME = f"{PREFIX}local-queue-name"
 MULTIKUEUE = f"{PREFIX}multikueue"
 MANAGED = f"{PREFIX}managed"
-ADMISSION_GATE = names.ADMISSION_GATE
+# What holds a pod back until its Workload is admitted.
+ADMISSION_GATE = f"{PREFIX}admission"
 POD_GROUP = f"{PREFIX}pod-group-name"
 POD_GROUP_TOTAL = f"{PREFIX}pod-group-total-count"
 POD_GROUP_FAST = f"{PREFIX}pod-group-fast-admission"
@@ -69,44 +61,3 @@ SET_GROUP = "leaderworkerset.x-k8s.io"
 SET_PREFIX = "leaderworkerset.sigs.k8s.io/"
 SET_NAME = f"{SET_PREFIX}name"
 SET_INDEX = f"{SET_PREFIX}group-index"
-_NAME_LIMIT, _HASH_LENGTH = 253, 5
-
-
-def key_of(document: Document) -> str:
-    """``namespace/name``."""
-    metadata = document["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}"
-
-
-def labels_of(document: Document) -> Mapping[str, str]:
-    return document["metadata"].get("labels") or {}
-
-
-def annotations_of(document: Document) -> Mapping[str, str]:
-    return document["metadata"].get("annotations") or {}
-
-
-def workload_name(*, kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
-    """The name of the Workload that is made for an owner.
-
-    Args:
-        kind: Of the owner, as ``Job``.
-        group: Its API group, as ``batch``.
-        name: Its name.
-        uid: Its UID, so that a Job of a name that was used before gets another Workload.
-        extra: Tells several Workloads of one owner apart; empty for the first, or only one.
-    """
-    parts = (kind, group, name, uid, *filter(None, [extra]))
-    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False)
-    stem = f"{kind.lower()}-{name}"[: _NAME_LIMIT - _HASH_LENGTH - 1]
-    return f"{stem}-{digest.hexdigest()[:_HASH_LENGTH]}"
-
-
-def replica_workload_name(name: str, *, uid: str, replica: int | str) -> str:
-    """The name of the Workload of one replica of a LeaderWorkerSet."""
-    return workload_name(kind=SET_KIND, group=SET_GROUP, name=f"{name}-{replica}", uid=uid)
-
-
-def stamp(at: datetime) -> str:
-    """A time as Kubernetes writes it: UTC, whole seconds."""
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

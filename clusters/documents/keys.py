@@ -1,0 +1,46 @@
+"""What an object is called, whose it is, and which state of it a document shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from clusters.documents.numbers import whole_number
+
+Document: TypeAlias = Mapping[str, Any]
+
+
+def key_of(document: Document) -> str:
+    """``namespace/name``, or the name of a cluster-scoped object."""
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def uid_of(document: Document) -> str:
+    """Its UID; empty where it has none yet."""
+    return str(document["metadata"].get("uid") or "")
+
+
+def version_of(document: Document) -> int:
+    """Its resourceVersion; 0 where it has none.
+
+    Whole numbers that grow, on every API server that the portal supports.
+    """
+    return whole_number(document["metadata"].get("resourceVersion")) or 0
+
+
+def labels_of(document: Document) -> Mapping[str, str]:
+    """Its labels; empty where it has none."""
+    return document["metadata"].get("labels") or {}
+
+
+def annotations_of(document: Document) -> Mapping[str, str]:
+    """Its annotations; empty where it has none."""
+    return document["metadata"].get("annotations") or {}
+
+
+def owner_uids(document: Document) -> list[str]:
+    """UIDs of its owners."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return [str(owner["uid"]) for owner in owners if owner.get("uid")]

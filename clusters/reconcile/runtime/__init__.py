@@ -1,0 +1,1 @@
+"""One controller for all roles, in the words of controller-runtime and client-go."""
