@@ -28,7 +28,17 @@ from tests.servers import postgres_server
 FIGURES = Path(__file__).with_name("figures.json")
 # As PostgreSQL's manual sizes a server of its own with 16 GiB or more.
 POSTGRES = {"shared_buffers": "4GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
-NAMES = ("engine", "pages", "sync", "metering", "billing", "exports", "admission", "dispatch")
+NAMES = (
+    "engine",
+    "pages",
+    "sync",
+    "reaction",
+    "metering",
+    "billing",
+    "exports",
+    "admission",
+    "dispatch",
+)
 PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
 
 
@@ -93,6 +103,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         bench_exports,
         bench_metering,
         bench_pages,
+        bench_reaction,
         bench_sync,
     )
 
@@ -104,6 +115,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         "exports": bench_exports.measure,
         "metering": bench_metering.measure,
         "pages": bench_pages.measure,
+        "reaction": bench_reaction.measure,
         "sync": bench_sync.measure,
     }
 

