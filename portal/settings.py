@@ -9,6 +9,8 @@ import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from portal.logs import logging_settings
+
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
 if (BASE_DIR / ".env").is_file():
@@ -263,10 +265,4 @@ WHITENOISE_USE_FINDERS = DEBUG
 
 # --- Logging ----------------------------------------------------------------------------------
 LOG_LEVEL = env.str("PORTAL_LOG_LEVEL", default="INFO")
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-}
+LOGGING = logging_settings(level=LOG_LEVEL, form=env.str("PORTAL_LOG_FORMAT", default="logfmt"))

@@ -6,14 +6,14 @@ is counted: who has the right password is not locked out by it.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, cast
 
+import structlog
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 from rest_framework.throttling import AnonRateThrottle
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 class LoginThrottle(AnonRateThrottle):
@@ -29,7 +29,7 @@ class LoginThrottle(AnonRateThrottle):
         try:
             return bool(super().allow_request(request, view))
         except RedisError as error:
-            log.warning("sign_in_not_counted error=%s", error)
+            log.warning("sign_in_not_counted", error=error)
             return True
 
 
@@ -52,4 +52,4 @@ class WrongPasswordThrottle(LoginThrottle):
             attempts = self.cache.get(self.key, [])
             self.cache.set(self.key, [self.timer(), *attempts], self.duration)
         except RedisError as error:
-            log.warning("sign_in_not_counted error=%s", error)
+            log.warning("sign_in_not_counted", error=error)

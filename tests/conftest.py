@@ -11,6 +11,7 @@ import pytest
 from django.core.cache import cache
 from django.db import connection, transaction
 
+from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
 from tests.databases import django_db_keepdb, django_db_setup
 
@@ -23,6 +24,13 @@ API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
 def _no_login_attempts() -> None:
     """Attempts of earlier tests in this process do not count."""
     cache.clear()
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Its text is what stands in the log."""
+    caplog.handler.setFormatter(formatter())
+    return caplog
 
 
 @pytest.fixture(scope="module")

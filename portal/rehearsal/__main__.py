@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 
 import django
+import structlog
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 def main(text: str) -> int:

@@ -5,11 +5,11 @@ Source: spec money, sections 1.5 and 2.1 (CorrectionHandling).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.db.models import Q, QuerySet, Sum
 
 from budgets.models import Account, BillingPeriod, Correction, Flavor, Workspace
@@ -19,7 +19,7 @@ from budgets.services.billing.guards import stored_month
 from budgets.services.usage.rows import rewrite_rows
 from budgets.units import Period
 
-logger = logging.getLogger(__name__)
+logger = structlog.stdlib.get_logger(__name__)
 
 Place = tuple[Any, ...]
 Amounts = tuple[int, ...]
@@ -152,7 +152,7 @@ class FactWriter:
                 )
         Correction.objects.bulk_create(found, batch_size=BATCH)
         if found:
-            logger.info("period.corrected", extra={"table": str(table), "rows": len(found)})
+            logger.info("period.corrected", table=str(table), rows=len(found))
         return len(found)
 
     def _month(self, account: int, months: dict[int, BillingPeriod]) -> BillingPeriod:

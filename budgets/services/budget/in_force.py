@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+import structlog
 from django.db import transaction
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -29,7 +29,7 @@ from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
 from budgets.services.guards import lock_accounts, lock_flavors
 
-logger = logging.getLogger(__name__)
+logger = structlog.stdlib.get_logger(__name__)
 
 DROPPED_FLAVOR_GRACE = timedelta(minutes=15)
 """A dropped flavor stays at least so long: what holds it may not have been observed yet."""
@@ -167,13 +167,13 @@ def advance_in_force(now: datetime | None = None) -> list[str]:
         try:
             changed += _advance_budget(budget_id, instant)
         except Exception as error:  # noqa: BLE001, RUF100  collected and raised below: one never stops the rest
-            logger.exception("budget.advance_failed", extra={"budget": budget_id})
+            logger.exception("budget.advance_failed", budget=budget_id)
             errors.append(error)
     for pool_id in Pool.objects.filter(archived_at__isnull=True).values_list("pk", flat=True):
         try:
             _advance_pool(pool_id, instant)
         except Exception as error:  # noqa: BLE001, RUF100  as above
-            logger.exception("pool.advance_failed", extra={"pool": pool_id})
+            logger.exception("pool.advance_failed", pool=pool_id)
             errors.append(error)
     changed += _release_held_flavors(instant)
     if errors:
@@ -219,7 +219,7 @@ def _advance_budget(budget_id: int, now: datetime) -> list[str]:
         workspace=budget.workspace,
         after={"revision": budget.in_force.number if budget.in_force else None},
     )
-    logger.info("budget.in_force", extra={"workspace": namespace, "generation": budget.generation})
+    logger.info("budget.in_force", workspace=namespace, generation=budget.generation)
     return [namespace]
 
 
@@ -307,12 +307,7 @@ def _allocate(
     for flavor, split in splits.items():
         if split.unmet:
             logger.warning(
-                "budget.unmet",
-                extra={
-                    "workspace": promise.namespace,
-                    "flavor": flavor,
-                    "unmet_gpus": split.unmet,
-                },
+                "budget.unmet", workspace=promise.namespace, flavor=flavor, unmet_gpus=split.unmet
             )
 
 
