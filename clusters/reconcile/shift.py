@@ -48,9 +48,18 @@ class Body(Protocol):
 
 BodyFactory = Callable[[ShiftContext], Body]
 
+
+def _explained_admission(context: ShiftContext) -> Body:
+    """Admission, whose warm engine also says why jobs wait."""
+    body = import_string("clusters.reconcile.admission.AdmissionBody")
+    reporter = import_string("clusters.reconcile.explained.reporter.Reporter")
+    made: Body = body(context, reader=reporter.of(context))
+    return made
+
+
 BODIES: dict[str, str | BodyFactory] = {
     ShiftRun.Role.QUOTA: "clusters.reconcile.quota.QuotaBody",
-    ShiftRun.Role.ADMISSION: "clusters.reconcile.admission.AdmissionBody",
+    ShiftRun.Role.ADMISSION: _explained_admission,
     ShiftRun.Role.DISPATCH: "clusters.reconcile.external.dispatch_body",
     ShiftRun.Role.USAGE: "clusters.reconcile.usage.UsageBody",
     ShiftRun.Role.SHADOW: "clusters.reconcile.shadow.body.ShadowBody",

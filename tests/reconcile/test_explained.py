@@ -10,10 +10,10 @@ from django.db import DataError, OperationalError
 from budgets.selectors.clock import utc_now
 from clusters.kueue.explanation.why import Explainer
 from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
-from clusters.reconcile.explained import desk as desks
-from clusters.reconcile.explained import telling as tellings
-from clusters.reconcile.explained.desk import Batch, Comparison, Desk, Differing
-from clusters.reconcile.explained.telling import Telling, waiting_keys
+from clusters.reconcile.explained import reporter as reporters
+from clusters.reconcile.explained import store as stores
+from clusters.reconcile.explained.reporter import Reporter, waiting_keys
+from clusters.reconcile.explained.store import Batch, Comparison, Differing, Store
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
 from tests.waiting import eventually
@@ -27,9 +27,9 @@ class Hall:
     def __init__(self) -> None:
         self.world = World().feed(cluster_queue("q", group(f0=quota(8))))
         self.documents: dict[str, dict] = {}
-        self.desk = Desk("gpu-east")
-        self.telling = Telling(self.desk)
-        self.desk.start()
+        self.store = Store("gpu-east")
+        self.reporter = Reporter(self.store)
+        self.store.start()
 
     def feed(self, *documents: dict) -> None:
         for document in documents:
@@ -38,12 +38,12 @@ class Hall:
         self.world.run()
 
     def tell(self) -> None:
-        self.telling._due_at = 0.0
-        eventually(lambda: self.telling.is_due)
+        self.reporter._due_at = 0.0
+        eventually(lambda: self.reporter.is_due)
         engine, now = self.world.engine, self.world.now
         explain = Explainer(engine, now=now).explain
-        self.telling.tell(waiting_keys(engine), explain, self.documents, now=now)
-        eventually(lambda: self.desk.is_free)
+        self.reporter.tell(waiting_keys(engine), explain, self.documents, now=now)
+        eventually(lambda: self.store.is_free)
 
     def gone(self, name: str) -> None:
         self.world.engine.delete("Workload", key=f"ns/{name}", now=self.world.now)
@@ -53,7 +53,7 @@ class Hall:
 def hall(fleet: SmallFleet):
     hall = Hall()
     yield hall
-    hall.desk.close()
+    hall.store.close()
 
 
 def row(name: str) -> PendingReason:
@@ -92,7 +92,7 @@ def test_reason_is_as_old_as_it_is_also_for_the_next_shift(hall: Hall):
     hall.tell()
     since = row("second").since
     hall.world.now += timedelta(minutes=1)
-    hall.telling = Telling(hall.desk)
+    hall.reporter = Reporter(hall.store)
     hall.tell()
     assert row("second").since == since
     hall.feed(cluster_queue("q", group(f0=quota(2))))
@@ -112,16 +112,16 @@ def test_rows_of_an_earlier_shift_that_wait_no_more_are_dropped(hall: Hall):
         cluster="gpu-west", uid="u", namespace="ns", name="x", evidence={"reason": "r"},
         since=now, updated_at=now,
     )  # fmt: skip
-    hall.telling = Telling(hall.desk)
+    hall.reporter = Reporter(hall.store)
     hall.tell()
     assert [item.cluster for item in PendingReason.objects.all()] == ["gpu-west"]
 
 
 def test_large_crowd_is_told_in_slices_newest_decision_first(hall: Hall, monkeypatch):
-    monkeypatch.setattr(tellings, "SLICE", 10)
+    monkeypatch.setattr(reporters, "SLICE", 10)
     hall.feed(reserved(workload("first", "q", gpus=8), "q"))
     hall.feed(*(workload(f"w{number:02}", "q", gpus=4, age=number) for number in range(25)))
-    hall.telling.mark(["ns/w24"])
+    hall.reporter.mark(["ns/w24"])
     hall.tell()
     names = set(PendingReason.objects.values_list("name", flat=True))
     assert len(names) == 10
@@ -132,16 +132,16 @@ def test_large_crowd_is_told_in_slices_newest_decision_first(hall: Hall, monkeyp
 
 
 def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
-    monkeypatch.setattr(desks, "RETRY_S", 0.05)
-    whole, failures = Desk._write_batch, []
+    monkeypatch.setattr(stores, "RETRY_S", 0.05)
+    whole, failures = Store._write_batch, []
 
-    def fails_twice(self: Desk, batch: Batch) -> None:
+    def fails_twice(self: Store, batch: Batch) -> None:
         if len(failures) < 2:
             failures.append(1)
             raise OperationalError("away")
         whole(self, batch)
 
-    monkeypatch.setattr(Desk, "_write_batch", fails_twice)
+    monkeypatch.setattr(Store, "_write_batch", fails_twice)
     hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
     hall.tell()
     assert row("second")
@@ -149,14 +149,14 @@ def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
 
 
 def test_row_that_is_refused_holds_no_other_up_and_is_told_again(hall: Hall, monkeypatch):
-    whole, refused = Desk._write_batch, ["uid-second"]
+    whole, refused = Store._write_batch, ["uid-second"]
 
-    def refuses(self: Desk, batch: Batch) -> None:
+    def refuses(self: Store, batch: Batch) -> None:
         if any(item.uid in refused for item in batch.rows):
             raise DataError("no such text")
         whole(self, batch)
 
-    monkeypatch.setattr(Desk, "_write_batch", refuses)
+    monkeypatch.setattr(Store, "_write_batch", refuses)
     hall.feed(reserved(workload("first", "q", gpus=8), "q"))
     hall.feed(workload("second", "q", gpus=4), workload("third", "q", gpus=2))
     hall.tell()
@@ -171,10 +171,10 @@ def test_answer_that_is_refused_is_told_as_such(hall: Hall):
         Question.objects.create(cluster="gpu-east", asked={"changes": []}, created_at=utc_now())
         for _ in range(2)
     )
-    taken = {found.id: found for found in (eventually(hall.desk.take_question) for _ in range(2))}
+    taken = {found.id: found for found in (eventually(hall.store.take_question) for _ in range(2))}
     # No database has a word for it.
-    hall.desk.answer(taken[question.pk], {"wait": float("nan")}, "")
-    hall.desk.answer(taken[other.pk], {"fine": True}, "")
+    hall.store.answer(taken[question.pk], {"wait": float("nan")}, "")
+    hall.store.answer(taken[other.pk], {"fine": True}, "")
     eventually(lambda: Question.objects.filter(pk=other.pk, answer={"fine": True}).exists())
     question.refresh_from_db()
     assert (question.answer, question.problem) == (None, "The answer could not be stored.")
@@ -185,7 +185,7 @@ def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall)
     says, did = {"decision": "pending"}, {"decision": "admitted"}
     item = Differing("u", "admission", "ns", "w", says, did)
     for _ in range(2):
-        hall.desk.put_comparison(Comparison(now, 5, 1, [item]))
+        hall.store.put_comparison(Comparison(now, 5, 1, [item]))
     eventually(lambda: ShadowTally.objects.filter(compared=10).exists())
     tally = eventually(ShadowTally.objects.first)
     assert (tally.compared, tally.different, tally.passed_over) == (10, 2, 2)
@@ -194,11 +194,11 @@ def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall)
 
 
 def test_oldest_differences_make_room(hall: Hall, monkeypatch):
-    monkeypatch.setattr(desks, "MOST_DIFFERENCES", 3)
+    monkeypatch.setattr(stores, "MOST_DIFFERENCES", 3)
     now = hall.world.now
     for number in range(5):
         item = Differing(f"u{number}", "pending", "ns", f"w{number}", {}, {})
-        hall.desk.put_comparison(Comparison(now + timedelta(seconds=number), 1, 0, [item]))
+        hall.store.put_comparison(Comparison(now + timedelta(seconds=number), 1, 0, [item]))
     eventually(lambda: ShadowTally.objects.filter(compared=5).exists())
     kept = ShadowDifference.objects.values_list("name", flat=True)
     eventually(lambda: sorted(kept.all()) == ["w2", "w3", "w4"])

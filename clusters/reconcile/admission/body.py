@@ -11,7 +11,8 @@ import gc
 import logging
 import queue
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from clusters.documents.keys import annotations_of
@@ -38,7 +39,6 @@ from clusters.reconcile.admission.outbox import Answer, Outbox
 from clusters.reconcile.admission.patience import CyclePace, Patience
 from clusters.reconcile.admission.queue_status import queue_keys
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.explained.informant import Informant
 from clusters.reconcile.jobs import queueing
 from clusters.reconcile.jobs.adapters import settings_of
 from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
@@ -59,15 +59,34 @@ LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
 
 
+class EngineReader:
+    """Somebody who reads the warm engine, in the shift's own thread; this one does nothing."""
+
+    def start(self) -> None:
+        """The engine knows its cluster."""
+
+    def close(self) -> None:
+        """The shift ends."""
+
+    def mark(self, keys: Iterable[str]) -> None:
+        """Something new was decided about these workloads, which wait."""
+
+    def work(self, engine: Engine, documents: Mapping[str, Document], *, now: datetime) -> None:
+        """One short step of reading, once a round; `documents` are Workloads by key."""
+
+
 class AdmissionBody:
     """One shift of admission on one cluster.
 
     Args:
         context: The shift.
         hook: Called around every write; for tests.
+        reader: Explains what the engine knows; nobody by default.
     """
 
-    def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
+    def __init__(
+        self, context: ShiftContext, *, hook: Hook = no_fault, reader: EngineReader | None = None
+    ) -> None:
         self._context = context
         self._inbox: queue.SimpleQueue[Seen | Answer] = queue.SimpleQueue()
         self._configuration = context.cluster.kueue_configuration
@@ -85,7 +104,7 @@ class AdmissionBody:
         self._is_untold = True
         self._pace = CyclePace()
         self._patience = Patience()
-        self._informant = Informant(context)
+        self._reader = reader or EngineReader()
         self._herald = Herald(
             context.client,
             cluster=context.cluster.slug,
@@ -132,7 +151,7 @@ class AdmissionBody:
             self._take_all(first=True)
             # Else the collector would go through all that a large cluster has again and again.
             gc.freeze()
-            self._informant.start()
+            self._reader.start()
             self._herald.start()
             self._mark(self._image.keys_to_plan())
             while not context.stop.is_set() and self._is_same_configuration():
@@ -141,7 +160,7 @@ class AdmissionBody:
             gc.unfreeze()
             self._watches.close()
             self._outbox.close()
-            self._informant.close()
+            self._reader.close()
             self._herald.close()
 
     def _is_same_configuration(self) -> bool:
@@ -155,7 +174,7 @@ class AdmissionBody:
             self._act()
             self._cycle()
             self._tell()
-        self._informant.work(self._engine, self._image.of(r.WORKLOAD), now=self._context.now())
+        self._reader.work(self._engine, self._image.of(r.WORKLOAD), now=self._context.now())
 
     # What comes in
 
@@ -251,7 +270,7 @@ class AdmissionBody:
             self._mark(item.key for item in result.admitted)
             self._mark(item.key for item in result.preempted)
             self._patience.add(item.key for item in result.pending)
-            self._informant.mark(item.key for item in result.pending if item.has_changed)
+            self._reader.mark(item.key for item in result.pending if item.has_changed)
             self._act()
             if result.is_settled:
                 self._pace.settled(now=ended, took_s=ended - first)

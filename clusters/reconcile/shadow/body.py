@@ -21,9 +21,8 @@ from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer, Explanation
 from clusters.reconcile.admission.image import ENGINE_KINDS, OPTIONAL_KINDS, look_of, object_key
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.explained.desk import Comparison, Differing
-from clusters.reconcile.explained.informant import Informant
-from clusters.reconcile.explained.telling import waiting_keys
+from clusters.reconcile.explained.reporter import Reporter, waiting_keys
+from clusters.reconcile.explained.store import Comparison, Differing
 from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
 from clusters.reconcile.shadow.compare import Difference, Verdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
@@ -62,7 +61,7 @@ class ShadowBody:
         self._inbox: queue.SimpleQueue[Seen] = queue.SimpleQueue()
         self._looks: dict[str, tuple[object, ...]] = {}
         self._view: View | None = None
-        self._informant = Informant(context)
+        self._reporter = Reporter.of(context)
         self._watches = Watches(
             context.client,
             cluster=context.cluster.slug,
@@ -81,14 +80,14 @@ class ShadowBody:
                 return
             self._take_all(first=True)
             self._episodes.begin(context.now())
-            self._informant.start()
+            self._reporter.start()
             while not context.stop.is_set() and self._is_same_configuration():
                 self._take_all()
                 self._compare()
                 self._explain()
         finally:
             self._watches.close()
-            self._informant.close()
+            self._reporter.close()
 
     def _is_same_configuration(self) -> bool:
         """The engine follows one Configuration; with another one the next shift begins anew."""
@@ -143,7 +142,7 @@ class ShadowBody:
         )
         if total.compared or total.passed_over:
             self._note(verdicts)
-            self._informant.report(total)
+            self._reporter.report(total)
 
     def _note(self, verdicts: list[Verdict]) -> None:
         for verdict in verdicts:
@@ -158,12 +157,12 @@ class ShadowBody:
 
     def _explain(self) -> None:
         now, engine = self._context.now(), self._episodes.engine
-        if self._informant.answer_one(engine, now=now) or not self._informant.is_due:
+        if self._reporter.answer_one(engine, now=now) or not self._reporter.is_due:
             return
         view = self._view
         if view is None or now - view.at > VIEW_LASTS:
             view = self._view = View(engine, self._episodes.workloads, now=now)
-        self._informant.tell(waiting_keys(engine), view.explain, self._episodes.workloads, now=now)
+        self._reporter.tell(waiting_keys(engine), view.explain, self._episodes.workloads, now=now)
 
 
 class View:

@@ -20,9 +20,10 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import answer_document, read_changes
 from clusters.kueue.explanation.changes import Inapplicable
 from clusters.kueue.explanation.what_if import Bounds, what_if
-from clusters.kueue.explanation.why import Explanation
-from clusters.reconcile.explained.desk import Asked, Batch, Desk, Row
+from clusters.kueue.explanation.why import Explainer, Explanation
+from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.explained.store import Asked, Batch, Comparison, Row, Store
 
 EVERY_S: Final = 2.0
 SLICE: Final = 500
@@ -41,36 +42,72 @@ class _Told:
     digest: str = ""
 
 
-class Telling:
-    """Says why workloads wait, and answers questions.
+class Reporter:
+    """Says why workloads wait, and answers questions, between the other work of a shift.
 
     Args:
-        desk: Where rows and answers go; closed by whoever made it.
+        store: Where rows and answers go. None for a shift without a row in the database, as in the
+            foreground: then nothing is ever due.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._told = {uid: _Told(reason, since) for uid, (reason, since) in desk.known().items()}
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        known = store.known() if store is not None else {}
+        self._told = {uid: _Told(reason, since) for uid, (reason, since) in known.items()}
         self._first: dict[str, None] = {}
         self._line: deque[str] = deque()
         self._due_at = 0.0
 
+    @classmethod
+    def of(cls, context: ShiftContext) -> Reporter:
+        """The reporter of a shift."""
+        return cls(Store(context.cluster.slug) if context.cluster.pk else None)
+
+    def start(self) -> None:
+        """Begin to listen for questions."""
+        if self._store is not None:
+            self._store.start()
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._store is not None:
+            self._store.close()
+
     @property
     def is_due(self) -> bool:
-        """Whether a round may begin."""
-        return self._desk.is_free and time.monotonic() >= self._due_at
+        """Whether a round of reasons may begin."""
+        store = self._store
+        return store is not None and store.is_free and time.monotonic() >= self._due_at
 
     def mark(self, keys: Iterable[str]) -> None:
         """Tell about these before others; something was decided about them."""
-        self._first.update(dict.fromkeys(keys))
+        if self._store is not None:
+            self._first.update(dict.fromkeys(keys))
+
+    def report(self, comparison: Comparison) -> None:
+        """Have the result of a comparison counted."""
+        if self._store is not None:
+            self._store.put_comparison(comparison)
+
+    def work(self, engine: Engine, documents: Mapping[str, Document], *, now: datetime) -> None:
+        """One step: an answer, or a round of reasons when one is due.
+
+        Args:
+            engine: The deciding one; its items carry the messages of their last cycles.
+            documents: Workloads by key.
+            now: Current time.
+        """
+        if not self.answer_one(engine, now=now) and self.is_due:
+            explain = Explainer(engine, now=now).explain
+            self.tell(waiting_keys(engine), explain, documents, now=now)
 
     def answer_one(self, engine: Engine, *, now: datetime) -> bool:
         """Answer the oldest question; False when there is none."""
-        asked = self._desk.take_question()
-        if asked is None:
+        asked = self._store.take_question() if self._store is not None else None
+        if self._store is None or asked is None:
             return False
         document, problem = answer(engine, asked, now=now)
-        self._desk.answer(asked, document, problem)
+        self._store.answer(asked, document, problem)
         return True
 
     def tell(
@@ -89,8 +126,9 @@ class Telling:
             documents: Workloads by key.
             now: Current time.
         """
+        assert self._store is not None
         begun, used = time.monotonic(), time.thread_time()
-        for uid in self._desk.take_refused():
+        for uid in self._store.take_refused():
             # Nobody can read it: it is told again when its turn comes.
             if uid in self._told:
                 self._told[uid] = replace(self._told[uid], digest="")
@@ -105,7 +143,7 @@ class Telling:
             if row is not None:
                 rows.append(row)
         if rows or gone:
-            self._desk.put(Batch(now, rows, gone))
+            self._store.put(Batch(now, rows, gone))
         # However long it took, most of the time is left to the shift's own work.
         took = time.thread_time() - used
         self._due_at = begun + max(EVERY_S, 10 * took)

@@ -2,7 +2,7 @@
 
 The deciding thread never waits for the database; what cannot be written now is tried again. What
 the database refuses for what stands in it is set aside alone, and holds nothing else up. One batch
-of reasons is under way at most: whoever has more waits until the desk is free.
+of reasons is under way at most: whoever has more waits until the store is free.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -82,7 +82,7 @@ class Comparison:
     at: datetime
     compared: int = 0
     passed_over: int = 0
-    differences: Sequence[Differing] = field(default=())
+    differences: Sequence[Differing] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Answer:
     problem: str
 
 
-class Desk:
+class Store:
     """Reads and writes of one cluster; ``start`` and ``close`` are the shift's.
 
     Args:
@@ -109,7 +109,7 @@ class Desk:
         self._asked: deque[Asked] = deque()
         self._handed: set[UUID] = set()
         self._refused: deque[str] = deque()
-        self._thread = threading.Thread(target=self._run, name=f"{cluster}-desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{cluster}-explained", daemon=True)
 
     def start(self) -> None:
         """Begin to poll for questions."""
@@ -134,7 +134,7 @@ class Desk:
         return self._batch is None
 
     def put(self, batch: Batch) -> None:
-        """Have a batch written; only while the desk is free."""
+        """Have a batch written; only while the store is free."""
         assert self.is_free
         self._batch = batch
         self._wake.set()
@@ -172,22 +172,18 @@ class Desk:
                         polled_at = time.monotonic()
                         self._poll()
                 except DatabaseError as error:
-                    self._failed(error)
+                    # What the database could not take now stays here.
+                    log.warning("explained_waits cluster=%s error=%s", self._cluster, error)
+                    connection.close()
                     self._stop.wait(RETRY_S)
-            try:
-                self._write()
-            except DatabaseError as error:
-                self._failed(error)
+            self._write()
+        except DatabaseError as error:
+            log.warning("explained_lost cluster=%s error=%s", self._cluster, error)
         finally:
             connection.close()
 
-    def _failed(self, error: DatabaseError) -> None:
-        """What the database could not take now stays here."""
-        log.warning("desk_failed cluster=%s error=%s", self._cluster, error)
-        connection.close()
-
     def _tell_refusal(self, what: str, error: DatabaseError) -> None:
-        log.error("desk_refused cluster=%s what=%s error=%s", self._cluster, what, error)
+        log.error("explained_refused cluster=%s what=%s error=%s", self._cluster, what, error)
 
     def _poll(self) -> None:
         waiting = Question.objects.filter(
@@ -270,32 +266,33 @@ class Desk:
 
     @transaction.atomic
     def _write_comparison(self, comparison: Comparison) -> None:
-        fresh = {"since": comparison.at, "updated_at": comparison.at}
-        ShadowTally.objects.get_or_create(cluster=self._cluster, defaults=fresh)
-        ShadowTally.objects.filter(cluster=self._cluster).update(
-            compared=F("compared") + comparison.compared,
-            different=F("different") + len(comparison.differences),
-            passed_over=F("passed_over") + comparison.passed_over,
-            updated_at=comparison.at,
+        different = len(comparison.differences)
+        first = {"compared": comparison.compared, "different": different}
+        first["passed_over"] = comparison.passed_over
+        ShadowTally.objects.update_or_create(
+            cluster=self._cluster,
+            defaults={
+                **{name: F(name) + count for name, count in first.items()},
+                "updated_at": comparison.at,
+            },
+            create_defaults={**first, "since": comparison.at, "updated_at": comparison.at},
         )
         for item in comparison.differences:
-            self._write_difference(item, comparison.at)
-        if comparison.differences:
-            self._forget_oldest()
-
-    def _write_difference(self, item: Differing, at: datetime) -> None:
-        both = {"portal_says": item.portal_says, "kueue_did": item.kueue_did, "seen_at": at}
-        known = ShadowDifference.objects.filter(cluster=self._cluster, uid=item.uid, kind=item.kind)
-        if not known.update(**both, count=F("count") + 1):
-            ShadowDifference.objects.create(
+            said = {
+                "portal_says": item.portal_says,
+                "kueue_did": item.kueue_did,
+                "seen_at": comparison.at,
+            }
+            named = {"namespace": item.namespace, "name": item.name}
+            ShadowDifference.objects.update_or_create(
                 cluster=self._cluster,
                 uid=item.uid,
                 kind=item.kind,
-                namespace=item.namespace,
-                name=item.name,
-                first_seen_at=at,
-                **both,
+                defaults={**said, "count": F("count") + 1},
+                create_defaults={**said, **named, "first_seen_at": comparison.at},
             )
+        if comparison.differences:
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         rows = ShadowDifference.objects.filter(cluster=self._cluster).order_by("-seen_at", "-pk")
