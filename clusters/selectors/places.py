@@ -55,19 +55,18 @@ def site_of(*, is_manager: bool, generation: int) -> Site:
     )
 
 
-def post_of(*, role: str, mode: str) -> Post:
+def post_of(cluster: Cluster) -> Post:
     """A cluster's place in the fleet, for its rights. Two queries at most."""
-    is_manager = role == Cluster.Role.MANAGER
     workers: tuple[str, ...] = ()
-    if is_manager:
+    if cluster.is_manager:
         rows = Cluster.objects.filter(role=Cluster.Role.WORKER)
         known = rows.exclude(state=Cluster.State.REMOVED).order_by("position", "slug")
         workers = tuple(known.values_list("slug", flat=True))
     dispatch, guard = _manager_settings()
-    is_beside = is_manager and mode == Cluster.Mode.KUEUE
+    is_beside = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
     return Post(
-        is_manager=is_manager,
-        is_portal_mode=mode == Cluster.Mode.PORTAL,
+        is_manager=cluster.is_manager,
+        is_portal_mode=cluster.mode == Cluster.Mode.PORTAL,
         installation=settings.PORTAL_INSTALLATION,
         workers=workers,
         lease_namespace=settings.PORTAL_LEASE_NAMESPACE,
@@ -100,12 +99,12 @@ def _manager_settings() -> tuple[DispatchSettings, str]:
         return DispatchSettings(), guard  # what cannot be read is told where it is stored
 
 
-def policy_wish(*, role: str, mode: str, allows_local_jobs: bool) -> PolicyWish:
+def policy_wish(cluster: Cluster) -> PolicyWish:
     """What the admission policies of a cluster have to know. Two queries at most."""
     found = Flavor.objects.filter(archived_at__isnull=True)
     resources = tuple(found.order_by("resource_name").values_list("resource_name", flat=True))
     return PolicyWish(
-        post=post_of(role=role, mode=mode),
-        allows_local_jobs=allows_local_jobs,
+        post=post_of(cluster),
+        allows_local_jobs=cluster.allows_local_jobs,
         gpu_resources=tuple(dict.fromkeys(resources)) or ("nvidia.com/gpu",),
     )

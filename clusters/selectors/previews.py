@@ -50,20 +50,11 @@ def preview_manifests(promises_before: Promises, promises_after: Promises) -> li
     Returns:
         Clusters that change, the manager first. One query.
     """
-    clusters = list(
-        Cluster.objects.filter(state=Cluster.State.ACTIVE)
-        .order_by("role", "position", "slug")
-        .only("slug", "role", "mode", "generation")
-    )
-    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
-    found = []
-    for cluster in clusters:
-        before = _documents(promises_before, cluster, workers)
-        after = _documents(promises_after, cluster, workers)
-        differing = tuple(_differences(before, after))
-        if differing:
-            found.append(ClusterChanges(cluster.slug, differing))
-    return found
+    return [
+        ClusterChanges(slug, differing)
+        for slug, before, after in _both_sides(promises_before, promises_after)
+        if (differing := tuple(_differences(before, after)))
+    ]
 
 
 def changed_quota(promises_before: Promises, promises_after: Promises) -> dict[str, list[Document]]:
@@ -72,24 +63,34 @@ def changed_quota(promises_before: Promises, promises_after: Promises) -> dict[s
     Every active cluster that differs is there, the manager first; documents are those of the
     second side. One query.
     """
-    clusters = list(
-        Cluster.objects.filter(state=Cluster.State.ACTIVE)
-        .order_by("role", "position", "slug")
-        .only("slug", "role", "mode", "generation")
-    )
-    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
     found: dict[str, list[Document]] = {}
-    for cluster in clusters:
-        before = _documents(promises_before, cluster, workers)
-        after = _documents(promises_after, cluster, workers)
+    for slug, before, after in _both_sides(promises_before, promises_after):
         changed = [
             document
             for key, document in after.items()
             if key.kind in ("Cohort", "ClusterQueue") and before.get(key) != document
         ]
         if changed:
-            found[cluster.slug] = changed
+            found[slug] = changed
     return found
+
+
+def _both_sides(
+    promises_before: Promises, promises_after: Promises
+) -> Iterator[tuple[str, dict[Key, Document], dict[Key, Document]]]:
+    """Slug of every active cluster, manager first, and what it carries on each side. One query."""
+    clusters = list(
+        Cluster.objects.filter(state=Cluster.State.ACTIVE)
+        .order_by("role", "position", "slug")
+        .only("slug", "role", "mode", "generation")
+    )
+    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
+    for cluster in clusters:
+        yield (
+            cluster.slug,
+            _documents(promises_before, cluster, workers),
+            _documents(promises_after, cluster, workers),
+        )
 
 
 def _documents(promises: Promises, cluster: Cluster, workers: list[str]) -> dict[Key, Document]:

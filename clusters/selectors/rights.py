@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import yaml
 
@@ -11,7 +12,7 @@ from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents
-from clusters.manifests.rbac import Post, role_documents
+from clusters.manifests.rbac import role_documents
 from clusters.manifests.rights import multikueue_rules, portal_rules
 from clusters.models import Cluster
 from clusters.selectors.fleet import cluster_for
@@ -24,62 +25,42 @@ def generated_rights(user: User, slug: str) -> str:
     Raises:
         Cluster.DoesNotExist: it is not there, or not for this user.
     """
-    cluster = cluster_for(user, slug)
-    return rights_yaml(
-        role=cluster.role, mode=cluster.mode, allows_local_jobs=cluster.allows_local_jobs
-    )
+    return rights_yaml(cluster_for(user, slug))
 
 
-def rights_yaml(
-    *, role: str, mode: str, allows_local_jobs: bool = False, workers: Sequence[str] = ()
-) -> str:
-    """The same for a cluster that is not registered yet.
+def rights_yaml(cluster: Cluster, *, workers: Sequence[str] = ()) -> str:
+    """The same for a cluster that may not be registered yet.
 
     Args:
-        role: ``manager`` or ``worker``.
-        mode: ``kueue`` or ``portal``.
-        allows_local_jobs: Jobs may be submitted on this worker directly.
+        cluster: Its role, its mode, and whether jobs may be submitted there directly.
         workers: Slugs of workers to come, besides the registered ones (manager only).
     """
-    documents = rights_documents(
-        role=role, mode=mode, allows_local_jobs=allows_local_jobs, workers=workers
-    )
-    return "\n".join(_explained(documents))
+    return "\n".join(_explained(rights_documents(cluster, workers=workers)))
 
 
 def rights_documents(
+    cluster: Cluster,
     *,
-    role: str,
-    mode: str,
-    allows_local_jobs: bool = False,
     workers: Sequence[str] = (),
     kinds: Sequence[Framework] | None = None,
 ) -> tuple[Document, ...]:
     """Documents of :func:`rights_yaml`, in the order of application.
 
     Args:
-        role: As there.
-        mode: As there.
-        allows_local_jobs: As there.
+        cluster: As there.
         workers: As there.
         kinds: Kinds of jobs besides batch/v1 Job; None for those that the manager names.
     """
-    wish = policy_wish(role=role, mode=mode, allows_local_jobs=allows_local_jobs)
-    post = Post(
-        is_manager=wish.post.is_manager,
-        is_portal_mode=wish.post.is_portal_mode,
-        installation=wish.post.installation,
+    wish = policy_wish(cluster)
+    post = replace(
+        wish.post,
         workers=tuple(dict.fromkeys((*wish.post.workers, *workers))),
-        lease_namespace=wish.post.lease_namespace,
         kinds=wish.post.kinds if kinds is None else tuple(kinds),
-        nominates=wish.post.nominates,
-        cures=wish.post.cures,
-        has_profiles=wish.post.has_profiles,
     )
     documents = role_documents(
         portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"
     )
-    if role == Cluster.Role.WORKER:
+    if not cluster.is_manager:
         documents += role_documents(
             multikueue_rules(post.kinds),
             account=names.MULTIKUEUE_ACCOUNT,

@@ -28,7 +28,6 @@ from clusters.services.preflight.checks import (
     matrix_fault,
     store_table,
 )
-from clusters.services.preflight.rows import Candidate
 from clusters.services.switches import read_configuration
 from clusters.services.tokens import mint, raise_manager_generation
 from clusters.vault import seal
@@ -92,26 +91,13 @@ def register_cluster(
     faults += _row_faults(row)
     if faults:
         raise Rejected(faults)
-    table = examine(_candidate(row, minimal))
+    table = examine(row, minimal)
     _require_offer(table, mode)
     row.kubeconfig_sealed = seal(minimal)
     _store(actor, row, table)
     if row.role == Cluster.Role.WORKER:
         _first_token(row)
     return row
-
-
-def _candidate(row: Cluster, kubeconfig: str) -> Candidate:
-    """What preflight is to examine of a row that is not stored yet."""
-    return Candidate(
-        slug=row.slug,
-        role=row.role,
-        mode=row.mode,
-        kubeconfig=kubeconfig,
-        certificate_ends=row.certificate_expires_at,
-        kueue_configuration=row.kueue_configuration,
-        allows_local_jobs=row.allows_local_jobs,
-    )
 
 
 def rotate_kubeconfig(
@@ -125,8 +111,8 @@ def rotate_kubeconfig(
     """
     require_admin(actor)
     minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
-    draft = Candidate(slug=cluster.slug, role=cluster.role, mode=cluster.mode, kubeconfig=minimal)
-    table = examine(draft)
+    draft = Cluster(slug=cluster.slug, role=cluster.role, mode=cluster.mode)
+    table = examine(draft, minimal)
     if not table.is_reachable:
         raise Rejected([Fault("kubeconfig", "unreachable", table.rows[0].found)])
     with transaction.atomic():

@@ -16,7 +16,8 @@ from budgets.texts import Unreadable, read_yaml
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
-from clusters.services.preflight.checks import candidate_of, examine, matrix_fault, store_table
+from clusters.services.preflight.checks import examine, matrix_fault, store_table
+from clusters.vault import unseal
 
 
 def set_writes_enabled(
@@ -151,7 +152,7 @@ def set_mode(actor: User | None, *, cluster: Cluster, mode: str, reason: str) ->
         faults.append(Fault("mode", "matrix", fault))
     if faults:
         raise Rejected(faults)
-    table = examine(candidate_of(cluster))
+    table = examine(cluster, unseal(cluster.kubeconfig_sealed))
     if mode not in table.modes_on_offer:
         found = next((row.found for row in table.rows if row.name == "Kueue controller"), "")
         raise Rejected([Fault("mode", "proof", f"Not offered now. {found}".strip())])

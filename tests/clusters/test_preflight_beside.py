@@ -12,8 +12,8 @@ from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
+from clusters.models import Cluster
 from clusters.services.preflight.beside import beside_rows
-from clusters.services.preflight.rows import Candidate
 from tests.reconcile.beside.policy import policy_documents
 
 pytestmark = pytest.mark.embedded
@@ -33,10 +33,8 @@ def rows(
     client: KubeClient, configuration: dict[str, Any], **changes: str
 ) -> dict[str, tuple[str, str]]:
     """State and text by name."""
-    candidate = Candidate(
-        **{"slug": "hub", "role": "manager", "mode": "kueue", "kubeconfig": "", **changes}
-    )
-    found = beside_rows(client, candidate, configuration)
+    cluster = Cluster(**{"slug": "hub", "role": "manager", "mode": "kueue", **changes})
+    found = beside_rows(client, cluster, configuration)
     return {row.name: (row.state, row.found) for row in found}
 
 

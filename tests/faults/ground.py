@@ -14,6 +14,7 @@ from clusters.devcluster.controllers import EXIT_CODE as ENDS_WITH
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
+from clusters.models import Cluster
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet, start_fleet
 from tests.controlplane.kwok_nodes import EXIT_CODE, GPU, RUN_FOR, NodeShape
@@ -108,7 +109,7 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
 def grant(client: KubeClient, *, role: str, workers: Sequence[str]) -> None:
     """Make the portal's identities with exactly the generated rights; no policies."""
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role"}
-    wanted = selectors.rights_documents(role=role, mode="portal", workers=workers)
+    wanted = selectors.rights_documents(Cluster(role=role, mode="portal"), workers=workers)
     documents = [item for item in wanted if item["kind"] in kinds | {"RoleBinding"}]
     report = apply_documents(client, documents, options=WriteOptions(force=True))
     assert report.is_complete, report.failed

@@ -17,7 +17,7 @@ def admin_client(plane: ControlPlane) -> KubeClient:
 
 def grant_rights(plane: ControlPlane, *, role: str, mode: str, workers: tuple[str, ...] = ()):
     """Apply what ``manage.py worker_rbac`` prints, as an admin would."""
-    documents = selectors.rights_documents(role=role, mode=mode, workers=workers)
+    documents = selectors.rights_documents(Cluster(role=role, mode=mode), workers=workers)
     with admin_client(plane) as client:
         report = apply_documents(
             client, documents, options=WriteOptions(field_manager="kubectl", force=True)

@@ -16,6 +16,7 @@ from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.settings import INTEGRATIONS, Framework
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
+from clusters.models import Cluster
 from clusters.reconcile.dispatch import DispatchBody, offers
 from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.jobs.adapters.shapes import resource_of
@@ -96,7 +97,7 @@ class KindsFleet(RealFleet):
                 *[
                     item
                     for item in selectors.rights_documents(
-                        role=role, mode="portal", workers=WORKERS, kinds=KINDS
+                        Cluster(role=role, mode="portal"), workers=WORKERS, kinds=KINDS
                     )
                     if item["kind"] in RIGHTS
                 ],

@@ -13,6 +13,7 @@ from clusters.documents.keys import annotations_of
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import INTEGRATIONS
+from clusters.models import Cluster
 from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
@@ -61,7 +62,7 @@ class PodsFleet(RealFleet):
         for name, place in self.places.items():
             role = "manager" if name == "manager" else "worker"
             wanted = selectors.rights_documents(
-                role=role, mode="portal", workers=WORKERS, kinds=kinds
+                Cluster(role=role, mode="portal"), workers=WORKERS, kinds=kinds
             )
             documents = [item for item in wanted if item["kind"] in RIGHTS]
             documents.append(definition(KIND, SET_SPEC))

@@ -12,6 +12,7 @@ from clusters import selectors
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
+from clusters.models import Cluster
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
@@ -51,7 +52,7 @@ class RealFleet(Embedded):
             admin = KubeClient.from_kubeconfig(plane.admin_kubeconfig.read_text())
             self._stack.enter_context(admin)
             role = "manager" if name == "manager" else "worker"
-            wanted = selectors.rights_documents(role=role, mode="portal", workers=WORKERS)
+            wanted = selectors.rights_documents(Cluster(role=role, mode="portal"), workers=WORKERS)
             documents = [item for item in wanted if item["kind"] in RIGHTS]
             assert apply_documents(admin, documents, options=WriteOptions(force=True)).is_complete
             text = plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE)

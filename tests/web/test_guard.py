@@ -119,7 +119,7 @@ def granted(manager: Cluster, **changes: object) -> set[tuple[str, str]]:
     for name, value in changes.items():
         setattr(manager, name, value)
     manager.save()
-    rules = portal_rules(post_of(role="manager", mode="kueue"))
+    rules = portal_rules(post_of(Cluster(role="manager", mode="kueue")))
     return {(item, rule.why.split(" ")[0]) for rule in rules for item in rule.resources}
 
 
@@ -132,7 +132,7 @@ def test_rights_follow_guard_and_dispatcher(manager: Cluster):
     dispatcher = {"multiKueue": {"dispatcherName": "gpu-budget-portal.dev/cheapest-fit"}}
     nominates = granted(manager, guard="off", kueue_configuration=dispatcher)
     assert curing not in nominates and {nominating, ("workloads", "nominating")} <= nominates
-    documents = selectors.rights_documents(role="manager", mode="kueue")
+    documents = selectors.rights_documents(Cluster(role="manager", mode="kueue"))
     assert "mutatingadmissionpolicybindings" in str(documents)
 
 

@@ -28,12 +28,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print one YAML file."""
-        role, mode, local = options["role"], options["mode"], options["local_jobs"]
+        cluster = Cluster(
+            role=options["role"], mode=options["mode"], allows_local_jobs=options["local_jobs"]
+        )
         if options["cluster"]:
             found = Cluster.objects.filter(slug=options["cluster"]).first()
             if found is None:
                 raise CommandError(f"no cluster {options['cluster']!r} is registered")
-            role, mode, local = found.role, found.mode, found.allows_local_jobs
-        self.stdout.write(
-            rights_yaml(role=role, mode=mode, allows_local_jobs=local, workers=options["worker"])
-        )
+            cluster = found
+        self.stdout.write(rights_yaml(cluster, workers=options["worker"]))

@@ -12,23 +12,23 @@ from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, NominationWay
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.ways import Way
-from clusters.services.preflight.rows import FAULT, OK, WARN, Candidate, PreflightRow
+from clusters.services.preflight.rows import FAULT, OK, WARN, PreflightRow
 
 LOST_MIN: Final = timedelta(seconds=75)
 """Kueue's first waits between two tries to reconnect: 5, 10, 20 and 40 s (spec dispatch 2.7)."""
 
 
 def beside_rows(
-    client: KubeClient, candidate: Candidate, configuration: Mapping[str, Any]
+    client: KubeClient, cluster: Cluster, configuration: Mapping[str, Any]
 ) -> Iterator[PreflightRow]:
     """Nothing for workers, for portal mode, and for a Configuration that cannot be read.
 
     Args:
-        client: The cluster.
-        candidate: As it is, or is to be, registered.
+        client: Reads there.
+        cluster: As it is, or is to be, registered.
         configuration: Kueue's, as it is in force.
     """
-    if not candidate.is_manager or candidate.mode != Cluster.Mode.KUEUE:
+    if not cluster.is_manager or cluster.mode != Cluster.Mode.KUEUE:
         return
     try:
         settings = DispatchSettings.from_document(configuration)

@@ -22,7 +22,7 @@ from clusters.selectors.places import post_of
 from clusters.services import probes
 from clusters.services.preflight import rows as shown
 from clusters.services.preflight.beside import beside_rows
-from clusters.services.preflight.rows import FAULT, Candidate, PreflightRow
+from clusters.services.preflight.rows import FAULT, PreflightRow
 from clusters.vault import SealBroken, unseal
 
 KIND = "preflight"
@@ -57,24 +57,28 @@ class PreflightTable:
 
 
 def examine(
-    candidate: Candidate, *, on_step: Callable[[int, str], None] = lambda done, step: None
+    cluster: Cluster,
+    kubeconfig: str,
+    *,
+    on_step: Callable[[int, str], None] = lambda done, step: None,
 ) -> PreflightTable:
     """Look at everything that can be seen through a kubeconfig. Nothing is stored.
 
     Args:
-        candidate: What is looked at; its kubeconfig has passed inspection.
+        cluster: As it is, or is to be, registered.
+        kubeconfig: Of it; it has passed inspection.
         on_step: Told how far it is: steps done of :data:`STEPS`, and what comes now.
     """
     now = timezone.now()
     on_step(0, "reaching the cluster")
-    with KubeClient.from_kubeconfig(candidate.kubeconfig) as client:
+    with KubeClient.from_kubeconfig(kubeconfig) as client:
         try:
             probe = client.probe(timeout_s=5.0)
         except ClusterError as error:
             return PreflightTable(now, (shown.unreachable(error),))
-        rows = list(shown.first_rows(probe, candidate, now))
+        rows = list(shown.first_rows(probe, cluster, now))
         try:
-            return _examined(client, candidate, probe, rows, on_step)
+            return _examined(client, cluster, probe, rows, on_step)
         except ClusterError as error:
             rows.append(
                 PreflightRow("Examination", FAULT, f"{error.reason}: {error.message}", "Try again.")
@@ -97,7 +101,7 @@ def run_preflight(
             promises.advance_operation(operation_id, step=step, done=done, total=STEPS)
 
     try:
-        table = examine(candidate_of(cluster), on_step=tell)
+        table = examine(cluster, unseal(cluster.kubeconfig_sealed), on_step=tell)
     except SealBroken as error:
         table = PreflightTable(
             timezone.now(), (PreflightRow("Credential", FAULT, str(error), "Rotate it."),)
@@ -136,24 +140,7 @@ def store_table(cluster: Cluster, table: PreflightTable) -> None:
         record_contact(cluster.pk, contact)
 
 
-def candidate_of(cluster: Cluster) -> Candidate:
-    """A registered cluster as something to examine.
-
-    Raises:
-        SealBroken: its credential cannot be opened.
-    """
-    return Candidate(
-        slug=cluster.slug,
-        role=cluster.role,
-        mode=cluster.mode,
-        kubeconfig=unseal(cluster.kubeconfig_sealed),
-        certificate_ends=cluster.certificate_expires_at,
-        kueue_configuration=cluster.kueue_configuration,
-        allows_local_jobs=cluster.allows_local_jobs,
-    )
-
-
-def modes_on_offer(candidate: Candidate, is_kueue_alive: bool | None) -> tuple[str, ...]:
+def modes_on_offer(cluster: Cluster, is_kueue_alive: bool | None) -> tuple[str, ...]:
     """Modes that the proof and the matrix of manager and workers allow."""
     modes = []
     if is_kueue_alive:
@@ -161,7 +148,7 @@ def modes_on_offer(candidate: Candidate, is_kueue_alive: bool | None) -> tuple[s
     elif is_kueue_alive is False:
         modes.append(Cluster.Mode.PORTAL)
     return tuple(
-        str(mode.value) for mode in modes if not matrix_fault(candidate.slug, candidate.role, mode)
+        str(mode.value) for mode in modes if not matrix_fault(cluster.slug, cluster.role, mode)
     )
 
 
@@ -187,7 +174,7 @@ def matrix_fault(slug: str, role: str, mode: str) -> str:
 
 def _examined(
     client: KubeClient,
-    candidate: Candidate,
+    cluster: Cluster,
     probe: Probe,
     rows: list[PreflightRow],
     on_step: Callable[[int, str], None],
@@ -197,25 +184,25 @@ def _examined(
     version = probes.kueue_version(client)
     rows.append(shown.served_row(served, version))
     on_step(2, "asking for each right")
-    rows += shown.right_rows(client, post_of(role=candidate.role, mode=candidate.mode))
+    rows += shown.right_rows(client, post_of(cluster))
     on_step(3, "looking for a live Kueue")
     proof = probes.KueueProof(False, "Kueue's kinds are not installed.")
     if not served.missing:
         proof = probes.prove_kueue(client, installation=settings.PORTAL_INSTALLATION)
-    rows.append(shown.proof_row(proof, probes.signs_of_kueue(client), candidate))
+    rows.append(shown.proof_row(proof, probes.signs_of_kueue(client), cluster))
     on_step(4, "reading Kueue's configuration")
     configuration = probes.configuration_of(client)
-    in_force = candidate.kueue_configuration or configuration or {}
-    rows.append(shown.configuration_row(candidate, configuration))
+    in_force = cluster.kueue_configuration or configuration or {}
+    rows.append(shown.configuration_row(cluster, configuration))
     rows += shown.retention_rows(in_force)
-    rows += beside_rows(client, candidate, in_force)
+    rows += beside_rows(client, cluster, in_force)
     on_step(5, "looking for the generated policies")
-    rows += shown.policy_rows(client, candidate)
+    rows += shown.policy_rows(client, cluster)
     on_step(6, "done")
     return PreflightTable(
         checked_at=timezone.now(),
         rows=tuple(rows),
-        modes_on_offer=modes_on_offer(candidate, proof.is_alive),
+        modes_on_offer=modes_on_offer(cluster, proof.is_alive),
         is_kueue_alive=proof.is_alive,
         configuration=configuration,
         probe=probe,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,24 +35,6 @@ class PreflightRow:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A cluster as it is, or is to be, registered."""
-
-    slug: str
-    role: str
-    mode: str
-    kubeconfig: str = field(repr=False)
-    certificate_ends: datetime | None = None
-    kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
-    allows_local_jobs: bool = False
-
-    @property
-    def is_manager(self) -> bool:
-        """Manager or worker."""
-        return self.role == Cluster.Role.MANAGER
-
-
 def unreachable(error: ClusterError) -> PreflightRow:
     """The only row of a cluster that does not answer."""
     return PreflightRow(
@@ -63,7 +45,7 @@ def unreachable(error: ClusterError) -> PreflightRow:
     )
 
 
-def first_rows(probe: Probe, candidate: Candidate, now: datetime) -> Iterator[PreflightRow]:
+def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[PreflightRow]:
     """Version, latency, clock and certificate."""
     milliseconds = round(probe.latency_s * 1000)
     yield PreflightRow("Reachable", OK, f"Kubernetes {probe.version}")
@@ -83,13 +65,13 @@ def first_rows(probe: Probe, candidate: Candidate, now: datetime) -> Iterator[Pr
             f"{skew:+d} s against this server" if is_off else "agrees with this server",
             "Usage is metered by the clusters' clocks; set up NTP." if is_off else "",
         )
-    if candidate.certificate_ends is not None:
-        left = candidate.certificate_ends - now
+    if cluster.certificate_expires_at is not None:
+        left = cluster.certificate_expires_at - now
         state = FAULT if left <= timedelta(0) else WARN if left < CERTIFICATE_WARN else OK
         yield PreflightRow(
             "Client certificate",
             state,
-            f"ends {candidate.certificate_ends:%Y-%m-%d %H:%M} UTC",
+            f"ends {cluster.certificate_expires_at:%Y-%m-%d %H:%M} UTC",
             "Rotate the kubeconfig before that." if state != OK else "",
         )
 
@@ -132,10 +114,10 @@ def right_rows(client: KubeClient, post: Post) -> Iterator[PreflightRow]:
         )
 
 
-def proof_row(proof: probes.KueueProof, signs: Sequence[str], candidate: Candidate) -> PreflightRow:
+def proof_row(proof: probes.KueueProof, signs: Sequence[str], cluster: Cluster) -> PreflightRow:
     """Whether a controller lives, and whether that fits the mode."""
     words = f"{proof.words} Signs: {', '.join(signs)}." if signs else proof.words
-    fits = proof.is_alive is (candidate.mode == Cluster.Mode.KUEUE)
+    fits = proof.is_alive is (cluster.mode == Cluster.Mode.KUEUE)
     if fits:
         return PreflightRow("Kueue controller", OK, words)
     if proof.is_alive is None:
@@ -148,10 +130,10 @@ def proof_row(proof: probes.KueueProof, signs: Sequence[str], candidate: Candida
     return PreflightRow("Kueue controller", FAULT, words, advice)
 
 
-def configuration_row(candidate: Candidate, found: Mapping[str, Any] | None) -> PreflightRow:
+def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> PreflightRow:
     """Where the Configuration in force comes from."""
-    if candidate.kueue_configuration:
-        differs = found is not None and dict(candidate.kueue_configuration) != dict(found)
+    if cluster.kueue_configuration:
+        differs = found is not None and dict(cluster.kueue_configuration) != dict(found)
         return PreflightRow(
             "Kueue configuration",
             WARN if differs else OK,
@@ -183,19 +165,14 @@ def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
         )
 
 
-def policy_rows(client: KubeClient, candidate: Candidate) -> Iterator[PreflightRow]:
+def policy_rows(client: KubeClient, cluster: Cluster) -> Iterator[PreflightRow]:
     """A warning when the generated policies are not seen."""
-    wish = policy_wish(
-        role=candidate.role,
-        mode=candidate.mode,
-        allows_local_jobs=candidate.allows_local_jobs,
-    )
     kinds = {
         "ValidatingAdmissionPolicy": r.VALIDATING_POLICY,
         "MutatingAdmissionPolicy": r.MUTATING_POLICY,
     }
     missing = []
-    for kind, name in policy_names(wish):
+    for kind, name in policy_names(policy_wish(cluster)):
         try:
             client.get(kinds[kind], name)
         except (NotFound, Forbidden):
