@@ -37,11 +37,13 @@ class Form:
 
 
 class Reader(HTMLParser):
-    """The links and forms of a page."""
+    """A page with its links and forms."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, status: int) -> None:
         super().__init__()
         self.address = address
+        self.status = status
+        self.text = ""
         self.links: list[str] = []
         self.forms: list[Form] = []
 
@@ -75,9 +77,10 @@ def pages_of(visitors: Visitors, role: str) -> Iterator[Reader]:
         assert answer.status_code < 500, address
         if not answer.headers.get("Content-Type", "").startswith("text/html"):
             continue
-        reader = Reader(address)
+        reader = Reader(address, answer.status_code)
         if not answer.streaming:
-            reader.feed(answer.content.decode())
+            reader.text = answer.content.decode()
+            reader.feed(reader.text)
         yield reader
         waiting += reader.links
 
