@@ -44,3 +44,8 @@ def owner_uids(document: Document) -> list[str]:
     """UIDs of its owners."""
     owners = document["metadata"].get("ownerReferences") or ()
     return [str(owner["uid"]) for owner in owners if owner.get("uid")]
+
+
+def bound(document: Document) -> dict[str, Any]:
+    """What binds a merge patch to the very state of an object that it was built on."""
+    return {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}}

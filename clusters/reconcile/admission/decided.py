@@ -14,13 +14,13 @@ from typing import Any
 from clusters.documents.conditions import Condition, is_true
 from clusters.documents.keys import Document
 from clusters.errors import ClusterError, Terminal
-from clusters.kube import resources as r
 from clusters.kueue.cycle.decisions import Admit, Decision, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.reports import resource_requests
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.pods_ready import first_condition
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.admission.steps import status_write
+from clusters.reconcile.runtime.writer import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,7 @@ class Decided:
             del self._kept[key]
             return None
         self._sent[key] = kept
-        metadata = workload["metadata"]
-        return Write(
-            _STEPS[type(kept.decision)], Verb.PATCH, r.WORKLOAD, metadata["namespace"],
-            metadata["name"], patch, subresource="status", decided=True,
-        )  # fmt: skip
+        return status_write(_STEPS[type(kept.decision)], workload, patch, decided=True)
 
     def written(self, key: str, write: Write) -> None:
         """A write was answered well; a decision made since it was sent stays."""

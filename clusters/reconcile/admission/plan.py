@@ -21,7 +21,14 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.lifecycle.decide import next_steps
 from clusters.kueue.lifecycle.steps import LookAgain
 from clusters.reconcile.admission import pods_ready, slices, status
-from clusters.reconcile.admission.steps import status_write, step_write, workload_write
+from clusters.reconcile.admission.steps import (
+    deletion,
+    metadata_write,
+    object_write,
+    spec_write,
+    status_write,
+    step_write,
+)
 from clusters.reconcile.jobs import batch, queueing, running
 from clusters.reconcile.runtime.writer import Verb, Write
 
@@ -102,11 +109,8 @@ def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
     namespace = job["metadata"]["namespace"]
     if f"{namespace}/{labels.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
         return None
-    version = job["metadata"]["resourceVersion"]
     marks = {labels.QUEUE: labels.DEFAULT_QUEUE}
-    return _job_write(
-        "default-queue", job, {"metadata": {"resourceVersion": version, "labels": marks}}
-    )
+    return metadata_write("default-queue", job, resource=queueing.resource_of(job), labels=marks)
 
 
 def _priority_of(job: Document, around: Surroundings) -> batch.Priority:
@@ -164,15 +168,9 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
 
 def _adopt(workload: Document, owners: list[dict[str, Any]], *, uid: str = "") -> Write:
     """Take a Workload on: further owners, and the label of the one that controls it."""
-    metadata = workload["metadata"]
-    body = {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            **({"labels": {labels.JOB_UID: uid}} if uid else {}),
-            "ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners],
-        }
-    }
-    return workload_write("adopt", workload, body)
+    marks: dict[str, Any] = {"labels": {labels.JOB_UID: uid}} if uid else {}
+    all_owners = [*(workload["metadata"].get("ownerReferences") or ()), *owners]
+    return metadata_write("adopt", workload, ownerReferences=all_owners, **marks)
 
 
 def _moving(workload: Document, job: Document) -> Write | None:
@@ -181,9 +179,7 @@ def _moving(workload: Document, job: Document) -> Write | None:
     is_same = wanted in ("", workload["spec"].get("queueName"))
     if is_same or is_true(workload, "QuotaReserved"):
         return None
-    version = workload["metadata"]["resourceVersion"]
-    body = {"metadata": {"resourceVersion": version}, "spec": {"queueName": wanted}}
-    return workload_write("move", workload, body)
+    return spec_write("move", workload, queueName=wanted)
 
 
 def _changing_class(workload: Document, job: Document, around: Surroundings) -> Write | None:
@@ -196,11 +192,7 @@ def _changing_class(workload: Document, job: Document, around: Surroundings) -> 
     if is_true(workload, "QuotaReserved") and shown.get("group") != r.KUEUE_GROUP:
         return None  # which kind of class it has stays while quota is reserved
     reference = {"group": r.KUEUE_GROUP, "kind": "WorkloadPriorityClass", "name": name}
-    body = {
-        "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
-        "spec": {"priorityClassRef": reference, "priority": value},
-    }
-    return workload_write("set-class", workload, body)
+    return spec_write("set-class", workload, priorityClassRef=reference, priority=value)
 
 
 def _out_of_sync(
@@ -213,19 +205,13 @@ def _out_of_sync(
     if not queueing.is_stopped(job):
         return _stop(job)
     if is_true(workload, "QuotaReserved") or queueing.is_surplus(job, workload):
-        metadata = workload["metadata"]
-        return Write(
-            "delete-workload", Verb.DELETE, r.WORKLOAD, metadata["namespace"], metadata["name"],
-            uid=metadata["uid"],
-        )  # fmt: skip
-    body = {
-        "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
-        "spec": {
-            "podSets": queueing.pod_sets(job),
-            "maximumExecutionTimeSeconds": batch.max_execution_seconds(job),
-        },
-    }
-    return workload_write("rewrite", workload, body)
+        return deletion("delete-workload", workload)
+    return spec_write(
+        "rewrite",
+        workload,
+        podSets=queueing.pod_sets(job),
+        maximumExecutionTimeSeconds=batch.max_execution_seconds(job),
+    )
 
 
 def _at_rest(workload: Document, job: Document | None) -> Write | None:
@@ -239,9 +225,7 @@ def _at_rest(workload: Document, job: Document | None) -> Write | None:
     if job is not None and queueing.is_active(job) and queueing.outcome_of(job) is None:
         return None
     left = [item for item in finalizers if item != labels.IN_USE_FINALIZER]
-    version = workload["metadata"]["resourceVersion"]
-    body = {"metadata": {"resourceVersion": version, "finalizers": left or None}}
-    return workload_write("unfinalize", workload, body)
+    return metadata_write("unfinalize", workload, finalizers=left or None)
 
 
 def _life(workload: Document, around: Surroundings) -> tuple[Write | None, datetime | None]:
@@ -285,7 +269,7 @@ def _reset(workload: Document, job: Document, around: Surroundings) -> Write | N
     if queueing.is_managed_by_dispatch(job) and queueing.is_fixed(job):
         # No Job controller answers for it, and its copy may be gone before its end was copied.
         patch = queueing.inactive_patch(job, now=around.now)
-        return _job_write("clear-start", job, patch, subresource="status")
+        return status_write("clear-start", job, patch, resource=queueing.resource_of(job))
     restore = queueing.restore_patch(job, workload)
     return _job_write("restore", job, restore) if restore is not None else None
 
@@ -348,20 +332,12 @@ def _stop(job: Document) -> Write:
     part, patch = queueing.part_to_stop(job), queueing.suspend_patch(job)
     if patch is not None:
         return _job_write("suspend", part, patch)
-    metadata = part["metadata"]
-    return Write(
-        "suspend", Verb.DELETE, queueing.resource_of(part), metadata["namespace"],
-        metadata["name"], uid=metadata["uid"],
-    )  # fmt: skip
+    return deletion("suspend", part, resource=queueing.resource_of(part))
 
 
 def _is_deleting(document: Document) -> bool:
     return bool(document["metadata"].get("deletionTimestamp"))
 
 
-def _job_write(step: str, job: Document, body: dict[str, Any], *, subresource: str = "") -> Write:
-    metadata = job["metadata"]
-    return Write(
-        step, Verb.PATCH, queueing.resource_of(job), metadata["namespace"], metadata["name"], body,
-        subresource=subresource,
-    )  # fmt: skip
+def _job_write(step: str, job: Document, body: dict[str, Any]) -> Write:
+    return object_write(step, job, body, resource=queueing.resource_of(job))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from clusters.documents.conditions import Condition, with_conditions
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.engine import Engine
@@ -18,7 +18,8 @@ from clusters.kueue.explanation.reports import (
     local_queue_report,
 )
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.admission.steps import status_write
+from clusters.reconcile.runtime.writer import Write
 
 _RESOURCES: Mapping[str, Resource] = {
     resource.kind: resource for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT)
@@ -73,12 +74,8 @@ def _due(resource: Resource, document: Document, wanted: dict[str, Any]) -> Writ
     changed = {key: value for key, value in wanted.items() if not _is_same(status.get(key), value)}
     if not changed:
         return None
-    metadata = document["metadata"]
-    body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed}
-    return Write(
-        "queue-status", Verb.PATCH, resource, metadata.get("namespace") or "", metadata["name"],
-        body, subresource="status",
-    )  # fmt: skip
+    body = {**bound(document), "status": changed}
+    return status_write("queue-status", document, body, resource=resource)
 
 
 def _is_same(shown: Any, wanted: Any) -> bool:

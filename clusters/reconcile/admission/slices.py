@@ -13,15 +13,15 @@ runs here; slices are numbered by an annotation of the Job instead of its genera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document, annotations_of, key_of, labels_of
 from clusters.kube import resources as r
-from clusters.reconcile.admission.steps import workload_write
+from clusters.reconcile.admission.steps import metadata_write, spec_write
 from clusters.reconcile.jobs import batch
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Write
 
 REPLACED: Final = "WorkloadSliceReplaced"
 
@@ -101,11 +101,6 @@ def resize(job: Document, workload: Document) -> Write | None:
     if has_quota and is_true(workload, "Evicted"):
         return None
     if not has_quota or wanted < int(pod_set.get("count", 1)):
-        version = workload["metadata"]["resourceVersion"]
-        sets = [{**pod_set, "count": wanted}]
-        body = {"metadata": {"resourceVersion": version}, "spec": {"podSets": sets}}
-        return workload_write("resize", workload, body)
-    metadata = job["metadata"]
-    marks: dict[str, Any] = {labels.SLICE: str(batch.slice_of(job) + 1)}
-    body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": marks}}
-    return Write("slice", Verb.PATCH, r.JOB, metadata["namespace"], metadata["name"], body)
+        return spec_write("resize", workload, podSets=[{**pod_set, "count": wanted}])
+    marks = {labels.SLICE: str(batch.slice_of(job) + 1)}
+    return metadata_write("slice", job, resource=r.JOB, annotations=marks)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.documents.conditions import Condition, condition, is_true, with_conditions
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.documents.times import stamp
 from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
 from clusters.kueue.lifecycle.decide import is_requeued_at_once
@@ -33,8 +33,7 @@ _DEACTIVATED: Final = "The workload is deactivated"
 
 def guarded(workload: Document, **status: Any) -> Patch:
     """A status patch that only applies to the very state that it was built on."""
-    version = workload["metadata"]["resourceVersion"]
-    return {"metadata": {"resourceVersion": version}, "status": status}
+    return {**bound(workload), "status": status}
 
 
 def conditions_patch(

@@ -1,14 +1,16 @@
-"""Turns the engine's steps of a workload's life into writes. Pure."""
+"""Writes about one object, bound to the state that was seen; the engine's steps as such. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from clusters.documents.conditions import Condition
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.kube import resources as r
+from clusters.kube.resources import Resource
 from clusters.kueue.lifecycle.steps import (
     Evict,
     ExplainWaiting,
@@ -37,11 +39,6 @@ def step_write(
         now: Current time.
         more: Conditions to set with the explanation why it waits.
     """
-    version = workload["metadata"]["resourceVersion"]
-
-    def spec(name: str, **fields: Any) -> Write:
-        body = {"metadata": {"resourceVersion": version}, "spec": fields}
-        return workload_write(name, workload, body)
 
     def conditions(name: str, change: Condition, **fields: Any) -> Write:
         patch = status.conditions_patch(workload, [change], now=now, **fields)
@@ -49,9 +46,9 @@ def step_write(
 
     match step:
         case SetInactive():
-            return spec("deactivate", active=False)
+            return spec_write("deactivate", workload, active=False)
         case SetPriority(value=value):
-            return spec("set-priority", priority=value)
+            return spec_write("set-priority", workload, priority=value)
         case Evict():
             return status_write("evict", workload, status.evict_patch(workload, step, now=now))
         case Withdraw():
@@ -78,14 +75,43 @@ def step_write(
             return None
 
 
-def status_write(step: str, workload: Document, patch: dict[str, Any]) -> Write:
-    metadata = workload["metadata"]
-    return Write(
-        step, Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], patch,
-        subresource="status",
-    )  # fmt: skip
+def status_write(
+    step: str,
+    document: Document,
+    patch: dict[str, Any],
+    *,
+    resource: Resource = r.WORKLOAD,
+    decided: bool = False,
+) -> Write:
+    """A merge patch of an object's status; `decided`: it carries out what the engine assumes."""
+    write = object_write(step, document, patch, resource=resource)
+    return replace(write, subresource="status", decided=decided)
 
 
-def workload_write(step: str, workload: Document, body: dict[str, Any]) -> Write:
-    metadata = workload["metadata"]
-    return Write(step, Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)
+def spec_write(step: str, workload: Document, **fields: Any) -> Write:
+    """A patch of fields of a Workload's spec."""
+    return object_write(step, workload, {**bound(workload), "spec": fields})
+
+
+def metadata_write(
+    step: str, document: Document, *, resource: Resource = r.WORKLOAD, **fields: Any
+) -> Write:
+    """A patch of fields of an object's metadata."""
+    body = {"metadata": {**bound(document)["metadata"], **fields}}
+    return object_write(step, document, body, resource=resource)
+
+
+def object_write(
+    step: str, document: Document, body: dict[str, Any], *, resource: Resource = r.WORKLOAD
+) -> Write:
+    """A merge patch of an object."""
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace") or ""
+    return Write(step, Verb.PATCH, resource, namespace, metadata["name"], body)
+
+
+def deletion(step: str, document: Document, *, resource: Resource = r.WORKLOAD) -> Write:
+    """The deletion of that very object."""
+    metadata = document["metadata"]
+    namespace, uid = metadata["namespace"], metadata["uid"]
+    return Write(step, Verb.DELETE, resource, namespace, metadata["name"], uid=uid)
