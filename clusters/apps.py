@@ -9,3 +9,8 @@ class ClustersConfig(AppConfig):
     name = "clusters"
     verbose_name = "Clusters"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from clusters.services.broker import listen
+
+        listen()

@@ -22,6 +22,7 @@ from clusters.reconcile.context import registered
 from clusters.reconcile.quota.decide import Newer, newer_than_known
 from clusters.reconcile.quota.image import MULTIKUEUE_RESOURCES, QUOTA_RESOURCES
 from clusters.reconcile.quota.wanted import known_generations
+from clusters.services.generations import raise_generation
 from clusters.vault import unseal
 
 
@@ -54,7 +55,7 @@ def resolve_block(
         else:
             row.writes_enabled = False
         row.save()
-        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        raise_generation(row)
         promises.audit(
             actor,
             action="cluster.resolve_block",

@@ -106,7 +106,7 @@ def held_kubeconfig(actor: User | None, *, held: str) -> str:
     try:
         return unseal(held.encode(), max_age_s=HELD_S)
     except SealBroken:
-        message = "That took too long; paste the kubeconfig once more."
+        message = "The kubeconfig of the first step can no longer be read; give it again."
         raise Rejected([Fault("kubeconfig", "not_held", message)]) from None
 
 

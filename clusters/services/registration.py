@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import Max
 from django.utils import timezone
 
 from budgets import services as promises
@@ -21,6 +21,7 @@ from clusters.errors import ClusterError
 from clusters.kube.kubeconfig import Facts
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.quota.record import FIRST_SYNC
+from clusters.services.generations import raise_generation, raise_manager_generation
 from clusters.services.inspection import chosen_kubeconfig
 from clusters.services.preflight.checks import (
     PreflightTable,
@@ -29,7 +30,7 @@ from clusters.services.preflight.checks import (
     store_table,
 )
 from clusters.services.switches import read_configuration
-from clusters.services.tokens import mint, raise_manager_generation
+from clusters.services.tokens import mint
 from clusters.vault import seal
 
 WORKER_LIMIT = 20
@@ -121,7 +122,7 @@ def rotate_kubeconfig(
         _show(row, facts)
         row.kubeconfig_sealed = seal(minimal)
         row.save()
-        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        raise_generation(row)
         row.refresh_from_db()
         promises.audit(
             actor,
@@ -165,7 +166,7 @@ def deregister_cluster(
         if abandon:
             row.kubeconfig_sealed = b""
         row.save()
-        Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+        raise_generation(row)
         raise_manager_generation()
         promises.retire_capacity(actor, cluster=row.slug, reason=reason)
         promises.audit(

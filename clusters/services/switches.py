@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from budgets import services as promises
 from budgets.errors import Fault, Rejected
@@ -16,6 +15,7 @@ from budgets.texts import Unreadable, read_yaml
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
+from clusters.services.generations import raise_generation
 from clusters.services.preflight.checks import examine, matrix_fault, store_table
 from clusters.vault import unseal
 
@@ -172,7 +172,7 @@ def _changed(
     for name, value in changes.items():
         setattr(row, name, value)
     save_checked(row)
-    Cluster.objects.filter(pk=row.pk).update(generation=F("generation") + 1)
+    raise_generation(row)
     row.refresh_from_db()
     promises.audit(
         actor,

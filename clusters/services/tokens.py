@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from budgets import services as promises
@@ -20,6 +20,7 @@ from clusters.kube.client import KubeClient, WriteOptions
 from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
+from clusters.services.generations import raise_manager_generation
 from clusters.vault import seal, unseal
 
 log = logging.getLogger(__name__)
@@ -102,13 +103,6 @@ def mint(worker: Cluster, *, now: datetime) -> datetime:
     raise_manager_generation()
     log.info("token_rotated cluster=%s ends=%s", worker.slug, ends.isoformat())
     return ends
-
-
-def raise_manager_generation() -> None:
-    """Have the manager look at its workers again."""
-    Cluster.objects.filter(role=Cluster.Role.MANAGER).exclude(state=Cluster.State.REMOVED).update(
-        generation=F("generation") + 1
-    )
 
 
 def advice(error: ClusterError) -> str:

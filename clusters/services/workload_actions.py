@@ -18,6 +18,7 @@ from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
 from budgets.selectors.fleet.places import at_places
+from budgets.services.announcements import Work, announce
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due
@@ -147,6 +148,7 @@ def _ask(
         )
         _tell(actor, action, f"workload.{verb}", reason, job=state.job_name, phase=state.phase)
         made.append(action)
+    announce(Work.ACTIONS)
     return made
 
 

@@ -24,7 +24,6 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.reconcile.claims import roles_for
 from clusters.reconcile.shift import run_shift
-from portal import actions
 from portal.rehearsal.report import Options, Report, StepFailed, wait_until
 from portal.rehearsal.world import JOB, kubeconfigs, rehearsal_job
 
@@ -118,7 +117,7 @@ class Rehearsal:
             lines = short_form_lines(
                 home_flavor=flavor.slug, committed=gpus, ceiling=2 * gpus, preferred=None
             )
-            revision = actions.revise_budget(
+            revision = promises.revise_budget(
                 self.admin,
                 workspace=self.workspace,
                 draft=RevisionDraft(lines=lines, reason="Rehearsal"),

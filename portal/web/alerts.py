@@ -18,7 +18,7 @@ from budgets.models import Account, AlertRule, Delivery, Webhook, Workspace
 from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
-from portal import alerting
+from budgets.services import alerts as alerting
 from portal.web.forms import PortalForm
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page

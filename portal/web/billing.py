@@ -18,8 +18,8 @@ from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Statement
 from budgets.selectors import billing as read
 from budgets.selectors.clock import utc_now
+from budgets.services import billing as actions
 from budgets.texts import is_storable
-from portal import billing as actions
 from portal.web.billing_lines import STATES, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import ReasonForm

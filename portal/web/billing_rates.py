@@ -16,7 +16,7 @@ from budgets import selectors
 from budgets.charging import Tier
 from budgets.models import RateCard
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text

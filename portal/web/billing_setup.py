@@ -25,7 +25,7 @@ from budgets.models import (
     Workspace,
 )
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.web.forms import DayField, PortalForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text

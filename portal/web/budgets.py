@@ -12,12 +12,12 @@ from django.shortcuts import redirect
 from django.template import loader
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.errors import Rejected, StaleVersion
 from budgets.models import Budget, BudgetRevision, Workspace
 from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
 from clusters import selectors as seen
-from portal import actions
 from portal.web.budget_form import BudgetForm, initial_of
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
@@ -103,7 +103,7 @@ def _saved(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> Http
     if not form.is_valid():
         return render(request, TEMPLATE, _context(workspace, form), status=422)
     try:
-        revision = actions.revise_budget(
+        revision = promises.revise_budget(
             user,
             workspace=workspace,
             draft=form.draft(),
@@ -163,7 +163,7 @@ def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
         wanted = form.cleaned_data
         try:
             done = form.carry_out(
-                lambda: actions.set_stop_policy(
+                lambda: promises.set_stop_policy(
                     user,
                     budget=budget,
                     policy=wanted["policy"],
@@ -208,7 +208,7 @@ def reallocate(request: HttpRequest, namespace: str) -> HttpResponseBase:
         wanted = form.cleaned_data
         try:
             done = form.carry_out(
-                lambda: actions.reallocate(
+                lambda: promises.reallocate(
                     user,
                     workspace=workspace,
                     reason=wanted["reason"],

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from clusters import selectors as seen
-from portal import actions
+from clusters import services as enforcement
 from portal.web.audit import changes
 from portal.web.cluster_changes import CHANGES
 from portal.web.htmx import is_partial, render, target, unchanged
@@ -119,29 +119,29 @@ def _carry_out(user: Any, slug: str, change: str, typed: dict[str, Any]) -> None
     reason = typed.get("reason", "")
     if change in {"stop-writing", "start-writing"}:
         enabled = change == "start-writing"
-        actions.set_writes_enabled(user, cluster=found, enabled=enabled, reason=reason)
+        enforcement.set_writes_enabled(user, cluster=found, enabled=enabled, reason=reason)
     elif change == "mode":
-        actions.set_mode(user, cluster=found, mode=typed["mode"], reason=reason)
+        enforcement.set_mode(user, cluster=found, mode=typed["mode"], reason=reason)
     elif change == "drift":
-        actions.set_drift_policy(user, cluster=found, policy=typed["policy"])
+        enforcement.set_drift_policy(user, cluster=found, policy=typed["policy"])
     elif change == "guard":
-        actions.set_guard(user, cluster=found, guard=typed["guard"], reason=reason)
+        enforcement.set_guard(user, cluster=found, guard=typed["guard"], reason=reason)
     elif change == "local-jobs":
-        actions.set_local_jobs(user, cluster=found, allowed=typed["allowed"])
+        enforcement.set_local_jobs(user, cluster=found, allowed=typed["allowed"])
     elif change == "configuration":
         wanted = typed["configuration"] or {}
-        actions.set_kueue_configuration(user, cluster=found, configuration=wanted)
+        enforcement.set_kueue_configuration(user, cluster=found, configuration=wanted)
     elif change == "kubeconfig":
-        actions.rotate_kubeconfig(
+        enforcement.rotate_kubeconfig(
             user, cluster=found, kubeconfig=typed["kubeconfig"], context=typed["context"]
         )
     elif change == "token":
-        actions.rotate_multikueue_token(user, cluster=found)
+        enforcement.rotate_multikueue_token(user, cluster=found)
     elif change == "block":
         apply_ours = typed["keep"] == "portal"
-        actions.resolve_block(user, cluster=found, apply_ours=apply_ours, reason=reason)
+        enforcement.resolve_block(user, cluster=found, apply_ours=apply_ours, reason=reason)
     else:
-        actions.deregister_cluster(user, cluster=found, reason=reason, abandon=typed["abandon"])
+        enforcement.deregister_cluster(user, cluster=found, reason=reason, abandon=typed["abandon"])
 
 
 @page("POST")
@@ -149,5 +149,5 @@ def cluster_preflight(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Run the preflight again."""
     user: Any = request.user
     found = seen.cluster_for(user, slug)
-    operation = actions.start_preflight(user, cluster=found)
+    operation = enforcement.start_preflight(user, cluster=found)
     return redirect("operation", operation_id=operation.pk)

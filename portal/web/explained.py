@@ -15,8 +15,8 @@ from django.urls import reverse
 
 from budgets import selectors
 from clusters import selectors as seen
+from clusters import services as enforcement
 from clusters.models import Cluster, Question
-from portal import actions
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import is_partial, render, unchanged
 from portal.web.pages import page
@@ -80,7 +80,7 @@ class RaiseForm(WhatIfForm):
 
     def ask(self) -> Any:
         typed = self.cleaned_data
-        return actions.ask_raise(
+        return enforcement.ask_raise(
             self.user,
             workspace=self.rows[typed["workspace"]],
             flavor=self.flavors[typed["flavor"]],
@@ -117,7 +117,7 @@ class AddForm(WhatIfForm):
     def ask(self) -> Any:
         typed = self.cleaned_data
         kind, _, slug = typed["receiver"].partition(":")
-        return actions.ask_add(
+        return enforcement.ask_add(
             self.user,
             cluster=self.clusters[typed["cluster"]],
             flavor=self.flavors[typed["flavor"]],
@@ -140,7 +140,7 @@ class DrainForm(WhatIfForm):
         self.choose("cluster", [(slug, row.name) for slug, row in self.clusters.items()])
 
     def ask(self) -> Any:
-        return actions.ask_drain(self.user, cluster=self.clusters[self.cleaned_data["cluster"]])
+        return enforcement.ask_drain(self.user, cluster=self.clusters[self.cleaned_data["cluster"]])
 
 
 ADMINS: tuple[type[WhatIfForm], ...] = (RaiseForm, AddForm, DrainForm)
@@ -214,7 +214,7 @@ def _refused(
 def _answered(user: Any, keys: list[uuid.UUID]) -> dict[str, Any]:
     """What the clusters have said so far; six queries and one for each question."""
     questions = seen.questions_for(user, keys) if keys else []
-    rows = actions.replies_to(user, questions)
+    rows = enforcement.replies_to(user, questions)
     return {"replies": rows, "is_waiting": any(row.state == "waiting" for row in rows)}
 
 

@@ -18,8 +18,9 @@ from budgets.models import Export, ExportPlan, Operation
 from budgets.models.exports import DATASETS
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import Preview, preview
+from budgets.services.exports import plans
+from budgets.services.exports.requests import request_export
 from budgets.services.exports.runs import spool_path
-from portal import actions
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import is_partial, render, unchanged
@@ -109,11 +110,11 @@ def _carry_out(request: HttpRequest, form: ExportForm) -> HttpResponseBase | Non
     user: Any = request.user
     every = form.cleaned_data["every"]
     if not every:
-        made = form.carry_out(lambda: actions.request_export(user, **form.wish()))
+        made = form.carry_out(lambda: request_export(user, **form.wish()))
         return redirect("export", made.pk) if made is not None else None
     wish = {name: value for name, value in form.wish().items() if name != "period"}
     name = form.cleaned_data["name"]
-    plan = form.carry_out(lambda: actions.save_export_plan(user, name=name, every=every, **wish))
+    plan = form.carry_out(lambda: plans.save_export_plan(user, name=name, every=every, **wish))
     if plan is None:
         return None
     messages.success(request, f"{plan} is made {plan.get_every_display()}.")
@@ -135,7 +136,7 @@ def export_plan_remove(request: HttpRequest, plan_id: int) -> HttpResponseBase:
     """Ends what is made regularly; the files stay until they expire."""
     user: Any = request.user
     plan = reads.visible_export_plans(user).get(pk=plan_id)
-    actions.remove_export_plan(user, plan=plan)
+    plans.remove_export_plan(user, plan=plan)
     messages.success(request, f"{plan} is not made any more.")
     return redirect("exports")
 

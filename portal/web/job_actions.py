@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from budgets.errors import Fault, Rejected
 from clusters import selectors as seen
+from clusters import services as enforcement
 from clusters.models import WorkloadAction
-from portal import actions
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -49,14 +49,14 @@ def job_act(request: HttpRequest) -> HttpResponseBase:
     user: Any = request.user
     given = request.POST if request.method == "POST" else request.GET
     verb, jobs = given.get("verb", Verb.DEACTIVATE), keys_of(given.getlist("job"))
-    stakes = actions.jobs_at_stake(user, jobs=jobs, verb=verb)
+    stakes = enforcement.jobs_at_stake(user, jobs=jobs, verb=verb)
     title, meaning, button, said = WORDS[Verb(verb)]
     possible = [stake for stake in stakes if not stake.fault]
     form = ReasonForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         wanted = [(stake.state.cluster.slug, stake.state.uid) for stake in possible]
         done = form.carry_out(
-            lambda: actions.act_on_workloads(
+            lambda: enforcement.act_on_workloads(
                 user, jobs=wanted, verb=verb, reason=form.cleaned_data["reason"]
             )
         )
@@ -85,7 +85,7 @@ def job_act_withdraw(request: HttpRequest, key: int) -> HttpResponseBase:
     user: Any = request.user
     action = seen.action_for(user, key)
     try:
-        actions.withdraw_action(user, action=action)
+        enforcement.withdraw_action(user, action=action)
         messages.success(request, "Taken back: nothing is done to the job.")
     except Rejected as rejected:
         messages.warning(request, " ".join(fault.message for fault in rejected.faults))

@@ -15,7 +15,7 @@ from django.utils import timezone
 from budgets import selectors
 from budgets.models import Flavor
 from clusters import selectors as seen
-from portal import actions
+from clusters import services as enforcement
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -76,13 +76,13 @@ def plan(request: HttpRequest) -> HttpResponseBase:
     preview = None
     if request.method == "POST" and form.is_valid():
         wanted = _wanted(user, form.cleaned_data)
-        preview = form.carry_out(lambda: actions.preview_maintenance(user, **wanted))
+        preview = form.carry_out(lambda: enforcement.preview_maintenance(user, **wanted))
         if preview is not None and request.POST.get("step") == "save":
             effects = {
                 "drains": form.cleaned_data["effect"] == "drain",
                 "reason": form.cleaned_data["reason"],
             }
-            done = form.carry_out(lambda: actions.plan_maintenance(user, **wanted, **effects))
+            done = form.carry_out(lambda: enforcement.plan_maintenance(user, **wanted, **effects))
             if done is not None:
                 words = "is cordoned now" if done.state == "active" else "is planned"
                 messages.success(request, f"Maintenance of {done.place} {words}.")
@@ -101,7 +101,7 @@ def window(request: HttpRequest, key: int) -> HttpResponseBase:
     form = ReasonForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         done = form.carry_out(
-            lambda: actions.end_maintenance(
+            lambda: enforcement.end_maintenance(
                 _admin(request), window=found, reason=form.cleaned_data["reason"]
             )
         )

@@ -10,7 +10,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from portal import actions
+from clusters.services import broker
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def ready(request: HttpRequest) -> JsonResponse:
     """
     parts = {"database": _database_answers()}
     if request.GET.get("broker"):
-        parts["broker"] = actions.is_broker_reachable()
+        parts["broker"] = broker.is_broker_reachable()
     is_ready = all(parts.values())
     return JsonResponse({"ready": is_ready, **parts}, status=200 if is_ready else 503)
 

@@ -10,7 +10,7 @@ from django import forms
 from budgets.charging import LineKind
 from budgets.models import Account, RateCard
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.web.forms import PortalForm
 from portal.web.numbers import price_text
 

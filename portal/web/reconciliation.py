@@ -16,7 +16,7 @@ from budgets import selectors
 from budgets.errors import Rejected
 from budgets.models import Discrepancy
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import asked_day, page

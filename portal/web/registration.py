@@ -20,7 +20,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from budgets import selectors
 from budgets.errors import Rejected
-from portal import actions
+from clusters import services as enforcement
 from portal.web.forms import PortalForm, YamlField
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -70,7 +70,7 @@ class SourceForm(PortalForm):
         if typed.get("upload"):
             return str(typed["upload"].read(), "utf-8", errors="replace")
         if typed.get("file_name"):
-            return actions.kubeconfig_from_file(actor, name=typed["file_name"])
+            return enforcement.kubeconfig_from_file(actor, name=typed["file_name"])
         return str(typed["kubeconfig"])
 
 
@@ -137,14 +137,14 @@ def _emptied(form: SourceForm) -> SourceForm:
 
 def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:
     text = form.text(user)
-    report = actions.inspect_kubeconfig(text)
+    report = enforcement.inspect_kubeconfig(text)
     usable = [row for row in report.contexts if not row.faults]
     if report.faults or not usable:
         faults = [*report.faults, *(fault for row in report.contexts for fault in row.faults)]
         raise Rejected(faults)
     chosen = next((row for row in usable if row.is_current), usable[0])
     initial = {
-        "held": actions.hold_kubeconfig(text),
+        "held": enforcement.hold_kubeconfig(user, text=text),
         "context": chosen.name,
         "role": "worker",
         "mode": "kueue",
@@ -156,17 +156,17 @@ def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:
 
 def _second(request: HttpRequest, user: Any) -> HttpResponseBase:
     try:
-        text = actions.held_kubeconfig(request.POST["held"])
+        text = enforcement.held_kubeconfig(user, held=request.POST["held"])
     except Rejected as rejected:
         form = SourceForm(data={})
         form.errors.clear()
         form.take(rejected.faults)
         return render(request, TEMPLATE, {"form": form, "step": 1}, status=422)
-    report = actions.inspect_kubeconfig(text)
+    report = enforcement.inspect_kubeconfig(text)
     place = PlaceForm(request.POST, contexts=[row for row in report.contexts if not row.faults])
     if place.is_valid():
         typed = {name: place.cleaned_data[name] for name in place.fields if name != "held"}
-        made = place.carry_out(lambda: actions.register_cluster(user, kubeconfig=text, **typed))
+        made = place.carry_out(lambda: enforcement.register_cluster(user, kubeconfig=text, **typed))
         if made is not None:
             messages.success(request, f"{made.name} is registered. Its preflight is below.")
             return redirect(f"{reverse('cluster', args=[made.slug])}#preflight")

@@ -11,10 +11,10 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.errors import StaleVersion
 from budgets.models import BudgetRevision, Workspace
 from budgets.plan import RevisionDraft, Spill
-from portal import actions
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -55,7 +55,7 @@ def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseB
         if form.is_valid():
             try:
                 done = form.carry_out(
-                    lambda: actions.restore_revision(
+                    lambda: promises.restore_revision(
                         user,
                         revision=shown,
                         reason=form.cleaned_data["reason"],
@@ -166,9 +166,9 @@ def _decision(request: HttpRequest, wanted: BudgetRevision, form: DecisionForm) 
         "expected_version": typed["version"],
     }
     if request.POST.get("decision") == "withdraw":
-        return actions.withdraw_request(user, **arguments)
+        return promises.withdraw_request(user, **arguments)
     accept = request.POST.get("decision") == "accept"
-    return actions.decide_request(user, accept=accept, **arguments)
+    return promises.decide_request(user, accept=accept, **arguments)
 
 
 def _preview(user: Any, workspace: Workspace, wanted: BudgetRevision) -> selectors.RevisionPreview:

@@ -18,8 +18,8 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
+from budgets import services as promises
 from budgets.models import ApiToken
-from portal import actions
 from portal.throttling import WrongPasswordThrottle
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
@@ -85,7 +85,7 @@ def password_change(request: HttpRequest) -> HttpResponseBase:
     form = PasswordForm(request.POST or None, user=user)
     if request.method == "POST" and form.is_valid():
         password = form.cleaned_data["password"]
-        form.carry_out(lambda: actions.set_password(user, user=user, password=password))
+        form.carry_out(lambda: promises.set_password(user, user=user, password=password))
         if not form.errors:
             update_session_auth_hash(request, user)
             messages.success(request, "The password is changed; other sessions have ended.")
@@ -145,7 +145,7 @@ def tokens(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
         wanted = form.cleaned_data
         made = form.carry_out(
-            lambda: actions.create_api_token(
+            lambda: promises.create_api_token(
                 user,
                 user=user,
                 name=wanted["name"],
@@ -169,6 +169,6 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponseBase:
     """End one of one's own tokens."""
     user: Any = request.user
     token = get_object_or_404(ApiToken, pk=token_id, user=user)
-    actions.revoke_api_token(user, token=token)
+    promises.revoke_api_token(user, token=token)
     messages.success(request, f"The token {token.name} has ended; it opens nothing any more.")
     return redirect("tokens")

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Envelope, Flavor, Workspace
-from portal import actions
 from portal.web import setup_forms
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -78,7 +78,7 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
         key="new",
         title="New account",
         form=setup_forms.AccountForm,
-        do=lambda typed: actions.create_account(user, **typed),
+        do=lambda typed: promises.create_account(user, **typed),
         button="Add account",
         said="Account {slug} is there; give it an envelope next.",
     )
@@ -105,7 +105,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
             title="Name",
             form=setup_forms.NameForm,
             arguments={"initial": {"name": found.name}},
-            do=lambda typed: actions.edit_account(user, account=found, **typed),
+            do=lambda typed: promises.edit_account(user, account=found, **typed),
         ),
         Section(
             key="envelope",
@@ -120,7 +120,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
             empty="No envelope yet: every budget of this account will wait for an admin.",
             form=setup_forms.EnvelopeForm,
             arguments={"flavors": selectors.visible_flavors(user)},
-            do=lambda typed: actions.set_envelope(user, account=found, **typed),
+            do=lambda typed: promises.set_envelope(user, account=found, **typed),
             button="Set envelope",
         ),
     ]
@@ -133,7 +133,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
         way_out=WayOut(
             what="account",
             text="Cannot be undone. Its workspaces have to be archived first; use stays.",
-            do=lambda reason: actions.archive_account(user, account=found, reason=reason),
+            do=lambda reason: promises.archive_account(user, account=found, reason=reason),
             to=reverse("setup_accounts"),
             is_closed=found.archived_at is not None,
         ),
@@ -161,7 +161,7 @@ def workspaces(request: HttpRequest) -> HttpResponseBase:
             "accounts": selectors.visible_accounts(user),
             "flavors": selectors.visible_flavors(user),
         },
-        do=lambda typed: actions.create_workspace(user, **typed),
+        do=lambda typed: promises.create_workspace(user, **typed),
         button="Add workspace",
         said="Workspace {slug} is there; its budget is empty until somebody promises GPUs.",
     )
@@ -189,7 +189,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
             text="The home flavor is where the three-field form puts committed GPUs.",
             form=setup_forms.WorkspaceEditForm,
             arguments={"initial": initial, "flavors": selectors.visible_flavors(user)},
-            do=lambda typed: actions.edit_workspace(user, workspace=found, **typed),
+            do=lambda typed: promises.edit_workspace(user, workspace=found, **typed),
         )
     ]
     return item_page(
@@ -202,7 +202,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
             what="workspace",
             text="Cannot be undone. Its queue is held and its promise ends; the namespace, "
             "its jobs and its use stay.",
-            do=lambda reason: actions.archive_workspace(user, workspace=found, reason=reason),
+            do=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
             to=reverse("setup_workspaces"),
             is_closed=found.archived_at is not None,
         ),
@@ -226,7 +226,7 @@ def flavors(request: HttpRequest) -> HttpResponseBase:
         key="new",
         title="New flavor",
         form=setup_forms.FlavorForm,
-        do=lambda typed: actions.create_flavor(user, **typed),
+        do=lambda typed: promises.create_flavor(user, **typed),
         button="Add flavor",
         said="Flavor {slug} is there.",
     )
@@ -255,7 +255,7 @@ def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
             title="Nodes and rules",
             form=setup_forms.FlavorEditForm,
             arguments={"initial": initial},
-            do=lambda typed: actions.edit_flavor(user, flavor=found, **typed),
+            do=lambda typed: promises.edit_flavor(user, flavor=found, **typed),
         )
     ]
     return item_page(
@@ -267,7 +267,7 @@ def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
         way_out=WayOut(
             what="flavor",
             text="Cannot be undone. It takes no new promise; nothing in force may use it.",
-            do=lambda reason: actions.archive_flavor(user, flavor=found, reason=reason),
+            do=lambda reason: promises.archive_flavor(user, flavor=found, reason=reason),
             to=reverse("setup_flavors"),
             is_closed=found.archived_at is not None,
         ),

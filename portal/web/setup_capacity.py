@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Capacity, MeasuredCapacity
 from clusters import selectors as seen
-from portal import actions
 from portal.web import setup_forms
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, crumbs, require_admin, sections_page
@@ -44,7 +44,7 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
             empty="Nothing is stated: what is measured counts.",
             form=setup_forms.CapacityForm,
             arguments={"clusters": clusters, "flavors": selectors.visible_flavors(user)},
-            do=lambda typed: actions.set_capacity(user, **typed),
+            do=lambda typed: promises.set_capacity(user, **typed),
             button="State capacity",
         ),
         Section(

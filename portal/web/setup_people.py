@@ -9,8 +9,8 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Membership, Pool, PoolShare, User
-from portal import actions
 from portal.web import setup_forms
 from portal.web.pages import page
 from portal.web.setup_pages import (
@@ -50,7 +50,7 @@ def people(request: HttpRequest) -> HttpResponseBase:
         key="new",
         title="New person",
         form=setup_forms.PersonForm,
-        do=lambda typed: actions.create_user(user, **typed),
+        do=lambda typed: promises.create_user(user, **typed),
         button="Add person",
         said="{username} can sign in; give them a role next.",
     )
@@ -80,7 +80,7 @@ def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
 
     def revoke(key: str) -> None:
         membership = get_object_or_404(Membership, pk=key, user=found)
-        actions.revoke_role(user, membership=membership)
+        promises.revoke_role(user, membership=membership)
 
     sections = [
         Section(
@@ -99,14 +99,14 @@ def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
                 "accounts": selectors.visible_accounts(user),
                 "workspaces": selectors.visible_workspaces(user),
             },
-            do=lambda typed: actions.grant_role(user, user=found, **typed),
+            do=lambda typed: promises.grant_role(user, user=found, **typed),
             button="Give role",
         ),
         Section(
             key="password",
             title="Password",
             form=setup_forms.NewPasswordForm,
-            do=lambda typed: actions.set_password(user, user=found, **typed),
+            do=lambda typed: promises.set_password(user, user=found, **typed),
             button="Set password",
             said="The password is set.",
         ),
@@ -139,7 +139,7 @@ def pools(request: HttpRequest) -> HttpResponseBase:
         title="New pool",
         form=setup_forms.PoolForm,
         arguments={"accounts": selectors.visible_accounts(user)},
-        do=lambda typed: actions.create_pool(user, **typed),
+        do=lambda typed: promises.create_pool(user, **typed),
         button="Add pool",
         said="Pool {slug} is there; give it GPUs next.",
     )
@@ -181,7 +181,7 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
             empty="The pool is empty.",
             form=setup_forms.PoolAmountForm,
             arguments={"flavors": selectors.visible_flavors(user)},
-            do=lambda typed: actions.set_pool_amount(user, pool=found, **typed),
+            do=lambda typed: promises.set_pool_amount(user, pool=found, **typed),
             button="Set GPUs",
         )
     ]
@@ -197,7 +197,7 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
         way_out=WayOut(
             what="pool",
             text="Cannot be undone. Running jobs on it go on until they end.",
-            do=lambda reason: actions.archive_pool(user, pool=found, reason=reason),
+            do=lambda reason: promises.archive_pool(user, pool=found, reason=reason),
             to=reverse("setup_pools"),
             is_closed=found.archived_at is not None,
         ),
@@ -207,7 +207,7 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
 def _shares(user: Any, found: Pool) -> Section:
     def remove(key: str) -> None:
         share = get_object_or_404(PoolShare, pk=key, pool=found)
-        actions.remove_pool_share(user, share=share)
+        promises.remove_pool_share(user, share=share)
 
     return Section(
         key="share",
@@ -222,7 +222,7 @@ def _shares(user: Any, found: Pool) -> Section:
         remove=remove,
         form=setup_forms.PoolShareForm,
         arguments={"accounts": selectors.visible_accounts(user)},
-        do=lambda typed: actions.set_pool_share(user, pool=found, **typed),
+        do=lambda typed: promises.set_pool_share(user, pool=found, **typed),
         button="Let it draw",
     )
 

@@ -16,9 +16,9 @@ from django.utils.safestring import SafeString
 from budgets import selectors
 from budgets.models import SpendEffect, SpendRule, Workspace
 from budgets.selectors import spending as seen
+from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
-from portal import spending
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page

@@ -11,12 +11,12 @@ from django.test import override_settings
 
 from budgets import services
 from budgets.models import Operation
+from clusters import services as enforcement
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
+from clusters.services import broker
 from clusters.vault import seal
-from portal import actions
-from portal.actions import nudges
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
@@ -95,7 +95,7 @@ def test_kubeconfig_travels_to_the_second_step_only_sealed(visitors: Visitors):
     assert "tok-4711" not in text
     assert "no-store" in answer["Cache-Control"]
     held = answer.context["form"]["held"].value()
-    assert "tok-4711" in actions.held_kubeconfig(held)
+    assert "tok-4711" in enforcement.held_kubeconfig(None, held=held)
 
 
 def test_a_changed_seal_begins_again(visitors: Visitors):
@@ -221,7 +221,7 @@ def test_only_admins_switch(visitors: Visitors, worker, role: str):
 
 def test_preflight_shows_its_progress(visitors: Visitors, worker, monkeypatch):
     sent = []
-    monkeypatch.setattr(nudges.current_app, "send_task", lambda *a, **k: sent.append((a, k)))
+    monkeypatch.setattr(broker.current_app, "send_task", lambda *a, **k: sent.append((a, k)))
 
     answer = visitors["admin"].post("/clusters/gpu-east/preflight/")
 

@@ -11,8 +11,8 @@ from django.test import Client, RequestFactory, override_settings
 from kombu.exceptions import OperationalError
 
 from budgets import services
-from portal import actions
-from portal.actions import nudges
+from budgets.services.announcements import Work
+from clusters.services import broker
 from portal.web import errors
 from portal.web.htmx import render_partial
 from tests.builders import line
@@ -38,7 +38,7 @@ def test_ready_follows_the_database(db, monkeypatch):
 
 
 def test_ready_asks_for_the_broker_only_when_told(db, monkeypatch):
-    monkeypatch.setattr(actions, "is_broker_reachable", lambda: False)
+    monkeypatch.setattr(broker, "is_broker_reachable", lambda: False)
 
     assert Client().get("/readyz").status_code == 200
     assert Client().get("/readyz?broker=1").status_code == 503
@@ -53,19 +53,19 @@ def test_a_broker_that_is_down_stops_no_change(
         sent.append(args)
         raise OperationalError("no broker")
 
-    monkeypatch.setattr(nudges.current_app, "send_task", send)
+    monkeypatch.setattr(broker.current_app, "send_task", send)
     with django_capture_on_commit_callbacks(execute=True):
         values = {"section": "new", "slug": "edge", "name": "Edge", "account": "acme"}
         answer = visitors["admin"].post("/setup/workspaces/", {**values, "home_flavor": "h100"})
 
     assert answer.status_code == 302
-    assert sent == [(nudges.SYNC_TASK,)]
+    assert sent == [(broker.TASKS[Work.SYNC],)]
 
 
 def test_a_rejected_change_sends_no_nudge(
     visitors: Visitors, monkeypatch, django_capture_on_commit_callbacks
 ):
-    monkeypatch.setattr(nudges.current_app, "send_task", lambda *a, **k: pytest.fail("sent"))
+    monkeypatch.setattr(broker.current_app, "send_task", lambda *a, **k: pytest.fail("sent"))
     with django_capture_on_commit_callbacks(execute=True):
         values = {"section": "new", "slug": "BAD", "name": "x", "account": "acme"}
         answer = visitors["admin"].post("/setup/workspaces/", {**values, "home_flavor": "h100"})

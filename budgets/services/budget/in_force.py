@@ -26,6 +26,7 @@ from budgets.selectors import flavor_terms, free_rooms, promises_in_force
 from budgets.selectors.budget.future import pool_split, split_for
 from budgets.selectors.budget.timeline import pool_amounts_at
 from budgets.selectors.clock import utc_now
+from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.guards import lock_accounts, lock_flavors
 
@@ -41,11 +42,14 @@ def raise_generations(subjects: Iterable[str]) -> None:
     for subject in sorted(subjects):
         kind, _, name = subject.partition(":")
         keys.setdefault(kind, []).append(name)
+    if not keys:
+        return
     raised = {"generation": F("generation") + 1}
     Flavor.objects.filter(slug__in=keys.get("flavor", [])).update(**raised)
     Account.objects.filter(slug__in=keys.get("account", [])).update(**raised)
     Pool.objects.filter(slug__in=keys.get("pool", [])).update(**raised)
     Budget.objects.filter(workspace__namespace__in=keys.get("budget", [])).update(**raised)
+    announce(Work.SYNC)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from django.db import transaction
 from budgets.errors import Fault, Rejected
 from budgets.models import Export, ExportPlan, Operation, User
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
+from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.operations import start_operation
 
@@ -52,6 +53,7 @@ def store_export(
     export.operation = start_operation(actor, kind=KIND, subject=f"{wish.dataset} {wish.period}")
     export.plan, export.run_key = plan, run_key
     export.save()
+    announce(Work.EXPORTS)
     audit(
         actor,
         action="export.request",

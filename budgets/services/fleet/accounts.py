@@ -18,6 +18,7 @@ from budgets.models import (
 )
 from budgets.plan import RevisionDraft
 from budgets.selectors.clock import utc_now
+from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.budget.holds import set_stop_policy
 from budgets.services.budget.in_force import generations_follow, lock_budget
@@ -124,6 +125,7 @@ def create_workspace(
     )
     save_checked(workspace, also=faults)
     Budget.objects.create(workspace=workspace)
+    announce(Work.SYNC)
     audit(
         actor,
         action="workspace.create",

@@ -13,6 +13,7 @@ from budgets.models import Flavor, FlavorClock, User, Workspace
 from budgets.plan import HOST_FLAVOR
 from budgets.selectors import fleet_timeline
 from budgets.selectors.clock import utc_now
+from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.budget.in_force import generations_follow
 from budgets.services.guards import lock_flavors, require_admin, require_reason, save_checked
@@ -67,6 +68,7 @@ def create_flavor(
         faults.append(Fault("slug", "reserved", "host is the flavor of cpu and memory."))
     save_checked(flavor, also=faults)
     FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
+    announce(Work.SYNC)
     audit(actor, action="flavor.create", subject=f"flavor:{slug}", after=_state(flavor))
     return flavor
 

@@ -14,6 +14,7 @@ from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
 from budgets.selectors import flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.budget.future import pool_split
 from budgets.selectors.clock import utc_now
+from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.budget.in_force import generations_follow, lock_pool, settle_pool
 from budgets.services.fleet.capacity import window_faults
@@ -33,6 +34,7 @@ def create_pool(
     if account is not None and account.archived_at is not None:
         faults.append(Fault("account", "archived_account", "The account is archived."))
     save_checked(pool, also=faults)
+    announce(Work.SYNC)
     audit(actor, action="pool.create", subject=f"pool:{slug}", account=account)
     return pool
 

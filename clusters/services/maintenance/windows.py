@@ -16,6 +16,7 @@ from budgets import services as promises
 from budgets.errors import Fault, Rejected
 from budgets.models import Flavor, User
 from budgets.selectors import utc_now
+from budgets.services.announcements import Work, announce
 from budgets.services.guards import require_admin, require_reason, save_checked
 from clusters.models import Cluster, MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models import WorkloadState as Seen
@@ -137,8 +138,7 @@ def end_maintenance(
     now = utc_now()
     row.state = State.OVER if before == State.ACTIVE else State.CANCELLED
     row.ended_at, row.ended_by, row.end_reason = now, actor, reason.strip()[:300]
-    row.generation += 1
-    row.save()
+    _save_raised(row)
     promises.audit(
         actor,
         action="maintenance.end",
@@ -184,19 +184,23 @@ def _advance_one(key: int, before: str, now: datetime) -> int:
     else:
         # One that nobody saw begin, because the portal was down all the time, is over too.
         row.state = State.OVER
-        row.generation += 1
-        row.save()
+        _save_raised(row)
         _tell(row, "maintenance.over")
     return 1
 
 
 def _begin(window: MaintenanceWindow, now: datetime) -> None:
     window.state = State.ACTIVE
-    window.generation += 1
-    window.save()
+    _save_raised(window)
     _write_floors(window)
     _drain_flavor(window, now)
     _tell(window, "maintenance.begin")
+
+
+def _save_raised(window: MaintenanceWindow) -> None:
+    window.generation += 1
+    window.save()
+    announce(Work.SYNC)
 
 
 def _tell(window: MaintenanceWindow, action: str) -> None:
@@ -277,6 +281,7 @@ def _restart(window: MaintenanceWindow, jobs: Iterable[tuple[int, str]], now: da
         ],
         ignore_conflicts=True,
     )
+    announce(Work.ACTIONS)
     return len(made)
 
 

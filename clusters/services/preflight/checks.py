@@ -20,12 +20,14 @@ from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
 from clusters.selectors.places import post_of
 from clusters.services import probes
+from clusters.services.broker import send
 from clusters.services.preflight import rows as shown
 from clusters.services.preflight.beside import beside_rows
 from clusters.services.preflight.rows import FAULT, PreflightRow
 from clusters.vault import SealBroken, unseal
 
 KIND = "preflight"
+TASK = "clusters.tasks.run_preflight"
 STEPS = 6
 
 
@@ -116,15 +118,18 @@ def run_preflight(
 
 
 def start_preflight(actor: User | None, *, cluster: Cluster) -> Operation:
-    """Open the operation that shows the progress of a preflight; a task then runs it.
+    """Examine a cluster in the background; without a broker it is done before this returns.
 
     Raises:
         NotAllowed: for everybody but an admin.
     """
     require_admin(actor)
-    return promises.start_operation(
+    operation = promises.start_operation(
         actor, kind=KIND, subject=f"cluster:{cluster.slug}", total=STEPS
     )
+    if not send(TASK, cluster.slug, str(operation.pk)):
+        run_preflight(actor, cluster=cluster, operation_id=operation.pk)
+    return operation
 
 
 def store_table(cluster: Cluster, table: PreflightTable) -> None:

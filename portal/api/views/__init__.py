@@ -1,1 +1,1 @@
-"""Views of the API: thin; they read through selectors and write through actions."""
+"""Views of the API: thin; they read through selectors and write through services."""

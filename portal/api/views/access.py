@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import ApiToken, Membership, Operation, User
-from portal import actions
 from portal.api.authentication import KEYWORD
 from portal.api.paging import CREATED, keyset_page, page
 from portal.api.schema import PAGED, paged
@@ -49,7 +49,7 @@ class LoginView(View):
         user = authenticate(request, username=given["username"], password=given["password"])
         if not isinstance(user, User):
             raise exceptions.AuthenticationFailed("User name and password do not match.")
-        token, text = actions.create_api_token(
+        token, text = promises.create_api_token(
             user,
             user=user,
             name=given["name"],
@@ -97,7 +97,7 @@ class TokenView(View):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         token = ApiToken.objects.get(user=actor(request), pk=pk)
-        actions.revoke_api_token(actor(request), token=token)
+        promises.revoke_api_token(actor(request), token=token)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

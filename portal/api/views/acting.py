@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clusters import selectors as seen
-from portal import actions
+from clusters import services as enforcement
 from portal.api.serializers import acting as shapes
 from portal.api.serializers.base import ReasonInput
 from portal.api.views.base import View, actor, admin, checked, flavor_named, named
@@ -26,7 +26,7 @@ class JobActionsView(View):
     def post(self, request: Request) -> Response:
         given = checked(shapes.JobActionsInput, request)
         jobs = [(job["cluster"], job["uid"]) for job in given.pop("jobs")]
-        made = actions.act_on_workloads(actor(request), jobs=jobs, **given)
+        made = enforcement.act_on_workloads(actor(request), jobs=jobs, **given)
         return Response(shapes.JobActionsSerializer({"actions": made}).data, status=ASKED)
 
 
@@ -44,7 +44,7 @@ class JobActionView(View):
         user = actor(request)
         seen.workload_detail(user, slug, uid)
         given = checked(shapes.JobActionInput, request)
-        (made,) = actions.act_on_workloads(user, jobs=[(slug, uid)], **given)
+        (made,) = enforcement.act_on_workloads(user, jobs=[(slug, uid)], **given)
         return Response(shapes.JobActionSerializer(made).data, status=ASKED)
 
 
@@ -54,7 +54,7 @@ class WithdrawJobActionView(View):
     @extend_schema(request=None, responses=shapes.JobActionSerializer)
     def post(self, request: Request, pk: int) -> Response:
         user = actor(request)
-        done = actions.withdraw_action(user, action=seen.action_for(user, pk))
+        done = enforcement.withdraw_action(user, action=seen.action_for(user, pk))
         return Response(shapes.JobActionSerializer(done).data)
 
 
@@ -69,7 +69,7 @@ class MaintenanceView(View):
     @extend_schema(request=shapes.MaintenanceInput, responses={201: shapes.MaintenanceSerializer})
     def post(self, request: Request) -> Response:
         user = admin(request)
-        made = actions.plan_maintenance(user, **_place(request, shapes.MaintenanceInput))
+        made = enforcement.plan_maintenance(user, **_place(request, shapes.MaintenanceInput))
         return _window(request, made.pk, status.HTTP_201_CREATED)
 
 
@@ -83,7 +83,9 @@ class PreviewMaintenanceView(View):
     )
     def post(self, request: Request) -> Response:
         user = admin(request)
-        found = actions.preview_maintenance(user, **_place(request, shapes.MaintenancePlaceInput))
+        found = enforcement.preview_maintenance(
+            user, **_place(request, shapes.MaintenancePlaceInput)
+        )
         answer = {
             "gpu_seconds": found.gpu_seconds,
             "rows": found.rows,
@@ -108,7 +110,7 @@ class EndMaintenanceView(View):
     def post(self, request: Request, pk: int) -> Response:
         user = actor(request)
         found = seen.window_for(user, pk)
-        actions.end_maintenance(user, window=found, **checked(ReasonInput, request))
+        enforcement.end_maintenance(user, window=found, **checked(ReasonInput, request))
         return _window(request, pk)
 
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from budgets.models import Webhook
 from budgets.selectors import alerts as seen
-from portal import alerting
+from budgets.services import alerts as alerting
 from portal.api.paging import CREATED, Order, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import alerts as shapes

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from budgets import selectors
 from budgets.models import Account, BillingTerms, ExchangeRate, RateCard, SpotPrice
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.api.paging import CREATED, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import billing as shapes

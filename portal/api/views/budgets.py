@@ -8,9 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
 from clusters import selectors as cluster_selectors
-from portal import actions
 from portal.api.paging import (
     NUMBER,
     OLDEST,
@@ -103,7 +103,7 @@ class RevisionsView(BudgetPart):
         workspace = self.workspace(request, namespace)
         version = expected_version(request)
         body = self.draft(request)
-        made = actions.revise_budget(
+        made = promises.revise_budget(
             actor(request),
             workspace=workspace,
             draft=body.draft(workspace.home_flavor.slug),
@@ -175,7 +175,9 @@ class DecideView(BudgetPart):
         revision = selectors.revision_for(actor(request), namespace, number)
         version = expected_version(request)
         given = checked(shapes.DecisionInput, request)
-        actions.decide_request(actor(request), revision=revision, expected_version=version, **given)
+        promises.decide_request(
+            actor(request), revision=revision, expected_version=version, **given
+        )
         return self.answer(request, namespace, number)
 
 
@@ -189,7 +191,7 @@ class WithdrawView(BudgetPart):
         revision = selectors.revision_for(actor(request), namespace, number)
         version = expected_version(request)
         given = checked(shapes.WithdrawInput, request)
-        actions.withdraw_request(
+        promises.withdraw_request(
             actor(request), revision=revision, expected_version=version, **given
         )
         return self.answer(request, namespace, number)
@@ -208,7 +210,7 @@ class RestoreView(BudgetPart):
         revision = selectors.revision_for(actor(request), namespace, number)
         version = expected_version(request)
         given = checked(ReasonInput, request)
-        made = actions.restore_revision(
+        made = promises.restore_revision(
             actor(request), revision=revision, reason=given["reason"], expected_version=version
         )
         is_live = made.state == BudgetRevision.State.LIVE
@@ -226,7 +228,7 @@ class StopView(BudgetPart):
         workspace = self.workspace(request, namespace)
         version = expected_version(request)
         given = checked(shapes.StopInput, request)
-        actions.set_stop_policy(
+        promises.set_stop_policy(
             actor(request), budget=workspace.budget, expected_version=version, **given
         )
         # Read again: the generation rises in the database, beside the locked row.
@@ -255,7 +257,7 @@ class ReallocationView(BudgetPart):
         workspace = self.workspace(request, namespace)
         version = expected_version(request)
         given = checked(ReasonInput, request)
-        made = actions.reallocate(
+        made = promises.reallocate(
             actor(request), workspace=workspace, expected_version=version, **given
         )
         parts = [

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clusters import selectors as seen
+from clusters import services as enforcement
 from clusters.models import Cluster
-from portal import actions
 from portal.api.schema import paged
 from portal.api.serializers import clusters as shapes
 from portal.api.serializers.access import OperationSerializer
@@ -43,7 +43,7 @@ class ClustersView(View):
     def post(self, request: Request) -> Response:
         """Examines the cluster first; what it finds decides the modes on offer."""
         user = admin(request)
-        made = actions.register_cluster(user, **checked(shapes.ClusterInput, request))
+        made = enforcement.register_cluster(user, **checked(shapes.ClusterInput, request))
         return detail_answer(request, made.slug, status.HTTP_201_CREATED)
 
 
@@ -55,7 +55,7 @@ class InspectView(View):
     def post(self, request: Request) -> Response:
         admin(request)
         given = checked(shapes.InspectInput, request)
-        report = actions.inspect_kubeconfig(given["kubeconfig"])
+        report = enforcement.inspect_kubeconfig(given["kubeconfig"])
         return Response(shapes.ReportSerializer(report).data)
 
 
@@ -80,7 +80,7 @@ class PreflightView(ClusterPart):
     @extend_schema(request=None, responses={202: OperationSerializer})
     def post(self, request: Request, slug: str) -> Response:
         cluster = self.cluster(request, slug)
-        operation = actions.start_preflight(actor(request), cluster=cluster)
+        operation = enforcement.start_preflight(actor(request), cluster=cluster)
         operation.refresh_from_db()
         return Response(
             OperationSerializer(operation).data,
@@ -97,7 +97,7 @@ class KubeconfigView(ClusterPart):
     def put(self, request: Request, slug: str) -> Response:
         cluster = self.cluster(request, slug)
         given = checked(shapes.KubeconfigInput, request)
-        actions.rotate_kubeconfig(actor(request), cluster=cluster, **given)
+        enforcement.rotate_kubeconfig(actor(request), cluster=cluster, **given)
         return detail_answer(request, slug)
 
 
@@ -107,7 +107,7 @@ class MultikueueTokenView(ClusterPart):
     @extend_schema(request=None, responses={200: shapes.TokenEndSerializer})
     def post(self, request: Request, slug: str) -> Response:
         cluster = self.cluster(request, slug)
-        ends = actions.rotate_multikueue_token(actor(request), cluster=cluster)
+        ends = enforcement.rotate_multikueue_token(actor(request), cluster=cluster)
         return Response(shapes.TokenEndSerializer({"expires_at": ends}).data)
 
 
@@ -126,19 +126,19 @@ class SettingsView(ClusterPart):
         user = actor(request)
         match name:
             case "name":
-                actions.edit_cluster(user, cluster=cluster, name=value)
+                enforcement.edit_cluster(user, cluster=cluster, name=value)
             case "writes_enabled":
-                actions.set_writes_enabled(user, cluster=cluster, enabled=value, reason=why)
+                enforcement.set_writes_enabled(user, cluster=cluster, enabled=value, reason=why)
             case "drift_policy":
-                actions.set_drift_policy(user, cluster=cluster, policy=value)
+                enforcement.set_drift_policy(user, cluster=cluster, policy=value)
             case "guard":
-                actions.set_guard(user, cluster=cluster, guard=value, reason=why)
+                enforcement.set_guard(user, cluster=cluster, guard=value, reason=why)
             case "mode":
-                actions.set_mode(user, cluster=cluster, mode=value, reason=why)
+                enforcement.set_mode(user, cluster=cluster, mode=value, reason=why)
             case "allows_local_jobs":
-                actions.set_local_jobs(user, cluster=cluster, allowed=value)
+                enforcement.set_local_jobs(user, cluster=cluster, allowed=value)
             case "kueue_configuration":
-                actions.set_kueue_configuration(user, cluster=cluster, configuration=value)
+                enforcement.set_kueue_configuration(user, cluster=cluster, configuration=value)
 
 
 class ResolveView(ClusterPart):
@@ -148,7 +148,7 @@ class ResolveView(ClusterPart):
     def post(self, request: Request, slug: str) -> Response:
         cluster = self.cluster(request, slug)
         given = checked(shapes.ResolveInput, request)
-        actions.resolve_block(
+        enforcement.resolve_block(
             actor(request),
             cluster=cluster,
             apply_ours=given["keep"] == "portal",
@@ -164,7 +164,7 @@ class DeregisterView(ClusterPart):
     def post(self, request: Request, slug: str) -> Response:
         cluster = self.cluster(request, slug)
         given = checked(shapes.DeregisterInput, request)
-        departure = actions.deregister_cluster(actor(request), cluster=cluster, **given)
+        departure = enforcement.deregister_cluster(actor(request), cluster=cluster, **given)
         return Response(shapes.DepartureSerializer(departure).data, status=status.HTTP_202_ACCEPTED)
 
 

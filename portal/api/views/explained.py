@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from budgets import selectors
 from clusters import selectors as seen
-from portal import actions
+from clusters import services as enforcement
 from portal.api.serializers import explained as shapes
 from portal.api.views.base import (
     View,
@@ -56,14 +56,14 @@ class WhatIfView(View):
         asked = self._ask(request, given)
         answer = {
             "notes": asked.notes,
-            "questions": actions.replies_to(actor(request), asked.questions),
+            "questions": enforcement.replies_to(actor(request), asked.questions),
         }
         return Response(shapes.WhatIfSerializer(answer).data, status=status.HTTP_202_ACCEPTED)
 
     def _ask(self, request: Request, given: dict[str, Any]) -> Any:
         if given["change"] == "raise":
             user = actor(request)
-            return actions.ask_raise(
+            return enforcement.ask_raise(
                 user,
                 workspace=workspace_named(user, given["workspace"]),
                 flavor=flavor_named(user, given["flavor"]),
@@ -72,9 +72,9 @@ class WhatIfView(View):
         user = admin(request)
         cluster = named(seen.visible_clusters(user), "cluster", "slug", given["cluster"])
         if given["change"] == "drain":
-            return actions.ask_drain(user, cluster=cluster)
+            return enforcement.ask_drain(user, cluster=cluster)
         account, pool = given.get("account"), given.get("pool")
-        return actions.ask_add(
+        return enforcement.ask_add(
             user,
             cluster=cluster,
             flavor=flavor_named(user, given["flavor"]),
@@ -90,5 +90,5 @@ class QuestionView(View):
     @extend_schema(responses=shapes.QuestionSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         user = actor(request)
-        [row] = actions.replies_to(user, seen.questions_for(user, [pk]))
+        [row] = enforcement.replies_to(user, seen.questions_for(user, [pk]))
         return Response(shapes.QuestionSerializer(row).data)

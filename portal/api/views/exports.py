@@ -12,8 +12,9 @@ from rest_framework.reverse import reverse
 
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import preview
+from budgets.services.exports import plans
+from budgets.services.exports.requests import request_export
 from budgets.services.exports.runs import spool_path
-from portal import actions
 from portal.api.paging import CREATED, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import exports as shapes
@@ -38,7 +39,7 @@ class ExportsView(View):
     @extend_schema(request=shapes.ExportInput, responses={202: shapes.ExportSerializer})
     def post(self, request: Request) -> Response:
         given = checked(shapes.ExportInput, request)
-        export = actions.request_export(actor(request), **given)
+        export = request_export(actor(request), **given)
         address = reverse("api:export", args=[export.pk], request=request)
         return Response(
             shapes.ExportSerializer(export).data,
@@ -69,7 +70,7 @@ class ExportPlansView(View):
     @extend_schema(request=shapes.ExportPlanInput, responses={201: shapes.ExportPlanSerializer})
     def post(self, request: Request) -> Response:
         given = checked(shapes.ExportPlanInput, request)
-        plan = actions.save_export_plan(actor(request), **given)
+        plan = plans.save_export_plan(actor(request), **given)
         made = status.HTTP_201_CREATED
         return Response(shapes.ExportPlanSerializer(plan).data, status=made)
 
@@ -85,7 +86,7 @@ class ExportPlanView(View):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         user = actor(request)
-        actions.remove_export_plan(user, plan=reads.visible_export_plans(user).get(pk=pk))
+        plans.remove_export_plan(user, plan=reads.visible_export_plans(user).get(pk=pk))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Account, Flavor
-from portal import actions
 from portal.api.paging import CREATED, NAMESPACE, SLUG, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import fleet as shapes
@@ -41,7 +41,7 @@ class AccountsView(View):
 
     @extend_schema(request=shapes.AccountInput, responses={201: shapes.AccountSerializer})
     def post(self, request: Request) -> Response:
-        made = actions.create_account(actor(request), **checked(shapes.AccountInput, request))
+        made = promises.create_account(actor(request), **checked(shapes.AccountInput, request))
         return Response(shapes.AccountSerializer(made).data, status=MADE)
 
 
@@ -63,7 +63,7 @@ class AccountView(AccountPart):
     def patch(self, request: Request, slug: str) -> Response:
         account = self.found(request, slug)
         given = checked(shapes.NameInput, request)
-        made = actions.edit_account(actor(request), account=account, name=given["name"])
+        made = promises.edit_account(actor(request), account=account, name=given["name"])
         return Response(shapes.AccountSerializer(made).data)
 
 
@@ -74,7 +74,7 @@ class ArchiveAccountView(AccountPart):
     def post(self, request: Request, slug: str) -> Response:
         account = self.found(request, slug)
         reason = checked(ReasonInput, request)["reason"]
-        made = actions.archive_account(actor(request), account=account, reason=reason)
+        made = promises.archive_account(actor(request), account=account, reason=reason)
         return Response(shapes.AccountSerializer(made).data)
 
 
@@ -90,7 +90,7 @@ class FlavorsView(View):
 
     @extend_schema(request=shapes.FlavorInput, responses={201: shapes.FlavorSerializer})
     def post(self, request: Request) -> Response:
-        made = actions.create_flavor(actor(request), **checked(shapes.FlavorInput, request))
+        made = promises.create_flavor(actor(request), **checked(shapes.FlavorInput, request))
         return Response(shapes.FlavorSerializer(made).data, status=MADE)
 
 
@@ -112,7 +112,7 @@ class FlavorView(FlavorPart):
     def patch(self, request: Request, slug: str) -> Response:
         flavor = self.found(request, slug)
         changes = checked(shapes.FlavorChanges, request)
-        made = actions.edit_flavor(actor(request), flavor=flavor, **changes)
+        made = promises.edit_flavor(actor(request), flavor=flavor, **changes)
         return Response(shapes.FlavorSerializer(made).data)
 
 
@@ -123,7 +123,7 @@ class ArchiveFlavorView(FlavorPart):
     def post(self, request: Request, slug: str) -> Response:
         flavor = self.found(request, slug)
         reason = checked(ReasonInput, request)["reason"]
-        made = actions.archive_flavor(actor(request), flavor=flavor, reason=reason)
+        made = promises.archive_flavor(actor(request), flavor=flavor, reason=reason)
         return Response(shapes.FlavorSerializer(made).data)
 
 
@@ -145,7 +145,7 @@ class WorkspacesView(View):
     def post(self, request: Request) -> Response:
         given = checked(shapes.WorkspaceInput, request)
         user = actor(request)
-        made = actions.create_workspace(
+        made = promises.create_workspace(
             user,
             account=account_named(user, given["account"]),
             slug=given["slug"],
@@ -170,7 +170,7 @@ class WorkspaceView(View):
         given = checked(shapes.WorkspaceChanges, request)
         if "home_flavor" in given:
             given["home_flavor"] = flavor_named(user, given["home_flavor"], "home_flavor")
-        made = actions.edit_workspace(user, workspace=workspace, **given)
+        made = promises.edit_workspace(user, workspace=workspace, **given)
         return Response(shapes.WorkspaceSerializer(made).data)
 
 
@@ -182,7 +182,7 @@ class ArchiveWorkspaceView(View):
         user = actor(request)
         workspace = selectors.workspace_for(user, namespace)
         reason = checked(ReasonInput, request)["reason"]
-        made = actions.archive_workspace(user, workspace=workspace, reason=reason)
+        made = promises.archive_workspace(user, workspace=workspace, reason=reason)
         return Response(shapes.WorkspaceSerializer(made).data)
 
 
@@ -204,7 +204,7 @@ class CapacitiesView(View):
     def post(self, request: Request) -> Response:
         given = checked(shapes.CapacityInput, request)
         given["flavor"] = flavor_named(actor(request), given["flavor"])
-        made = actions.set_capacity(actor(request), **given)
+        made = promises.set_capacity(actor(request), **given)
         return Response(shapes.CapacitySerializer(made).data, status=MADE)
 
 
@@ -227,4 +227,4 @@ class EnvelopesView(View):
         given = checked(shapes.EnvelopeInput, request)
         given["account"] = account_named(user, given["account"])
         given["flavor"] = flavor_named(user, given["flavor"])
-        return Response(shapes.EnvelopeSerializer(actions.set_envelope(user, **given)).data)
+        return Response(shapes.EnvelopeSerializer(promises.set_envelope(user, **given)).data)

@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.errors import NotAllowed
 from budgets.models import Membership, User
-from portal import actions
 from portal.api.paging import CREATED, USERNAME, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import access as shapes
@@ -31,7 +31,7 @@ class UsersView(View):
     @extend_schema(request=shapes.UserInput, responses={201: shapes.UserSerializer})
     def post(self, request: Request) -> Response:
         user = admin(request)
-        made = actions.create_user(user, **checked(shapes.UserInput, request))
+        made = promises.create_user(user, **checked(shapes.UserInput, request))
         return Response(shapes.UserSerializer(made).data, status=status.HTTP_201_CREATED)
 
 
@@ -47,7 +47,7 @@ class PasswordView(View):
         found = User.objects.filter(username=username).first()
         if found is None:
             raise Http404
-        actions.set_password(user, user=found, password=given["password"])
+        promises.set_password(user, user=found, password=given["password"])
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -78,7 +78,7 @@ class MembersView(View):
         user = admin(request)
         given = checked(shapes.MemberInput, request)
         account, workspace = given.get("account"), given.get("workspace")
-        made = actions.grant_role(
+        made = promises.grant_role(
             user,
             user=named(User.objects.all(), "username", "username", given["username"]),
             role=given["role"],
@@ -94,5 +94,5 @@ class MemberView(View):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         member: Membership = selectors.visible_memberships(actor(request)).get(pk=pk)
-        actions.revoke_role(actor(request), membership=member)
+        promises.revoke_role(actor(request), membership=member)
         return Response(status=status.HTTP_204_NO_CONTENT)

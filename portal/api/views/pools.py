@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import Pool, PoolShare
-from portal import actions
 from portal.api.paging import SLUG, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import fleet as shapes
@@ -34,7 +34,7 @@ class PoolsView(View):
         user = actor(request)
         given = checked(shapes.PoolInput, request)
         account = given.pop("account", None)
-        made = actions.create_pool(
+        made = promises.create_pool(
             user, **given, account=account_named(user, account) if account else None
         )
         return Response(shapes.PoolSerializer(made).data, status=MADE)
@@ -65,7 +65,7 @@ class ArchivePoolView(PoolPart):
     def post(self, request: Request, slug: str) -> Response:
         pool = self.pool(request, slug)
         reason = checked(ReasonInput, request)["reason"]
-        actions.archive_pool(actor(request), pool=pool, reason=reason)
+        promises.archive_pool(actor(request), pool=pool, reason=reason)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -77,7 +77,7 @@ class PoolAmountsView(PoolPart):
         pool = self.pool(request, slug)
         given = checked(shapes.PoolAmountInput, request)
         given["flavor"] = flavor_named(actor(request), given["flavor"])
-        actions.set_pool_amount(actor(request), pool=pool, **given)
+        promises.set_pool_amount(actor(request), pool=pool, **given)
         return self.answer(request, slug, MADE)
 
 
@@ -90,7 +90,7 @@ class PoolSharesView(PoolPart):
         pool = self.pool(request, slug)
         given = checked(shapes.PoolShareInput, request)
         account = account_named(user, given["account"])
-        actions.set_pool_share(user, pool=pool, account=account, limits=given["limits"])
+        promises.set_pool_share(user, pool=pool, account=account, limits=given["limits"])
         return self.answer(request, slug)
 
 
@@ -104,5 +104,5 @@ class PoolShareView(PoolPart):
         share = next((row for row in pool.shares.all() if row.account.slug == account), None)
         if share is None:
             raise PoolShare.DoesNotExist
-        actions.remove_pool_share(actor(request), share=share)
+        promises.remove_pool_share(actor(request), share=share)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from budgets.errors import Fault, Rejected
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.api.paging import CREATED, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import reconciliation as shapes

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from budgets import selectors
 from budgets.models import SpendRule
 from budgets.selectors import spending as seen
-from portal import spending
+from budgets.services import spending
 from portal.api.serializers import spending as shapes
 from portal.api.serializers.base import ReasonInput
 from portal.api.views.base import View, actor, checked

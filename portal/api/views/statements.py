@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from budgets.models import BillingPeriod, Statement, User
 from budgets.selectors import billing as read
-from portal import billing as actions
+from budgets.services import billing as actions
 from portal.api.paging import CREATED, page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import billing as shapes
