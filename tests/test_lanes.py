@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import lanes
 
@@ -76,3 +78,15 @@ def test_a_lane_with_folders_has_all_its_tests_there(mark: str) -> None:
     assert found
     folders = [lanes.ROOT / folder for folder in lanes.PLACES[mark]]
     assert [path for path in found if not any(path.is_relative_to(f) for f in folders)] == []
+
+
+def test_the_hooks_before_a_commit_run_what_the_project_pins() -> None:
+    """Nothing is fetched when somebody commits: each tool is one of requirements-dev.txt."""
+    found = yaml.safe_load((lanes.ROOT / ".pre-commit-config.yaml").read_text())
+    pinned = (lanes.ROOT / "requirements-dev.txt").read_text()
+    [repository] = found["repos"]
+    assert repository["repo"] == "local"
+    packages = {"lint-imports": "import-linter", "python": "django"}
+    for hook in repository["hooks"]:
+        program = hook["entry"].split()[0].removeprefix(".venv/bin/")
+        assert re.search(rf"^{packages.get(program, program)}==", pinned, re.MULTILINE), program

@@ -33,7 +33,7 @@ class Membership(models.Model):
     """One role of one user: platform-wide, for an account, or for a workspace."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=16, choices=Role.choices)
+    role = models.CharField(max_length=16, choices=Role)
     account = models.ForeignKey(
         "budgets.Account", on_delete=models.CASCADE, null=True, blank=True, related_name="members"
     )
