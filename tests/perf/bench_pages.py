@@ -34,7 +34,7 @@ WORKSPACES, ACCOUNTS, INTERVALS = 1_000, 50, 1_000_000
 CLUSTERS, JOBS, REQUESTS, ENTRIES = 20, 10_000, 500, 20_000
 ROUNDS = 40
 LIMIT_MS = 100
-CLIENTS, VISITS = 20, 10
+CLIENTS, VISITS = 20, 4
 # As the Dockerfile starts it.
 GUNICORN = ("portal.wsgi:application", "--workers", "2", "--threads", "4", "--no-control-socket")
 Page = tuple[str, str]
