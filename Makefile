@@ -26,7 +26,8 @@ bench: $(STAMP)
 	$(RUN) -m tests.perf.bench
 
 stories: $(STAMP)
-	$(RUN) -m pytest -q -m slow
+	STORY_RESULTS=1 $(RUN) -m pytest -q -m slow
+	UPDATE_GOLDEN=1 $(RUN) -m pytest -q tests/stories/test_dispatch_form.py -k table
 
 fix: $(STAMP)
 	$(VENV)/bin/ruff check --fix .

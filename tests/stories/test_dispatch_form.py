@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 from clusters.kube import resources as r
 from tests.reconcile.admission_harness import INSTALLATION
+from tests.stories import results
 from tests.stories.fleets.form import COLUMNS, fleet_stories, load
 from tests.stories.fleets.memory import MemoryStage, memory_stage
 from tests.stories.fleets.observer import Judge
@@ -165,3 +167,19 @@ def _answer(connection: socket.socket) -> None:
     with suppress(OSError), connection:
         while chunk := connection.recv(100):
             connection.sendall(chunk)
+
+
+def test_a_day_stands_only_for_the_story_that_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.json")
+    story = tmp_path / "one.yaml"
+    story.write_text(MINIMAL)
+    results.passed("kueue", "one", story)
+    assert results.last_passed("kueue", "one", story) == "", "nobody asked to write it down"
+    monkeypatch.setattr(results, "RECORDS", True)
+    results.passed("kueue", "one", story)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", results.last_passed("kueue", "one", story))
+    assert results.last_passed("portal", "one", story) == ""
+    story.write_text(MINIMAL + "# another")
+    assert results.last_passed("kueue", "one", story) == ""

@@ -22,6 +22,7 @@ from tests.stories.fleets.live import (
 )
 from tests.stories.fleets.memory import memory_stage
 from tests.stories.fleets.player import FleetPlayer
+from tests.stories.results import passed
 
 UPDATES = os.environ.get("UPDATE_GOLDEN") == "1"
 STORIES = fleet_stories()
@@ -75,12 +76,14 @@ def test_story_in_memory(story: FleetStory) -> None:
 def test_story_on_embedded_clusters(story: FleetStory, embedded: PortalStage) -> None:
     embedded.prepare(story)
     FleetPlayer(story, embedded).play()
+    passed("embedded", story.name, *story.files)
 
 
 @every("portal")
 def test_story_dispatched_by_the_portal(story: FleetStory, portal: PortalStage) -> None:
     portal.prepare(story)
     FleetPlayer(story, portal, records=UPDATES and story.has_portal_looks).play()
+    passed("portal", story.name, *story.files)
 
 
 @every("kueue")
@@ -91,3 +94,4 @@ def test_story_dispatched_by_a_real_kueue(story: FleetStory, real_kueue: KueueSt
     except AssertionError as error:
         error.add_note(f"Its Kueue logged:\n{real_kueue.told_of(story.namespace)}")
         raise
+    passed("kueue", story.name, *story.files)

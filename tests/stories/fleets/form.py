@@ -120,6 +120,11 @@ class FleetStory:
         return self.path.parent / "recorded" / f"{self.name}.yaml"
 
     @property
+    def files(self) -> tuple[Path, Path]:
+        """What decides how it ends, beside the product."""
+        return self.path, self.recording
+
+    @property
     def has_portal_looks(self) -> bool:
         """Whether some looks are recorded from the portal's column, too."""
         return any(step.portal for step in self.steps)

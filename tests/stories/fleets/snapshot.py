@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clusters.documents import labels
 from clusters.documents.keys import annotations_of, labels_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
@@ -129,11 +130,11 @@ def _workload(workload: Document) -> Snapshot:
 
 
 def _marks(document: Document) -> Snapshot:
-    labels, annotations = labels_of(document), annotations_of(document)
+    own, annotations = labels_of(document), annotations_of(document)
     return {
         "labels": {
             key: "<origin>" if key == labels.ORIGIN else text_of(value)
-            for key, value in labels.items()
+            for key, value in own.items()
             if key not in labels.GENERATED_LABELS
         },
         "annotations": {

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.stories.fleets.form import COLUMNS, FleetStory
+from tests.stories.results import last_passed
 
 README = Path(__file__).parent.parent / "README.md"
 _NAMES = {
@@ -32,9 +33,11 @@ column an observer of its own reads the whole history and judges it: at most one
 under one attempt, only a nominated worker is chosen, no check is failed under an eviction, and
 nothing that dispatch made is left on a worker once the manager's job is deleted.
 
-`make stories` plays all of them; `make test` plays (a) whole and a fixed short set of (b), (c) and
-(d), marked `q` below. `=` stands for equal outcomes, `≠` for a difference on purpose, `-` for a
-column that does not play the story. This file is written by
+`make test` plays (a) whole and a fixed short set of (b), (c) and (d), marked `q` below: those
+passed in each run. `make stories` plays all of them and keeps the day on which a story last passed
+in `results.json`; that day stands below, and *not run* where the story was changed since or never
+passed. `=` stands for equal outcomes, `≠` for a difference on purpose, `-` for a column that does
+not play the story. This file is written by
 `UPDATE_GOLDEN=1 pytest tests/stories/test_dispatch_form.py`; what Kueue does is recorded anew with
 `UPDATE_GOLDEN=1 pytest tests/stories/test_dispatch_stories.py -k real_kueue`, and then looks that
 differ on purpose with `-k by_the_portal`.
@@ -67,7 +70,10 @@ def _cell(story: FleetStory, column: str) -> str:
     if column in story.without:
         return "-"
     mark = "≠" if story.differs and column != "kueue" else "="
-    return f"{mark} q" if column == "memory" or column in story.quick else mark
+    if column == "memory" or column in story.quick:
+        return f"{mark} q"
+    day = last_passed(column, story.name, *story.files)
+    return f"{mark} {day}" if day else "not run"
 
 
 def _differences(stories: Iterable[FleetStory]) -> Iterator[str]:
