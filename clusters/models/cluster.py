@@ -133,6 +133,9 @@ class ShiftRun(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(max_length=300, blank=True)
     watch_age_s = models.PositiveIntegerField(null=True, blank=True)
+    # Objects that the shift has set aside for what they raised; the newest of them in a sentence.
+    parked = models.PositiveIntegerField(default=0)
+    parked_says = models.CharField(max_length=500, blank=True)
 
     class Meta:
         constraints = [

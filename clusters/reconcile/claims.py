@@ -22,6 +22,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.resources import Document
 from clusters.models import Cluster, ShiftRun
+from clusters.reconcile.runtime.faults import ALL_WELL, Standing
 from clusters.selectors.places import nominates_beside
 
 HEARTBEAT_S = 2.0
@@ -84,10 +85,20 @@ class Claim:
     holder: str
     evidence: Evidence | None
 
-    def beat(self, *, lease_version: str, watch_age_s: float | None) -> bool:
-        """Say that the shift is alive; False when the row is somebody else's by now."""
+    def beat(
+        self, *, lease_version: str, watch_age_s: float | None, standing: Standing = ALL_WELL
+    ) -> bool:
+        """Say that the shift is alive; False when the row is somebody else's by now.
+
+        Args:
+            lease_version: Of the Lease as it is held; empty while it is not.
+            watch_age_s: Of its oldest watch.
+            standing: What it has set aside.
+        """
         changes: dict[str, object] = {
             "heartbeat_at": Now(),
+            "parked": standing.parked,
+            "parked_says": standing.says,
             "watch_age_s": None if watch_age_s is None else round(watch_age_s),
         }
         if lease_version:
@@ -114,7 +125,15 @@ def take(cluster_id: int, role: str, *, holder: str) -> Claim | None:
         taken = (
             _free()
             .filter(pk=row.pk)
-            .update(holder=holder, started_at=Now(), heartbeat_at=Now(), ended_at=None, outcome="")
+            .update(
+                holder=holder,
+                started_at=Now(),
+                heartbeat_at=Now(),
+                ended_at=None,
+                outcome="",
+                parked=0,
+                parked_says="",
+            )
         )
     if not taken and not is_new:
         return None

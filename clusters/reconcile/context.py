@@ -17,6 +17,7 @@ from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
 from clusters.models import Cluster
+from clusters.reconcile.runtime.faults import Faults
 from clusters.vault import unseal
 
 _CREDENTIAL_CHECK_S = 5.0
@@ -175,6 +176,7 @@ class ShiftContext:
         stop: threading.Event,
         fence: Callable[[], None],
         holder: str,
+        role: str = "",
     ) -> None:
         self._registration = registration
         self._watch_age: Callable[[], float | None] = lambda: None
@@ -184,6 +186,8 @@ class ShiftContext:
         self.stop = stop
         self.fence = fence
         self.holder = holder
+        self.role = role
+        self.faults = Faults(registration.facts.slug, role)
 
     @property
     def cluster(self) -> ClusterFacts:

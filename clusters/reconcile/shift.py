@@ -183,6 +183,7 @@ class _Shift:
                 stop=self._over,
                 fence=self._lease.check,
                 holder=self._claim.holder,
+                role=self._role,
             )
             stack.callback(self._over.set)
             threads = [
@@ -293,7 +294,9 @@ class _Shift:
         assert self._lease is not None
         assert self._context is not None
         if not self._claim.beat(
-            lease_version=self._lease.version, watch_age_s=self._context.watch_age_s
+            lease_version=self._lease.version,
+            watch_age_s=self._context.watch_age_s,
+            standing=self._context.faults.standing,
         ):
             self._end(Ending.ROW_LOST)
             return

@@ -91,13 +91,15 @@ class StoredPreflight:
 
 @dataclass(frozen=True, slots=True)
 class ShiftRow:
-    """Who works on one role of a cluster."""
+    """Who works on one role of a cluster, and what it has set aside: how many, and the newest."""
 
     role: str
     holder: str
     heartbeat_at: datetime
     is_alive: bool
     outcome: str
+    parked: int = 0
+    parked_says: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,9 @@ def _preflight(stored: Mapping[str, Any]) -> StoredPreflight:
 def _shifts(cluster: Cluster) -> Iterable[ShiftRow]:
     now = timezone.now()
     for run in cluster.shifts.order_by("role"):
-        yield ShiftRow(run.role, run.holder, run.heartbeat_at, run.is_alive(now=now), run.outcome)
+        is_alive = run.is_alive(now=now)
+        parked = (run.parked, run.parked_says) if is_alive else (0, "")
+        yield ShiftRow(run.role, run.holder, run.heartbeat_at, is_alive, run.outcome, *parked)
 
 
 def _planned(states: Iterable[ObjectState]) -> Iterable[ManifestChange]:

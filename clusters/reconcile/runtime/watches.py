@@ -40,6 +40,7 @@ class Seen:
 
 
 Sink = Callable[[Seen], None]
+Keep = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def taken(inbox: queue.SimpleQueue[T], *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
@@ -77,6 +78,18 @@ class _Teller:
         self._sink(Seen(Change.SYNCED, self._cluster, self._resource, {}))
 
 
+def _keeping(keep: Keep) -> Keep:
+    """The same, but that a document which it cannot read is told whole, to whom it concerns."""
+
+    def kept(document: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return keep(document)
+        except Exception:  # in a thread that all other objects of the kind depend on
+            return document
+
+    return kept
+
+
 class Watches:
     """Reflectors and their threads; `close` ends them.
 
@@ -104,7 +117,7 @@ class Watches:
         selection: Selection = EVERYTHING,
         is_optional: bool = False,
         settings: ReflectorSettings | None = None,
-        keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        keep: Keep | None = None,
     ) -> Reflector:
         """Watch one more resource.
 
@@ -123,7 +136,7 @@ class Watches:
             selection=selection,
             settings=settings,
             pulse=self._pulse,
-            keep=keep,
+            keep=_keeping(keep) if keep is not None else None,
         )
         self._reflectors[resource] = reflector
         if is_optional:

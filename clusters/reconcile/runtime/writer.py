@@ -1,4 +1,4 @@
-"""The one way in which the admission and dispatch shifts write to a cluster.
+"""The one way in which shifts write to a cluster.
 
 Before each write: the switch of the cluster, then the fence. Tests hang faults on the hook, which
 is called before and after every single request that changes something.
@@ -56,6 +56,11 @@ class Write:
     is_dry_run: bool = False
     decided: bool = False
     manager: str = ""
+
+    @property
+    def key(self) -> str:
+        """Of the object that is written."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Moment(StrEnum):

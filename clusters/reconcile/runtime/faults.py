@@ -1,0 +1,103 @@
+"""Where one object's fault ends: what could not be read, decided or written is set aside.
+
+Whoever works on keys one by one catches what one of them raises and parks it here. It is told in
+the log once, counted, and shown on the cluster's page until it went well; all others go on. A
+database that does not answer is nobody's fault in particular: it is caught before.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from clusters.errors import ClusterError, LeaseLost
+
+log = logging.getLogger(__name__)
+
+PARKED_CAP_S: Final = 60.0
+"""A parked key is tried again after so many seconds at the latest."""
+SENTENCE_LIMIT: Final = 500
+_ERROR_LIMIT: Final = 300
+
+
+class Doing(StrEnum):
+    """What raised, as people are told."""
+
+    READING = "read"
+    DECIDING = "decided on"
+    WRITING = "written"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is parked now: how many, and the newest of them in a sentence."""
+
+    parked: int = 0
+    says: str = ""
+
+
+ALL_WELL: Final = Standing()
+
+
+class Faults:
+    """The parked keys of one shift. One thread parks and clears; any thread reads ``standing``.
+
+    Args:
+        cluster: For logs.
+        role: The same.
+    """
+
+    def __init__(self, cluster: str, role: str = "") -> None:
+        self._cluster, self._role = cluster, role
+        self._parked: dict[str, str] = {}
+        self.standing = ALL_WELL
+
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._parked
+
+    def park(self, subject: str, error: Exception, *, doing: Doing) -> None:
+        """Note what one key raised.
+
+        Args:
+            subject: What people call it, as ``Job team-a/train``.
+            error: What was raised.
+            doing: What was being done.
+
+        Raises:
+            LeaseLost: the same error: it ends the shift.
+        """
+        if isinstance(error, LeaseLost):
+            raise error
+        told = _words(error)
+        sentence = f"{subject} could not be {doing}: {told}"[:SENTENCE_LIMIT]
+        if self._parked.get(subject) == sentence:
+            return
+        self._parked.pop(subject, None)
+        self._parked[subject] = sentence
+        self._stand()
+        log.warning(
+            "key_parked cluster=%s role=%s key=%s doing=%s error=%s",
+            self._cluster, self._role, subject.replace(" ", ":"), doing.name.lower(), told,
+            exc_info=None if isinstance(error, ClusterError) else error,
+        )  # fmt: skip
+
+    def clear(self, subject: str) -> None:
+        """It went well, or is gone. O(1) where nothing is parked."""
+        if self._parked and self._parked.pop(subject, None) is not None:
+            self._stand()
+            log.info(
+                "key_unparked cluster=%s role=%s key=%s",
+                self._cluster, self._role, subject.replace(" ", ":"),
+            )  # fmt: skip
+
+    def _stand(self) -> None:
+        newest = next(reversed(self._parked.values()), "")
+        self.standing = Standing(len(self._parked), newest)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ClusterError):
+        return f"{error.reason}: {error.message}"[:_ERROR_LIMIT]
+    return f"{type(error).__name__}: {error}"[:_ERROR_LIMIT]
