@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from budgets.amounts import COLUMNS
 from budgets.charging.rows import ChargeRow
 from budgets.exports.focus import Version, focus_table
 from budgets.exports.table import Cell, Column, Kind, Table
@@ -19,13 +20,7 @@ USAGE = Table(
         Column("flavor", Kind.TEXT, "GPU flavor."),
         Column("start", Kind.TIME, "Start of the hour, or of its part in the month; inclusive."),
         Column("end", Kind.TIME, "Its end; exclusive."),
-        Column("committed", Kind.INTEGER, "GPU-seconds committed."),
-        Column("committed_used", Kind.INTEGER, "GPU-seconds of the floor that were used."),
-        Column("lent", Kind.INTEGER, "GPU-seconds of the floor that others used."),
-        Column("idle", Kind.INTEGER, "GPU-seconds of the floor that nobody used."),
-        Column("burst", Kind.INTEGER, "GPU-seconds above the floor."),
-        Column("borrowed", Kind.INTEGER, "GPU-seconds of the burst that others' floors covered."),
-        Column("pending", Kind.INTEGER, "GPU-seconds that workloads waited for."),
+        *(Column(amount.name, Kind.INTEGER, amount.help) for amount in COLUMNS),
     ),
 )
 

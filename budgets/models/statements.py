@@ -18,6 +18,7 @@ from budgets.models.access import User
 from budgets.models.base import FrozenFields, InsertOnly
 from budgets.models.billing import BillingPeriod
 from budgets.models.fleet import Account, Workspace
+from budgets.models.usage import UsageAmounts
 
 
 class Statement(models.Model):
@@ -185,7 +186,7 @@ class Adjustment(FrozenFields):
         ]
 
 
-class Correction(InsertOnly):
+class Correction(UsageAmounts, InsertOnly):
     """What a closed hour fact should have been, as a difference; billed in an open period.
 
     ``table`` says which facts: ``usage``, ``account`` or ``workload``; amounts of the other
@@ -210,13 +211,6 @@ class Correction(InsertOnly):
     uid = models.CharField(max_length=64, blank=True)
     hour = models.DateTimeField()
     start = models.DateTimeField()
-    committed = models.BigIntegerField(default=0)
-    committed_used = models.BigIntegerField(default=0)
-    burst = models.BigIntegerField(default=0)
-    borrowed = models.BigIntegerField(default=0)
-    lent = models.BigIntegerField(default=0)
-    idle = models.BigIntegerField(default=0)
-    pending = models.BigIntegerField(default=0)
     from_pool = models.BigIntegerField(default=0)
     from_platform = models.BigIntegerField(default=0)
     uncovered = models.BigIntegerField(default=0)

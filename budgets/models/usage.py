@@ -118,7 +118,32 @@ class PendingSpan(models.Model):
         indexes = [models.Index(fields=["end", "start"], name="pending_span_by_time")]
 
 
-class UsageRecord(models.Model):
+class UsageAmounts(models.Model):
+    """The stored ones of :data:`budgets.amounts.AMOUNTS`, in GPU-seconds."""
+
+    committed = models.BigIntegerField(default=0)
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+    borrowed = models.BigIntegerField(default=0)
+    lent = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    pending = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class HeldAmounts(models.Model):
+    """Those of them that one workload, or one cluster, has, in GPU-seconds."""
+
+    committed_used = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class UsageRecord(UsageAmounts):
     """Hour fact of one workspace and flavor; ``start`` differs from ``hour`` at period edges."""
 
     # Neither are there foreign keys of the database, here or in the facts below: each row would be
@@ -138,13 +163,6 @@ class UsageRecord(models.Model):
     )
     hour = models.DateTimeField()
     start = models.DateTimeField()
-    committed = models.BigIntegerField(default=0)
-    committed_used = models.BigIntegerField(default=0)
-    burst = models.BigIntegerField(default=0)
-    borrowed = models.BigIntegerField(default=0)
-    lent = models.BigIntegerField(default=0)
-    idle = models.BigIntegerField(default=0)
-    pending = models.BigIntegerField(default=0)
 
     class Meta:
         ordering = ["hour", "workspace", "flavor"]
@@ -207,7 +225,7 @@ class AccountUsage(models.Model):
         indexes = [models.Index(fields=["hour", "account"], name="account_usage_by_hour")]
 
 
-class WorkloadUsage(models.Model):
+class WorkloadUsage(HeldAmounts):
     """GPU-seconds of one workload on one cluster and flavor in one hour, by class."""
 
     # Found by workload_usage_by_hour.
@@ -223,8 +241,6 @@ class WorkloadUsage(models.Model):
     flavor = models.CharField(max_length=63)
     hour = models.DateTimeField()
     start = models.DateTimeField()
-    committed_used = models.BigIntegerField(default=0)
-    burst = models.BigIntegerField(default=0)
 
     class Meta:
         constraints = [
@@ -238,20 +254,12 @@ class WorkloadUsage(models.Model):
         ]
 
 
-class UsageSums(models.Model):
+class UsageSums(UsageAmounts):
     """GPU-seconds by class, added up from hour facts in the transaction that writes these.
 
     Derived, and rebuildable at any time (:mod:`budgets.services.usage.totals`): a page over a whole
     platform reads thousands of rows here in the place of millions of facts.
     """
-
-    committed = models.BigIntegerField(default=0)
-    committed_used = models.BigIntegerField(default=0)
-    burst = models.BigIntegerField(default=0)
-    borrowed = models.BigIntegerField(default=0)
-    lent = models.BigIntegerField(default=0)
-    idle = models.BigIntegerField(default=0)
-    pending = models.BigIntegerField(default=0)
 
     class Meta:
         abstract = True
@@ -302,15 +310,13 @@ class WorkspaceDay(UsageSums):
         ]
 
 
-class ClusterHour(models.Model):
+class ClusterHour(HeldAmounts):
     """What an account's workloads used on one cluster, by hour and flavor."""
 
     hour = models.DateTimeField()
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
     cluster = models.CharField(max_length=40)
     flavor = models.CharField(max_length=63)
-    committed_used = models.BigIntegerField(default=0)
-    burst = models.BigIntegerField(default=0)
 
     class Meta:
         constraints = [

@@ -29,10 +29,10 @@ from budgets.outlook import HISTORY, Outlook, Series, project
 from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
+from budgets.selectors.usage.scope import USED
 from budgets.spending import Window, window_at
-from budgets.units import Period, utc_hour
+from budgets.units import HOUR_S, Period, utc_hour
 
-HOUR_S = 3600
 Measure = AlertRule.Measure
 MEASURES = [row for row in Measure.choices if row[0] != Measure.CAP]
 """What a person can watch; caps come with spend rules."""
@@ -173,13 +173,13 @@ def _longest_wait(spaces: Iterable[Workspace], now: datetime) -> float:
 
 def _share(measure: str, spaces: Iterable[Workspace], window: Period) -> float:
     sums = _facts(spaces, window.start, window.end).aggregate(
-        committed=Sum("committed"), idle=Sum("idle"), used=Sum("committed_used"), burst=Sum("burst")
+        committed=Sum("committed"), idle=Sum("idle"), used=Sum(USED), burst=Sum("burst")
     )
     amounts = {name: value or 0 for name, value in sums.items()}
     if measure == Measure.IDLE_SHARE:
         part, whole = amounts["idle"], amounts["committed"]
     else:
-        part, whole = amounts["burst"], amounts["used"] + amounts["burst"]
+        part, whole = amounts["burst"], amounts["used"]
     return 100 * part / whole if whole else 0.0
 
 
@@ -187,17 +187,11 @@ def _hours(
     spaces: Iterable[Workspace], window: Period, known: datetime, *, limit: float | None
 ) -> Outlook:
     """GPU-hours: nothing of them is certain before it is used."""
-    rows = (
-        _facts(spaces, known - HISTORY, window.end)
-        .values("hour")
-        .annotate(used=Sum("committed_used"), burst=Sum("burst"))
-    )
-    amounts = {row["hour"]: (row["used"] + row["burst"]) / HOUR_S for row in rows}
+    rows = _facts(spaces, known - HISTORY, window.end).values("hour").annotate(used=Sum(USED))
+    amounts = {row["hour"]: row["used"] / HOUR_S for row in rows}
     if window.start < known - HISTORY:
-        sums = _facts(spaces, window.start, window.end).aggregate(
-            used=Sum("committed_used"), burst=Sum("burst")
-        )
-        spent = ((sums["used"] or 0) + (sums["burst"] or 0)) / HOUR_S
+        sums = _facts(spaces, window.start, window.end).aggregate(used=Sum(USED))
+        spent = (sums["used"] or 0) / HOUR_S
     else:
         spent = sum(amount for hour, amount in amounts.items() if hour in window)
     return project(window, _series(amounts, known), spent=spent, fixed=0.0, limit=limit)

@@ -18,6 +18,7 @@ from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
 from budgets.selectors.fleet.places import at_places
+from budgets.selectors.usage.scope import USED
 from budgets.services.announcements import Work, announce
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
@@ -246,11 +247,11 @@ def _used(states: Sequence[WorkloadState]) -> dict[tuple[str, str], int]:
         WorkloadUsage.objects.filter(at_places(key_of))
         .order_by()
         .values_list("cluster", "uid")
-        .annotate(used=Sum("committed_used"), over=Sum("burst"))
+        .annotate(used=Sum(USED))
     )
     found: dict[tuple[str, str], int] = {}
-    for cluster, uid, used, over in sums:
+    for cluster, uid, used in sums:
         key = key_of.get((cluster, uid))
         if key is not None:
-            found[key] = found.get(key, 0) + used + over
+            found[key] = found.get(key, 0) + used
     return found

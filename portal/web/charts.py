@@ -19,25 +19,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from budgets import selectors
+from budgets.amounts import BURST, COMMITTED, LENT, NAMES, PARTS, PENDING, Color
 from portal.web.numbers import hours_text
 
-# meaning → (fill, line, pattern)
-MEANINGS = {
-    "committed": ("#0067a8", "#0067a8", ""),
-    "idle": ("#d4dae0", "#5f6b78", "."),
-    "lent": ("#bfe5d9", "#00795c", "\\"),
-    "burst": ("#f6dfbd", "#b36200", "/"),
-    "pending": ("#eddcef", "#8a3f8f", ""),
-}
-# Series of stacked bars: name, amount, meaning.
-STACK = (
-    ("Committed, used", "committed_used", "committed"),
-    ("Lent", "lent", "lent"),
-    ("Idle", "idle", "idle"),
-    ("Burst", "burst", "burst"),
-)
 # Ticks as the tables write numbers: 0.5 and 20,000, never 500m or 20k.
 PLAIN = ",.9~g"
 STEP_SECONDS = {"hour": 3600, "day": 86_400}
@@ -56,13 +43,15 @@ def usage_figure(
     """
     times, sums = _by_time(table)
     seconds = STEP_SECONDS[step]
-    traces = [_bars(name, meaning, times, sums[amount], seconds) for name, amount, meaning in STACK]
-    traces.append(_line("Waiting", "pending", times, sums["pending"], seconds, dash="dot"))
+    traces = [
+        _bars(capfirst(part.words), part.color, times, sums[part.name], seconds) for part in PARTS
+    ]
+    traces.append(_line("Waiting", PENDING, times, sums["pending"], seconds, dash="dot"))
     if ceiling is not None:
         flat = [ceiling * seconds] * len(times)
         traces += [
-            _line("Committed", "committed", times, sums["committed"], seconds, dash="solid"),
-            _line("Ceiling now", "burst", times, flat, seconds, dash="dash"),
+            _line("Committed", COMMITTED, times, sums["committed"], seconds, dash="solid"),
+            _line("Ceiling now", BURST, times, flat, seconds, dash="dash"),
         ]
     return {"data": traces, "layout": _time_layout(f"GPUs (mean per {step})")}
 
@@ -74,11 +63,13 @@ def keys_figure(rows: Sequence[selectors.UsageRow], *, floors: bool) -> dict[str
         rows: In the order of the table beside it.
         floors: Whether lent and idle have a meaning for these keys.
     """
-    stack = STACK if floors else tuple(row for row in STACK if row[2] in ("committed", "burst"))
     names = [row.key or row.name for row in rows]
     traces = [
-        _key_bars(name, meaning, names, [getattr(row, amount) or 0 for row in rows])
-        for name, amount, meaning in stack
+        _key_bars(
+            capfirst(part.words), part.color, names, [row.amounts[part.name] or 0 for row in rows]
+        )
+        for part in PARTS
+        if floors or part.is_held
     ]
     return {"data": traces, "layout": _keys_layout()}
 
@@ -87,14 +78,14 @@ def lending_figure(rows: Sequence[selectors.LendingRow]) -> dict[str, Any]:
     """GPU-hours lent and borrowed by workspace, side by side, in the order of the table."""
     names = [row.namespace for row in rows]
     traces = [
-        _key_bars("Lent", "lent", names, [row.lent for row in rows]),
-        _key_bars("Borrowed", "burst", names, [row.borrowed for row in rows]),
+        _key_bars("Lent", LENT, names, [row.lent for row in rows]),
+        _key_bars("Borrowed", BURST, names, [row.borrowed for row in rows]),
     ]
     return {"data": traces, "layout": _keys_layout() | {"barmode": "group"}}
 
 
-def _key_bars(name: str, meaning: str, keys: list[str], seconds: list[int]) -> Trace:
-    trace = _bar_style(meaning)
+def _key_bars(name: str, color: Color, keys: list[str], seconds: list[int]) -> Trace:
+    trace = _bar_style(color)
     trace |= {
         "name": name,
         "orientation": "h",
@@ -131,20 +122,19 @@ def darkest(heat: selectors.HeatMap) -> float:
 
 
 def _by_time(table: selectors.UsageTable) -> tuple[list[datetime], dict[str, list[int]]]:
-    names = ("committed", "committed_used", "burst", "lent", "idle", "pending")
     found: dict[datetime, dict[str, int]] = {}
     for row in table.rows:
         if row.start is None:
             continue
-        at = found.setdefault(row.start, dict.fromkeys(names, 0))
-        for name in names:
-            at[name] += getattr(row, name) or 0
+        at = found.setdefault(row.start, dict.fromkeys(NAMES, 0))
+        for name in NAMES:
+            at[name] += row.amounts[name] or 0
     times = sorted(found)
-    return times, {name: [found[at][name] for at in times] for name in names}
+    return times, {name: [found[at][name] for at in times] for name in NAMES}
 
 
-def _bars(name: str, meaning: str, times: list[datetime], seconds: list[int], width: int) -> Trace:
-    trace = _bar_style(meaning)
+def _bars(name: str, color: Color, times: list[datetime], seconds: list[int], width: int) -> Trace:
+    trace = _bar_style(color)
     trace |= {
         "name": name,
         "x": _local(times),
@@ -159,11 +149,11 @@ def _bars(name: str, meaning: str, times: list[datetime], seconds: list[int], wi
 
 
 def _line(
-    name: str, meaning: str, times: list[datetime], seconds: list[int], width: int, *, dash: str
+    name: str, color: Color, times: list[datetime], seconds: list[int], width: int, *, dash: str
 ) -> Trace:
     ends = [*times, *([times[-1] + timedelta(seconds=width)] if times else [])]
     values = [_mean(value, width) for value in seconds]
-    trace = _line_style(meaning, dash)
+    trace = _line_style(color, dash)
     trace |= {
         "name": name,
         "x": _local(ends),
@@ -173,35 +163,38 @@ def _line(
     return trace
 
 
-def _bar_style(meaning: str) -> Trace:
-    return deepcopy(_checked_bar(meaning))
+def _bar_style(color: Color) -> Trace:
+    return deepcopy(_checked_bar(color))
 
 
 @cache
-def _checked_bar(meaning: str) -> Trace:
-    fill, line, pattern = MEANINGS[meaning]
+def _checked_bar(color: Color) -> Trace:
     trace = go.Bar(
         marker={
-            "color": fill,
-            "line": {"color": line, "width": 0},
-            "pattern": {"shape": pattern, "fgcolor": line, "fillmode": "overlay", "size": 6},
+            "color": color.fill,
+            "line": {"color": color.line, "width": 0},
+            "pattern": {
+                "shape": color.pattern,
+                "fgcolor": color.line,
+                "fillmode": "overlay",
+                "size": 6,
+            },
         },
-        meta={"meaning": meaning},
+        meta={"meaning": color.meaning},
     )
     return _document(trace)
 
 
-def _line_style(meaning: str, dash: str) -> Trace:
-    return deepcopy(_checked_line(meaning, dash))
+def _line_style(color: Color, dash: str) -> Trace:
+    return deepcopy(_checked_line(color, dash))
 
 
 @cache
-def _checked_line(meaning: str, dash: str) -> Trace:
-    _, line, _ = MEANINGS[meaning]
+def _checked_line(color: Color, dash: str) -> Trace:
     trace = go.Scatter(
         mode="lines",
-        line={"color": line, "width": 1.5, "dash": dash, "shape": "hv"},
-        meta={"meaning": meaning},
+        line={"color": color.line, "width": 1.5, "dash": dash, "shape": "hv"},
+        meta={"meaning": color.meaning},
     )
     return _document(trace)
 
@@ -212,16 +205,15 @@ def _heat_style() -> Trace:
 
 @cache
 def _checked_heat() -> Trace:
-    _, line, _ = MEANINGS["committed"]
     trace = go.Heatmap(
-        colorscale=[[0, "#ffffff"], [1, line]],
+        colorscale=[[0, "#ffffff"], [1, COMMITTED.line]],
         zmin=0,
         xgap=1,
         ygap=1,
         # Plotly's own scale sets style attributes, which the page's policy forbids; the page says
         # what the darkest color means.
         showscale=False,
-        meta={"meaning": "committed"},
+        meta={"meaning": COMMITTED.meaning},
         hovertemplate="%{y}, %{x}:00: %{z:.1f} GPUs, %{customdata} GPU-hours<extra></extra>",
     )
     return _document(trace)

@@ -11,8 +11,10 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.text import capfirst
 
 from budgets import selectors
+from budgets.amounts import BY_NAME, HELD
 from budgets.errors import Rejected
 from budgets.models import Discrepancy
 from budgets.selectors import billing as read
@@ -29,8 +31,7 @@ TAGS = {
     Discrepancy.State.CLEARED: "good",
 }
 PARTS = (
-    ("committed_used", "Committed, used"),
-    ("burst", "Burst"),
+    *((name, capfirst(BY_NAME[name].words)) for name in HELD),
     ("race", "Race losers"),
     ("undecided", "Undecided"),
     ("outside", "Outside budgets"),
@@ -39,7 +40,7 @@ PARTS = (
     ("down", "Down"),
     ("over_admitted", "Over-admitted"),
 )
-ALWAYS = ("committed_used", "burst", "free", "down")
+ALWAYS = (*HELD, "free", "down")
 
 
 class DayForm(PortalForm):

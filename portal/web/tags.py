@@ -16,6 +16,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from budgets.amounts import Amount
+from budgets.selectors import UsageRow
 from portal.web.bars import Bar, BarNumbers, draw
 from portal.web.numbers import hours_text, money_text
 
@@ -78,6 +80,12 @@ def gpu_hours(seconds: int | None) -> SafeString | str:
     return format_html(
         '<span title="{} GPU-seconds">{}</span>', f"{seconds:,}", hours_text(seconds)
     )
+
+
+@register.filter
+def amount(row: UsageRow, column: Amount) -> int | None:
+    """GPU-seconds of a row in one column of usage."""
+    return row.amounts[column.name]
 
 
 @register.filter

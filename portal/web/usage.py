@@ -11,8 +11,10 @@ from django import forms
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from budgets import selectors
+from budgets.amounts import COLUMNS, PARTS, Amount, Group
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
@@ -36,13 +38,9 @@ SPLITS = [
     ("cluster", "cluster"),
     ("class", "class"),
 ]
-# Classes of the split by class: amount and words; waiting is no use and stands apart.
-CLASSES = (
-    ("committed_used", "committed, used"),
-    ("lent", "committed, lent"),
-    ("idle", "committed, idle"),
-    ("burst", "burst"),
-)
+# Header and amount; by themselves the held ones have to say what they are parts of.
+_COLUMNS = [(amount.column, amount) for amount in COLUMNS]
+_HELD_COLUMNS = [(capfirst(amount.words), amount) for amount in COLUMNS if amount.is_held]
 
 
 class UsageForm(PortalForm):
@@ -128,6 +126,7 @@ def usage(request: HttpRequest) -> HttpResponseBase:
         "form": asked.form,
         "chosen": chosen,
         "table": table,
+        "columns": _COLUMNS,
         **_newest(table, chosen.step),
         **_split(user, chosen, asked.typed["split"], table),
         **_heat(user, chosen),
@@ -165,14 +164,15 @@ def _split(
         "split": split,
         "keys": keys,
         "has_floors": has_floors,
+        "keys_columns": _COLUMNS if has_floors else _HELD_COLUMNS,
         "keys_figure": charts.keys_figure(keys.rows[:KEYS_DRAWN], floors=has_floors),
         "keys_drawn": KEYS_DRAWN,
     }
 
 
 def _classes(totals: selectors.UsageRow) -> dict[str, Any]:
-    """Each class with its part of committed and burst together."""
-    rows = [(words, getattr(totals, amount)) for amount, words in CLASSES]
+    """Each class with its part of committed and burst; waiting is no use and stands apart."""
+    rows = [(_class(part), totals.amounts[part.name] or 0) for part in PARTS]
     whole = sum(seconds for _, seconds in rows)
     return {
         "rows": [
@@ -181,6 +181,10 @@ def _classes(totals: selectors.UsageRow) -> dict[str, Any]:
         ],
         "total": whole,
     }
+
+
+def _class(part: Amount) -> str:
+    return f"committed, {part.column}" if part.group is Group.FLOOR else part.words
 
 
 def _percent(part: int, whole: int) -> str:

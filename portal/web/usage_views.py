@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
+from django.utils.text import capfirst
 
 from budgets import selectors
+from budgets.amounts import BY_NAME, HELD
 from portal.web import charts
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -17,8 +19,7 @@ SHOWN = 50
 DRAWN = 20
 PAIRS = 100
 CAPACITY_PARTS = (
-    ("committed_used", "Committed, used"),
-    ("burst", "Burst"),
+    *((name, capfirst(BY_NAME[name].words)) for name in HELD),
     ("race", "Race losers"),
     ("reserved", "Reserved"),
     ("undecided", "Undecided"),
@@ -81,7 +82,7 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
     parts = [
         (name, words)
         for name, words in CAPACITY_PARTS
-        if name in ("committed_used", "burst") or (use is not None and getattr(use.total, name))
+        if name in HELD or (use is not None and getattr(use.total, name))
     ]
     context = _frame(request, asked, "usage_capacity") | {
         "use": use,

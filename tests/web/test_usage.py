@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import plotly.graph_objects as go
 import pytest
 
+from budgets.amounts import AMOUNTS
 from portal.web import charts
 from portal.web.numbers import hours_text
 from portal.web.tables import defused
@@ -12,6 +13,7 @@ from tests.builders import line
 from tests.factories import MeterStateFactory, UsageRecordFactory, WorkloadUsageFactory
 from tests.web.conftest import HTMX, Visitors
 
+MEANINGS = {amount.color.meaning for amount in AMOUNTS}
 DAY = datetime(2026, 3, 2, tzinfo=UTC)
 RANGE = "start=2026-03-02&until=2026-03-02"
 
@@ -324,7 +326,7 @@ def test_figures_pass_the_checks_of_plotly(used: Visitors):
         moved["figure"],
     ):
         assert len(figure["data"]) == len(go.Figure(figure).data) > 0
-        assert all(trace["meta"]["meaning"] in charts.MEANINGS for trace in figure["data"])
+        assert all(trace["meta"]["meaning"] in MEANINGS for trace in figure["data"])
 
 
 def test_styles_of_figures_are_not_shared(used: Visitors):

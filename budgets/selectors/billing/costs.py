@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet, Sum
 
+from budgets.amounts import METERED
 from budgets.charging import Charges, LineKind, RateCard, Unpriced, charge
 from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
@@ -24,7 +25,6 @@ from budgets.selectors.billing.months import UTC_ZONE, unstored_month
 from budgets.selectors.billing.prices import PriceBook, price_book
 from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
 
-SUMMED = ("committed", "committed_used", "burst", "borrowed", "lent", "idle")
 FEW_EDGES = 24
 """More rate changes than this in a window, and a flavor's facts are read hour by hour."""
 
@@ -238,7 +238,7 @@ def unpriced_flavors(charged: Iterable[Charges]) -> tuple[Unpriced, ...]:
 
 
 def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFact]]:
-    sums = {f"sum_{name}": Sum(name) for name in SUMMED}
+    sums = {f"sum_{name}": Sum(name) for name in METERED}
     rows = grouped.annotate(**sums).filter(
         Q(sum_committed__gt=0) | Q(sum_burst__gt=0) | Q(sum_lent__gt=0)
     )
@@ -251,7 +251,7 @@ def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFac
                 start=at or hour,
                 workspace=WorkspaceName(row["namespace"]),
                 flavor=FlavorName(row["flavor__slug"]),
-                **{name: GpuSeconds(row[f"sum_{name}"]) for name in SUMMED},
+                **{name: GpuSeconds(row[f"sum_{name}"]) for name in METERED},
             ),
         )
 
@@ -262,7 +262,7 @@ def _delta(row: Correction) -> HourFact:
         start=row.start,
         workspace=WorkspaceName(row.workspace.namespace if row.workspace else ""),
         flavor=FlavorName(row.flavor),
-        **{name: GpuSeconds(getattr(row, name)) for name in SUMMED},
+        **{name: GpuSeconds(getattr(row, name)) for name in METERED},
     )
 
 

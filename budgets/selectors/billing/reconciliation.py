@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.models import Case, Q, QuerySet, Sum, When
 
+from budgets.amounts import COVER, HELD, METERED
 from budgets.errors import NotAllowed
 from budgets.metering import CapacityFact
 from budgets.models import (
@@ -129,13 +130,9 @@ def reconciliation(user: User, *, cluster: str = "", day: date | None = None) ->
 def _sums(window: Period) -> tuple[Identity, ...]:
     """The identities of spec money 3.5, over every workspace and account. Three queries."""
     hours = {"hour__gte": window.start, "hour__lt": window.end}
-    names = ("committed", "committed_used", "lent", "idle", "burst", "borrowed")
-    use = _added(UsageRecord.objects.filter(**hours), names)
-    cover = _added(
-        AccountUsage.objects.filter(**hours),
-        ("burst", "from_pool", "lent", "from_platform", "uncovered"),
-    )
-    work = _added(WorkloadUsage.objects.filter(**hours), ("committed_used", "burst"))
+    use = _added(UsageRecord.objects.filter(**hours), METERED)
+    cover = _added(AccountUsage.objects.filter(**hours), COVER)
+    work = _added(WorkloadUsage.objects.filter(**hours), HELD)
     covered = cover["from_pool"] + cover["lent"] + cover["from_platform"] + cover["uncovered"]
     return (
         Identity(

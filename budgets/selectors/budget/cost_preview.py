@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from budgets.amounts import HELD
 from budgets.models import UsageRecord, Workspace
 from budgets.plan import Line
 from budgets.selectors.alerts import month_window
@@ -110,9 +111,9 @@ def _use_by_hour(workspace: Workspace, now: datetime) -> dict[str, list[int]]:
         workspace=workspace, hour__gte=utc_hour(now) - LOOK_BACK, hour__lt=now
     )
     found: dict[str, list[int]] = {}
-    for slug, committed_used, burst in rows.values_list("flavor__slug", "committed_used", "burst"):
-        if committed_used + burst:
-            found.setdefault(slug, []).append(committed_used + burst)
+    for slug, *held in rows.values_list("flavor__slug", *HELD):
+        if any(held):
+            found.setdefault(slug, []).append(sum(held))
     return found
 
 

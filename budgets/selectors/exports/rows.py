@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import QuerySet
 
+from budgets.amounts import COLUMNS
 from budgets.charging import ChargeRow
 from budgets.exports import About, Row, Table
 from budgets.exports.datasets import charge_cells, table_of
@@ -22,6 +23,7 @@ from budgets.selectors.billing import charge_lines, portal_currency
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.focus_source import focus_inputs, focus_names
 from budgets.selectors.roles import visible_workspaces
+from budgets.selectors.usage.scope import source_of
 from budgets.selectors.usage.table import freshness
 from budgets.units import Period, currency_digits, utc_hour
 
@@ -133,13 +135,7 @@ def _usage(
         "flavor__slug",
         "hour",
         "start",
-        "committed",
-        "committed_used",
-        "lent",
-        "idle",
-        "burst",
-        "borrowed",
-        "pending",
+        *(source_of(column) for column in COLUMNS),
     )
     for number, (account, namespace, flavor, hour, start, *amounts) in enumerate(
         rows.iterator(chunk_size=CHUNK), 1

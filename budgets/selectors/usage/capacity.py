@@ -16,16 +16,17 @@ from typing import Any
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
 from django.db.models.functions import Coalesce, Greatest, Least
 
+from budgets.amounts import HELD
 from budgets.errors import NotAllowed
 from budgets.models import Capacity, Interval, User
 from budgets.plan import DatedGpus, amounts_at
 from budgets.selectors.roles import roles_of
-from budgets.selectors.usage.scope import UsageFilter, UsageScope
+from budgets.selectors.usage.scope import HELD_SUMS, UsageFilter, UsageScope, amounts_of
 from budgets.selectors.usage.table import freshness
 from budgets.units import utc_hour
 
 KINDS = ("race", "reserved", "undecided", "outside")
-HELD = ("committed_used", "burst", *KINDS)
+ALL_HELD = (*HELD, *KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class CapacityRow:
     @property
     def held(self) -> int:
         """All that was held."""
-        return sum(getattr(self, name) for name in HELD)
+        return sum(getattr(self, name) for name in ALL_HELD)
 
     @property
     def not_held(self) -> int | None:
@@ -145,9 +146,9 @@ def _held(scope: UsageScope) -> dict[tuple[str, str], dict[str, int]]:
     chosen = scope.chosen
     found: dict[tuple[str, str], dict[str, int]] = {}
     used = scope.on_clusters().values("cluster", "flavor")
-    for row in used.annotate(used=Sum("committed_used"), over=Sum("burst")):
+    for row in used.annotate(**HELD_SUMS):
         place = found.setdefault((row["cluster"], row["flavor"]), {})
-        place |= {"committed_used": row["used"], "burst": row["over"]}
+        place |= amounts_of(row)
     for cluster, flavor, kind, seconds in _unbilled(chosen):
         place = found.setdefault((cluster, flavor), {})
         place[kind] = place.get(kind, 0) + seconds
@@ -181,5 +182,5 @@ def _add_up(rows: Iterable[CapacityRow]) -> CapacityRow:
         "",
         "",
         sum(known) if len(known) == len(capacities) else None,
-        **{name: sum(getattr(row, name) for row in listed) for name in HELD},
+        **{name: sum(getattr(row, name) for row in listed) for name in ALL_HELD},
     )

@@ -8,9 +8,8 @@ from datetime import date
 from django.db.models import Sum
 
 from budgets.models import User
-from budgets.selectors.usage.scope import UsageFilter, UsageScope
-
-HOUR_SECONDS = 3600
+from budgets.selectors.usage.scope import USED, UsageFilter, UsageScope
+from budgets.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,11 @@ def usage_heat(user: User, chosen: UsageFilter) -> HeatMap:
     used: dict[tuple[date, int], int] = {}
     seconds: dict[tuple[date, int], int] = {}
     rows = UsageScope(user, chosen).hours().values("hour")
-    for hour, committed_used, burst in rows.annotate(
-        used=Sum("committed_used"), over=Sum("burst")
-    ).values_list("hour", "used", "over"):
+    for hour, held in rows.annotate(used=Sum(USED)).values_list("hour", "used"):
         local = hour.astimezone(chosen.zone)
         place = (local.date(), local.hour)
-        used[place] = used.get(place, 0) + committed_used + burst
-        seconds[place] = seconds.get(place, 0) + HOUR_SECONDS
+        used[place] = used.get(place, 0) + held
+        seconds[place] = seconds.get(place, 0) + HOUR_S
     days = tuple(sorted({day for day, _ in used}))
     cells = tuple(
         tuple(

@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import F, Sum
 
+from budgets.amounts import FLOOR
 from budgets.metering import FloorAdvice, advise_floor
 from budgets.models import BudgetLine, Flavor, UsageRecord, User, Workspace
 from budgets.selectors.usage.keys import sums_by_workspace
-from budgets.selectors.usage.scope import UsageFilter, UsageScope
+from budgets.selectors.usage.scope import USED, UsageFilter, UsageScope
 from budgets.selectors.usage.table import freshness
 
 MOST_DAYS = 14
@@ -58,7 +59,6 @@ class IdleTable:
     judged_from: datetime
 
 
-AMOUNTS = ("committed", "committed_used", "lent", "idle")
 Place = tuple[int, ...]
 
 
@@ -84,7 +84,7 @@ def idle_floors(user: User, chosen: UsageFilter, *, limit: int = 25) -> IdleTabl
         IdleRow(
             namespace=names[place[0]],
             flavor=slugs[place[1]],
-            **{name: found[place][name] for name in AMOUNTS},
+            **{name: found[place][name] for name in FLOOR},
             committed_now=floors.get(place),
             advice=advise_floor(used.get(place, ()), committed=floors.get(place, 0)),
         )
@@ -92,9 +92,9 @@ def idle_floors(user: User, chosen: UsageFilter, *, limit: int = 25) -> IdleTabl
     )
     return IdleTable(
         rows=rows,
-        others={name: sum(found[place][name] for place in rest) for name in AMOUNTS},
+        others={name: sum(found[place][name] for place in rest) for name in FLOOR},
         hidden=len(rest),
-        totals={name: sum(found[place][name] for place in order) for name in AMOUNTS},
+        totals={name: sum(found[place][name] for place in order) for name in FLOOR},
         saved_hours=sum(row.advice.saved_hours for row in rows if row.advice is not None),
         judged_from=judged_from,
     )
@@ -131,9 +131,7 @@ def _used_by_hour(
     if complete is not None:
         facts = facts.filter(hour__lte=complete - timedelta(hours=1))
     # Added up by hour, which need not be read: times are the costly part of such a row.
-    sums = facts.values("workspace_id", "flavor_id", "hour").annotate(
-        used=Sum(F("committed_used") + F("burst"))
-    )
+    sums = facts.values("workspace_id", "flavor_id", "hour").annotate(used=Sum(USED))
     found: dict[Place, list[int]] = {}
     for workspace, flavor, used in sums.values_list("workspace_id", "flavor_id", "used"):
         if (workspace, flavor) in wanted:

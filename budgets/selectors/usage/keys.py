@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, Sum
+from django.db.models import Q
 
+from budgets.amounts import STORED
 from budgets.models import User, Workspace, WorkspaceDay
 from budgets.selectors.usage.scope import (
-    AMOUNTS,
-    HELD_AMOUNTS,
+    HELD_SUMS,
+    SUMS,
     UsageFilter,
     UsageScope,
     amounts_of,
     cut_at_days,
 )
-from budgets.selectors.usage.table import UsageRow, add_up, known_amounts
-
-SUMS = {f"sum_{name}": Sum(name) for name in AMOUNTS}
-HELD_SUMS = {f"sum_{name}": Sum(name) for name in HELD_AMOUNTS}
+from budgets.selectors.usage.table import UsageRow, add_up, known_amounts, usage_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def usage_by_key(user: User, chosen: UsageFilter, *, limit: int = 50) -> KeyTabl
     scope = UsageScope(user, chosen)
     known = known_amounts(chosen)
     found = _sums(scope)
-    found.sort(key=lambda row: (-(row.committed_used + row.burst), row.key))
+    found.sort(key=lambda row: (-row.held, row.key))
     shown, rest = found[:limit], found[limit:]
     others = add_up(rest, key="", name=f"{len(rest)} more", known=known) if rest else None
     if chosen.split_by == "workspace":
@@ -73,18 +72,7 @@ def _sums(scope: UsageScope) -> list[UsageRow]:
         return _by_workspace(scope)
     if split_by == "cluster":
         by_cluster = scope.on_clusters().values("cluster").annotate(**HELD_SUMS)
-        unknown = dict.fromkeys(set(AMOUNTS) - set(HELD_AMOUNTS))
-        return [
-            UsageRow(
-                start=None,
-                key=row["cluster"],
-                name=row["cluster"],
-                committed_used=row["sum_committed_used"],
-                burst=row["sum_burst"],
-                **unknown,
-            )
-            for row in by_cluster
-        ]
+        return [_named_row(row["cluster"], row["cluster"], row) for row in by_cluster]
     if split_by == "account":
         rows, field = scope.hours(by_account=True), scope.account_field
     elif split_by == "flavor":
@@ -93,15 +81,18 @@ def _sums(scope: UsageScope) -> list[UsageRow]:
         raise ValueError(f"nothing to split by: {split_by!r}")
     keys = (f"{field}__slug", f"{field}__name")
     return [
-        UsageRow(start=None, key=row[keys[0]], name=row[keys[1]], **amounts_of(row))
-        for row in rows.values(*keys).annotate(**SUMS)
+        _named_row(row[keys[0]], row[keys[1]], row) for row in rows.values(*keys).annotate(**SUMS)
     ]
+
+
+def _named_row(key: str, name: str, row: Mapping[str, Any]) -> UsageRow:
+    return usage_row(None, key, name, amounts_of(row))
 
 
 def _by_workspace(scope: UsageScope) -> list[UsageRow]:
     """Rows whose key is the workspace's id; :func:`_named` puts the names in."""
     return [
-        UsageRow(start=None, key=str(workspace), name="", **amounts)
+        usage_row(None, str(workspace), "", amounts)
         for (workspace,), amounts in sums_by_workspace(scope, "workspace_id").items()
     ]
 
@@ -128,8 +119,8 @@ def sums_by_workspace(scope: UsageScope, *keys: str) -> dict[tuple[int, ...], di
     found: dict[tuple[int, ...], dict[str, int]] = {}
     for rows in queries:
         for row in rows.values(*keys).annotate(**SUMS):
-            so_far = found.setdefault(tuple(row[key] for key in keys), dict.fromkeys(AMOUNTS, 0))
-            for name in AMOUNTS:
+            so_far = found.setdefault(tuple(row[key] for key in keys), dict.fromkeys(STORED, 0))
+            for name in STORED:
                 so_far[name] += row[f"sum_{name}"]
     return found
 
@@ -150,12 +141,4 @@ def _named(rows: list[UsageRow]) -> list[UsageRow]:
             pk__in={int(row.key) for row in rows}
         ).values_list("pk", "namespace", "name")
     }
-    return [
-        UsageRow(
-            start=None,
-            key=names[row.key][0],
-            name=names[row.key][1],
-            **{name: getattr(row, name) for name in AMOUNTS},
-        )
-        for row in rows
-    ]
+    return [replace(row, key=names[row.key][0], name=names[row.key][1]) for row in rows]

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db.models import Q, Sum
 
+from budgets.amounts import COVER
 from budgets.models import AccountUsage, UsageRecord, User, Workspace
 from budgets.selectors.usage.keys import sums_by_workspace
 from budgets.selectors.usage.scope import UsageFilter, UsageScope
@@ -22,7 +23,6 @@ from budgets.units import apportion
 
 MOST_FACTS = 5_000
 MOST_PAIRS = 50_000
-COVERS = ("burst", "from_pool", "lent", "from_platform", "uncovered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def lending(user: User, chosen: UsageFilter, *, limit: int = 50) -> Lending:
         pairs_total=sum(pair.lent for pair in pairs or ()),
         covers=covers,
         covers_total=CoverRow(
-            "", **{name: sum(getattr(row, name) for row in covers) for name in COVERS}
+            "", **{name: sum(getattr(row, name) for row in covers) for name in COVER}
         ),
     )
 
@@ -238,7 +238,7 @@ def _covers(scope: UsageScope) -> Iterable[CoverRow]:
     if scope.chosen.flavors:
         rows = rows.filter(flavor__slug__in=scope.chosen.flavors)
     sums: Any = rows.values("account__slug").annotate(
-        **{f"sum_{name}": Sum(name) for name in COVERS}
+        **{f"sum_{name}": Sum(name) for name in COVER}
     )
     for row in sums.order_by("-sum_burst", "account__slug"):
-        yield CoverRow(row["account__slug"], **{name: row[f"sum_{name}"] for name in COVERS})
+        yield CoverRow(row["account__slug"], **{name: row[f"sum_{name}"] for name in COVER})

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Sum
+from django.db.models.expressions import Combinable
 
+from budgets.amounts import HELD, STORED, Amount
 from budgets.models import (
     AccountHour,
     ClusterHour,
@@ -26,8 +29,11 @@ from budgets.models import (
 )
 from budgets.selectors.roles import RoleSet, roles_of, workspaces_of
 
-AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
-HELD_AMOUNTS = ("committed_used", "burst")
+SUMS: Mapping[str, Sum] = {f"sum_{name}": Sum(name) for name in STORED}
+"""What a query of hour facts or totals adds up; :func:`amounts_of` reads it."""
+HELD_SUMS: Mapping[str, Sum] = {f"sum_{name}": Sum(name) for name in HELD}
+USED: Combinable = reduce(add, map(F, HELD))
+"""All that was used, committed or burst."""
 STEPS = ("hour", "day")
 SPLITS = ("none", "account", "workspace", "flavor", "cluster")
 
@@ -172,6 +178,11 @@ def cut_at_days(start: datetime, end: datetime) -> DayCut:
     return DayCut(first, last, tuple(edge for edge in edges if edge[0] < edge[1]))
 
 
+def source_of(amount: Amount) -> str | Combinable:
+    """Where a query of hour facts or totals finds an amount: its column, or a sum of columns."""
+    return reduce(add, map(F, amount.of)) if amount.of else amount.name
+
+
 def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
     """The summed amounts of one row of a query, by their own names."""
-    return {name: row[f"sum_{name}"] for name in AMOUNTS}
+    return {name: row[f"sum_{name}"] for name in STORED if f"sum_{name}" in row}

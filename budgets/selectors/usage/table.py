@@ -11,12 +11,14 @@ from typing import Any
 from django.db.models import F, Max, Min, QuerySet, Sum
 from django.db.models.functions import TruncDay
 
+from budgets.amounts import HELD, NAMES, STORED, completed
 from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import at_places
 from budgets.selectors.usage.scope import (
-    AMOUNTS,
-    HELD_AMOUNTS,
+    HELD_SUMS,
+    SUMS,
+    USED,
     UsageFilter,
     UsageScope,
     amounts_of,
@@ -37,13 +39,23 @@ class UsageRow:
     start: datetime | None
     key: str
     name: str
-    committed: int | None
-    committed_used: int
-    burst: int
-    borrowed: int | None
-    lent: int | None
-    idle: int | None
-    pending: int | None
+    amounts: Mapping[str, int | None]
+
+    def __getattr__(self, name: str) -> Any:
+        """An amount of :data:`budgets.amounts.AMOUNTS` by its name."""
+        if name not in NAMES:
+            raise AttributeError(name)
+        return self.amounts[name]
+
+    @property
+    def held(self) -> int:
+        """What jobs used, committed or burst."""
+        return sum(self.amounts[name] or 0 for name in HELD)
+
+
+def usage_row(start: datetime | None, key: str, name: str, stored: Mapping[str, int]) -> UsageRow:
+    """A row of the amounts that are known of it; sums of them are added up, others are None."""
+    return UsageRow(start, key, name, completed(stored))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +121,19 @@ def usage_totals(user: User, chosen: UsageFilter) -> UsageTable:
 
 
 def add_up(
-    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = AMOUNTS
+    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = STORED
 ) -> UsageRow:
     """One row that is the sum of rows; None for the amounts that are not ``known``."""
-    sums: dict[str, Any] = {amount: 0 if amount in known else None for amount in AMOUNTS}
+    sums = dict.fromkeys(known, 0)
     for row in rows:
         for amount in known:
-            sums[amount] += getattr(row, amount)
-    return UsageRow(start=None, key=key, name=name, **sums)
+            sums[amount] += row.amounts[amount] or 0
+    return usage_row(None, key, name, sums)
 
 
 def known_amounts(chosen: UsageFilter) -> tuple[str, ...]:
     """Amounts that have a meaning in a split: a floor belongs to no cluster."""
-    return HELD_AMOUNTS if chosen.split_by == "cluster" else AMOUNTS
+    return HELD if chosen.split_by == "cluster" else STORED
 
 
 def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
@@ -134,11 +146,11 @@ def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
         "start",
         "key",
         "name",
-        *(f"{name}_gpu_seconds" for name in AMOUNTS),
-        *(f"{name}_gpu_hours" for name in AMOUNTS),
+        *(f"{name}_gpu_seconds" for name in NAMES),
+        *(f"{name}_gpu_hours" for name in NAMES),
     )
     for row in _rows(UsageScope(user, chosen)):
-        amounts = [getattr(row, name) for name in AMOUNTS]
+        amounts = [row.amounts[name] for name in NAMES]
         yield (
             _iso(row.start),
             _plain(row.key),
@@ -169,10 +181,8 @@ def workload_usage(
         UsageScope(user, chosen)
         .of_workloads()
         .values("workspace__namespace", "cluster", "uid", "flavor")
-        .annotate(
-            used=Sum("committed_used"), over=Sum("burst"), first=Min("hour"), last=Max("hour")
-        )
-        .order_by((F("used") + F("over")).desc(), "uid", "cluster", "flavor")[after : after + limit]
+        .annotate(**HELD_SUMS, used=Sum(USED), first=Min("hour"), last=Max("hour"))
+        .order_by("-used", "uid", "cluster", "flavor")[after : after + limit]
     )
     names = dict(
         Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
@@ -186,8 +196,7 @@ def workload_usage(
             uid=row["uid"],
             workload=names.get(row["uid"], row["uid"]),
             flavor=row["flavor"],
-            committed_used=row["used"],
-            burst=row["over"],
+            **amounts_of(row),
             first=row["first"],
             last=row["last"],
         )
@@ -244,28 +253,15 @@ def _rows(scope: UsageScope, *, whole: bool = False) -> Iterator[UsageRow]:
         facts = scope.hours()
         keys = ("flavor__slug", "flavor__name") if chosen.split_by == "flavor" else ()
     grouped = facts.annotate(step=_step(chosen)).values("step", *keys)
-    sums = grouped.annotate(**{f"sum_{name}": Sum(name) for name in AMOUNTS})
-    for row in _read(sums.order_by("step", *keys), whole=whole):
-        yield UsageRow(
-            start=row["step"],
-            key=row[keys[0]] if keys else "",
-            name=row[keys[1]] if keys else "all",
-            **amounts_of(row),
-        )
+    for row in _read(grouped.annotate(**SUMS).order_by("step", *keys), whole=whole):
+        key, name = (row[keys[0]], row[keys[1]]) if keys else ("", "all")
+        yield usage_row(row["step"], key, name, amounts_of(row))
 
 
 def _cluster_rows(scope: UsageScope, *, whole: bool) -> Iterator[UsageRow]:
     facts = scope.on_clusters().annotate(step=_step(scope.chosen)).values("step", "cluster")
-    sums = facts.annotate(used=Sum("committed_used"), over=Sum("burst"))
-    for row in _read(sums.order_by("step", "cluster"), whole=whole):
-        yield UsageRow(
-            start=row["step"],
-            key=row["cluster"],
-            name=row["cluster"],
-            committed_used=row["used"],
-            burst=row["over"],
-            **dict.fromkeys(set(AMOUNTS) - set(HELD_AMOUNTS)),
-        )
+    for row in _read(facts.annotate(**HELD_SUMS).order_by("step", "cluster"), whole=whole):
+        yield usage_row(row["step"], row["cluster"], row["cluster"], amounts_of(row))
 
 
 def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[str, Any]]:

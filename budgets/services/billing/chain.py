@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
+from budgets.amounts import COVER, HELD, STORED
 from budgets.models import (
     AccountUsage,
     BillingPeriod,
@@ -33,9 +34,6 @@ from budgets.units import Period, utc_hour
 
 MARK = 4
 CHUNK = 20_000
-USAGE = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
-ACCOUNT = ("burst", "from_pool", "lent", "from_platform", "uncovered")
-WORKLOAD = ("committed_used", "burst")
 
 
 Row = tuple[str, tuple[Any, ...]]
@@ -216,9 +214,9 @@ def _blocks(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
     window = Period(period.start, period.end)
     accounts = list(accounts_of(period.zone).order_by().values_list("pk", flat=True))
     tables: list[tuple[str, Any, str, tuple[str, ...], tuple[str, ...]]] = [
-        ("usage", UsageRecord, "workspace", ("flavor__slug",), USAGE),
-        ("account", AccountUsage, "account", ("flavor__slug",), ACCOUNT),
-        ("workload", WorkloadUsage, "workspace", ("flavor", "cluster", "uid"), WORKLOAD),
+        ("usage", UsageRecord, "workspace", ("flavor__slug",), STORED),
+        ("account", AccountUsage, "account", ("flavor__slug",), COVER),
+        ("workload", WorkloadUsage, "workspace", ("flavor", "cluster", "uid"), HELD),
     ]
     for table, model, owner, names, amounts in tables:
         is_account = owner == "account"

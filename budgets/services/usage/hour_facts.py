@@ -16,6 +16,7 @@ from typing import Any
 from django.db.models import Q
 
 from budgets import metering
+from budgets.amounts import COVER, HELD, METERED, STORED
 from budgets.errors import PortalError
 from budgets.models import (
     AccountUsage,
@@ -31,11 +32,9 @@ from budgets.services.billing.corrections import FactWriter
 from budgets.services.usage.totals import rewrite_totals
 from budgets.units import Period
 
-HOUR_AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
-ACCOUNT_AMOUNTS = ("burst", "from_pool", "lent", "from_platform", "uncovered")
-WORKLOAD_AMOUNTS = ("committed_used", "burst")
-_HELD = attrgetter(*HOUR_AMOUNTS[:-1])
-_COVERED = attrgetter(*ACCOUNT_AMOUNTS)
+_METERED = attrgetter(*METERED)
+_COVERED = attrgetter(*COVER)
+_USED = attrgetter(*HELD)
 
 Rows = Mapping[tuple[Any, ...], tuple[int, ...]]
 
@@ -125,7 +124,7 @@ class FactSource:
                     fact.hour,
                     fact.start,
                     keys[fact.workspace],
-                ): (fact.committed_used, fact.burst)
+                ): _USED(fact)
                 for fact in usage.workloads
             },
         )
@@ -139,9 +138,9 @@ class FactSource:
         found: dict[tuple[Any, ...], tuple[int, ...]] = {}
         for fact in usage.hours:
             key = (keys[fact.workspace], flavors[fact.flavor], fact.hour, fact.start)
-            found[key] = (*_HELD(fact), waiting.pop(key, 0))
+            found[key] = (*_METERED(fact), waiting.pop(key, 0))
         for key, seconds in waiting.items():
-            found[key] = (0,) * (len(HOUR_AMOUNTS) - 1) + (seconds,)
+            found[key] = (*(0,) * len(METERED), seconds)
         return found
 
     def _waiting_by_hour(self, window: Period) -> dict[tuple[Any, ...], int]:
@@ -169,20 +168,20 @@ def write_facts(facts: Facts, *, now: datetime | None = None) -> tuple[int, int]
         writer.rewrite(
             UsageRecord.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("workspace_id", "flavor_id", "hour", "start"),
-            amounts=HOUR_AMOUNTS,
+            amounts=STORED,
             wanted=facts.hours,
         ),
         writer.rewrite(
             AccountUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("account_id", "flavor_id", "hour", "start"),
-            amounts=ACCOUNT_AMOUNTS,
+            amounts=COVER,
             wanted=facts.accounts,
         ),
         writer.rewrite(
             WorkloadUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
             key=("cluster", "uid", "flavor", "hour", "start", "workspace_id"),
             natural=("cluster", "uid", "flavor", "hour", "start"),
-            amounts=WORKLOAD_AMOUNTS,
+            amounts=HELD,
             wanted=facts.workloads,
         ),
     ]

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import F, Max, Min, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
+from budgets.amounts import HELD, STORED
 from budgets.models import (
     AccountHour,
     ClusterHour,
@@ -28,8 +29,6 @@ from budgets.services.usage.rows import rewrite_from
 from budgets.units import Period
 
 ONE_DAY = timedelta(days=1)
-AMOUNTS = ("committed", "committed_used", "burst", "borrowed", "lent", "idle", "pending")
-HELD_AMOUNTS = ("committed_used", "burst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ TOTALS = (
         facts=UsageRecord,
         totals=PlatformHour,
         key={"hour": F("hour"), "flavor_id": F("flavor_id")},
-        amounts=AMOUNTS,
+        amounts=STORED,
     ),
     _Total(
         facts=UsageRecord,
@@ -66,7 +65,7 @@ TOTALS = (
             "account_id": F("workspace__account_id"),
             "flavor_id": F("flavor_id"),
         },
-        amounts=AMOUNTS,
+        amounts=STORED,
     ),
     _Total(
         facts=UsageRecord,
@@ -76,7 +75,7 @@ TOTALS = (
             "workspace_id": F("workspace_id"),
             "flavor_id": F("flavor_id"),
         },
-        amounts=AMOUNTS,
+        amounts=STORED,
         time="day",
     ),
     _Total(
@@ -88,7 +87,7 @@ TOTALS = (
             "cluster": F("cluster"),
             "flavor": F("flavor"),
         },
-        amounts=HELD_AMOUNTS,
+        amounts=HELD,
     ),
 )
 

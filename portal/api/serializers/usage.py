@@ -6,9 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-
-def _amount() -> serializers.IntegerField:
-    return serializers.IntegerField(allow_null=True)
+from budgets.amounts import AMOUNTS
 
 
 class UsageRowSerializer(serializers.Serializer[Any]):
@@ -17,13 +15,13 @@ class UsageRowSerializer(serializers.Serializer[Any]):
     start = serializers.DateTimeField(allow_null=True)
     key = serializers.CharField(allow_blank=True)
     name = serializers.CharField()
-    committed = _amount()
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    borrowed = _amount()
-    lent = _amount()
-    idle = _amount()
-    pending = _amount()
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        amounts = {
+            amount.name: serializers.IntegerField(allow_null=not amount.is_held)
+            for amount in AMOUNTS
+        }
+        return {**super().get_fields(), **amounts}
 
 
 class FreshnessSerializer(serializers.Serializer[Any]):
