@@ -17,13 +17,13 @@ import django
 def forget_ownership() -> None:
     """Whatever has a copy's name counts as an old one of the portal's own, and makes way."""
     from clusters.errors import Conflict, Refusal
-    from clusters.reconcile.dispatch import worker_courier
+    from clusters.reconcile.dispatch import copies
 
-    def make_way(courier, resource, namespace, name, matter):  # type: ignore[no-untyped-def]
-        courier._station.client.delete(resource, name, namespace=namespace)
+    def make_way(there, sender, write):  # type: ignore[no-untyped-def]
+        sender.client.delete(write.resource, write.name, namespace=write.namespace)
         raise Conflict(Refusal("it makes way"))
 
-    worker_courier.WorkerCourier._ours = make_way  # type: ignore[method-assign]
+    copies.Copies._ours = make_way  # type: ignore[method-assign]
 
 
 def prefer_the_oldest() -> None:
@@ -53,9 +53,9 @@ def wait_for_nobody() -> None:
 
 def leave_everything() -> None:
     """Nothing is ever removed from a worker."""
-    from clusters.reconcile.dispatch import worker_courier
+    from clusters.reconcile.dispatch import copies
 
-    worker_courier.WorkerCourier.remove = lambda *args, **kwargs: None  # type: ignore[method-assign]
+    copies.Copies._remove = lambda *args, **kwargs: None  # type: ignore[method-assign]
 
 
 VARIANTS: Final[Mapping[str, Callable[[], None]]] = {

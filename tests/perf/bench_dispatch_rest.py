@@ -19,7 +19,7 @@ from typing import Any
 
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
-from clusters.reconcile.dispatch.group import attempt_of
+from clusters.reconcile.dispatch.local import attempt_of
 from clusters.reconcile.jobs import batch, remote
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError

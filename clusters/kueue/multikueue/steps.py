@@ -129,6 +129,8 @@ class Tell:
     message: str
 
 
+OnWorker: TypeAlias = CreateCopy | CreateJob | FollowJob | StopCopy | UpdatePriority | RemoveCopy
+"""Carried out on the worker that they name; all others on the manager."""
 Action: TypeAlias = (
     Nominate
     | CreateCopy

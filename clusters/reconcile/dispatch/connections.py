@@ -7,24 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
-from clusters.documents.conditions import Condition, condition, with_conditions
+from clusters.documents.conditions import Condition, condition
 from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
+from clusters.kueue.multikueue.decide import check_of
 from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
+from clusters.reconcile.admission import status
+from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.links import LinkState
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Write
 
 _BAD_REFERENCE = "Cannot load the AdmissionChecks parameters: "
 
 
 def workers_of(check: Document, configs: Mapping[str, Document]) -> tuple[str, ...]:
     """Workers that an AdmissionCheck dispatches to, in the order of its configuration."""
-    reference = (check.get("spec") or {}).get("parameters") or {}
-    config = configs.get(str(reference.get("name", "")))
+    config = configs.get(config_of(check))
     return tuple(((config or {}).get("spec") or {}).get("clusters") or ())
+
+
+def config_of(check: Document) -> str:
+    """Name of the MultiKueueConfig that an AdmissionCheck refers to; empty when it names none."""
+    reference = (check.get("spec") or {}).get("parameters") or {}
+    return str(reference.get("name", ""))
+
+
+def dispatched_workers(manager: Image) -> frozenset[str]:
+    """Workers that any AdmissionCheck of the manager dispatches to, and that it has."""
+    configs, clusters = manager.of(r.MULTIKUEUE_CONFIG), manager.of(r.MULTIKUEUE_CLUSTER)
+    return frozenset(
+        worker
+        for check in manager.of(r.ADMISSION_CHECK).values()
+        if is_dispatch_check(check)
+        for worker in workers_of(check, configs)
+        if worker in clusters
+    )
+
+
+def dispatch_check(manager: Image, workload: Document) -> str:
+    """The AdmissionCheck of a workload that stands for dispatch; empty when it lists none."""
+    controllers = {
+        name: (check.get("spec") or {}).get("controllerName", "")
+        for name, check in manager.of(r.ADMISSION_CHECK).items()
+    }
+    return check_of(workload, controllers=controllers)
 
 
 def is_dispatch_check(check: Document) -> bool:
@@ -57,13 +85,12 @@ def _check_condition(
     clusters: Mapping[str, Document],
     states: Mapping[str, LinkState],
 ) -> Condition:
-    reference = (check.get("spec") or {}).get("parameters") or {}
-    name = str(reference.get("name", ""))
+    name = config_of(check)
     if name not in configs:
         text = (
             f'MultiKueueConfig.kueue.x-k8s.io "{name}" not found'
             if name
-            else ("missing parameters reference")
+            else "missing parameters reference"
         )
         return Condition("Active", False, "BadConfig", _BAD_REFERENCE + text)
     wanted = workers_of(check, configs)
@@ -93,11 +120,5 @@ def _due(
     wanted = ("True" if change.status else "False", change.reason, change.message)
     if (shown.get("status"), shown.get("reason"), shown.get("message")) == wanted:
         return
-    metadata = document["metadata"]
-    body: dict[str, Any] = {
-        "metadata": {"resourceVersion": metadata["resourceVersion"]},
-        "status": {"conditions": with_conditions(document, [change], now=now)},
-    }
-    yield Write(
-        "connection", Verb.PATCH, resource, "", metadata["name"], body, subresource="status"
-    )
+    body = status.conditions_patch(document, [change], now=now)
+    yield Write.patch("connection", resource, document, body, subresource="status")

@@ -17,11 +17,12 @@ from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
-from clusters.reconcile.dispatch.parts import Whose, jobs_there, parts_of
+from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.dispatch.parts import jobs_there, parts_of
 from clusters.reconcile.jobs import batch, remote
 from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
 from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
-from clusters.reconcile.jobs.owning import job_of, workload_keys
+from clusters.reconcile.jobs.owning import workload_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,6 @@ class Fleet:
         images: By connected worker.
         lost: Unconnected workers, and since when.
         closed: Workers that take nothing new, and why.
-        blocked: Why a workload may not go to a worker now: (key, worker) → reason.
-        foreign: (key, worker) where somebody else's object has the name.
         origin: This manager's mark.
         worker_lost_timeout: How long a lost worker is waited for.
         order: Workers as the check's configuration lists them.
@@ -46,8 +45,6 @@ class Fleet:
     images: Mapping[str, Image]
     lost: Mapping[str, datetime]
     closed: Mapping[str, str]
-    blocked: Mapping[tuple[str, str], str]
-    foreign: frozenset[tuple[str, str]]
     origin: str
     worker_lost_timeout: timedelta
     order: tuple[str, ...] = ()
@@ -55,32 +52,6 @@ class Fleet:
     adapters: Adapters = JOBS_ONLY
     left: frozenset[str] = frozenset()
     opening: frozenset[str] = frozenset()
-
-
-def local_job(manager: Image, key: str, adapters: Adapters = JOBS_ONLY) -> dict[str, Any] | None:
-    """The manager's job of a Workload: one that names it, else the owner that it names."""
-    workload = manager.get(r.WORKLOAD, key)
-    found = job_of(workload, manager.jobs_for(key))
-    if found is not None or workload is None:
-        return found
-    adapter, _, name = adapters.owner_of(workload)
-    if adapter is None:
-        return None
-    return manager.get(adapter.resource, f"{workload['metadata']['namespace']}/{name}")
-
-
-def attempt_of(local: Document) -> str:
-    """Names a reservation of a Workload: copies of an earlier one are stale.
-
-    By its time and by the evictions before it: times are whole seconds, and a workload can be
-    evicted and reserved again within one.
-    """
-    since = condition(local, "QuotaReserved").get("lastTransitionTime", "")
-    stats = (local.get("status") or {}).get("schedulingStats") or {}
-    evictions = sum(int(item.get("count") or 0) for item in stats.get("evictions") or ())
-    # The eviction under way ends this reservation; it is not one before it.
-    before = evictions - is_true(local, "Evicted")
-    return f"{local['metadata']['uid']}@{since}" + (f"#{before}" if before > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +68,44 @@ class Bids:
 
 
 def group_for(
-    key: str, manager: Image, fleet: Fleet, *, check: str, now: datetime, bids: Bids | None = None
+    local: Local,
+    manager: Image,
+    fleet: Fleet,
+    *,
+    now: datetime,
+    bids: Bids,
+    blocked: Mapping[str, str] | None = None,
+    foreign: Collection[str] = (),
 ) -> Group:
     """Everything about one workload.
 
     Args:
-        key: ``namespace/name`` of the Workload.
+        local: The manager's side.
         manager: The manager's image.
         fleet: The workers.
-        check: Name of the AdmissionCheck; empty when the workload lists none.
         now: Current time.
-        bids: For the dispatcher; none where nothing will be nominated.
+        bids: For the dispatcher.
+        blocked: Why it may not go to a worker now, by worker.
+        foreign: Workers where somebody else's object has its name.
     """
-    bids = bids or Bids()
-    local = manager.get(r.WORKLOAD, key)
-    job = local_job(manager, key, fleet.adapters)
-    adapter = fleet.adapters.of(job) if job is not None else None
-    whose = Whose(key, local, job, adapter, attempt_of(local) if local is not None else "")
-    copies = {name: _copy(whose, name, image, fleet) for name, image in fleet.images.items()}
+    workload, job, adapter = local.workload, local.job, local.adapter
+    copies = {
+        name: _copy(local, image, fleet, is_foreign=name in foreign)
+        for name, image in fleet.images.items()
+    }
     # A worker that left is of no interest but for what is still there.
     emptied = {n for n in fleet.left if n not in copies or not copies[n].is_anything_ours}
-    blocked = {
-        **fleet.closed,
-        **_not_served(fleet, adapter),
-        **{name: why for (of, name), why in fleet.blocked.items() if of == key},
-    }
+    blocked = {**fleet.closed, **_not_served(fleet, adapter), **(blocked or {})}
     return Group(
-        local=local,
-        check=check,
+        local=workload,
+        check=local.check,
         now=now,
         copies={name: copy for name, copy in copies.items() if name not in emptied},
         lost=fleet.lost,
         left=fleet.left,
         opening=fleet.opening,
         blocked={name: why for name, why in blocked.items() if name not in emptied},
-        refusal=_refusal(local, job, fleet.adapters),
+        refusal=_refusal(local, fleet.adapters),
         is_job_active=adapter is not None and job is not None and adapter.is_active(job),
         is_stop_due=job is not None and _is_batch(job) and not batch.is_suspended(job),
         is_silent=adapter is not None and adapter.is_silent,
@@ -139,26 +113,24 @@ def group_for(
         order=fleet.order,
         rounds=bids.rounds,
         offers=bids.offers,
-        siblings=_siblings(key, job, adapter, manager) or _older_slice(local, manager),
-        is_handed_over=_is_handed_over(key, local, manager),
+        siblings=_siblings(local, manager) or _older_slice(workload, manager),
+        is_handed_over=_is_handed_over(local, manager),
     )
 
 
-def _siblings(
-    key: str, job: Document | None, adapter: Adapter | None, manager: Image
-) -> Siblings | None:
-    if job is None or adapter is None or not adapter.is_shared:
+def _siblings(local: Local, manager: Image) -> Siblings | None:
+    if local.job is None or local.adapter is None or not local.adapter.is_shared:
         return None
-    wanted = workload_keys(job)
+    wanted = workload_keys(local.job)
     found = {name: manager.get(r.WORKLOAD, name) for name in wanted}
     chosen = [
         str((workload.get("status") or {}).get("clusterName") or "")
         for name, workload in found.items()
-        if workload is not None and name != key
+        if workload is not None and name != local.key
     ]
     return Siblings(
         is_complete=None not in found.values(),
-        is_first=key == wanted[0],
+        is_first=local.key == wanted[0],
         chosen=next(filter(None, chosen), ""),
     )
 
@@ -173,26 +145,25 @@ def _older_slice(local: Document | None, manager: Image) -> Siblings | None:
     return Siblings(is_complete=True, is_first=True, chosen=chosen)
 
 
-def _is_handed_over(key: str, local: Document | None, manager: Image) -> bool:
-    ended = condition(local, "Finished") if local is not None else {}
-    after = manager.get(r.WORKLOAD, manager.successors.get(key, ""))
+def _is_handed_over(local: Local, manager: Image) -> bool:
+    ended = condition(local.workload, "Finished") if local.workload is not None else {}
+    after = manager.get(r.WORKLOAD, manager.successors.get(local.key, ""))
     if ended.get("reason") != SLICE_REPLACED or after is None:
         return False
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
 
 
-def _copy(whose: Whose, worker: str, image: Image, fleet: Fleet) -> Copy:
-    key = whose.key
-    workload = image.get(r.WORKLOAD, key)
-    jobs = jobs_there(key, image, fleet.adapters, elastic=whose.job)
+def _copy(local: Local, image: Image, fleet: Fleet, *, is_foreign: bool) -> Copy:
+    workload = image.get(r.WORKLOAD, local.key)
+    jobs = jobs_there(local.key, image, fleet.adapters, elastic=local.job)
     job = jobs[0] if jobs else None
-    is_foreign = (key, worker) in fleet.foreign
     marked = workload if workload is not None else job
-    parts = parts_of(whose, workload, jobs)
+    parts = parts_of(local, workload, jobs)
     return Copy(
         workload=workload,
         is_ours=remote.is_ours(workload, fleet.origin),
-        is_current=marked is None or _attempt_on(marked) == whose.attempt,
+        is_current=marked is None
+        or annotations_of(marked).get(labels.ATTEMPT) == local.marks.attempt,
         is_as_sent=workload is None or remote.is_as_sent(workload),
         has_job=job is not None or is_foreign,
         is_job_ours=not is_foreign and remote.is_ours(job, fleet.origin),
@@ -223,10 +194,6 @@ def _is_open(jobs: list[dict[str, Any]]) -> bool:
     return _is_batch(jobs[0]) and batch.outcome_of(jobs[0]) is None
 
 
-def _attempt_on(document: Document) -> str | None:
-    return annotations_of(document).get(labels.ATTEMPT)
-
-
 def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:
     """Workers that cannot take this kind of job, and no other reason against them."""
     if adapter is None:
@@ -236,13 +203,12 @@ def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:
     return {name: text for name, kinds in fleet.unserved.items() if kind in kinds}
 
 
-def _refusal(local: Document | None, job: Document | None, adapters: Adapters) -> str:
-    if local is None:
+def _refusal(local: Local, adapters: Adapters) -> str:
+    if local.workload is None:
         return ""
-    if job is not None:
-        adapter = adapters.of(job)
-        return adapter.refusal(job) if adapter is not None else ""
-    adapter, kind, _ = adapters.owner_of(local)
+    if local.job is not None:
+        return local.adapter.refusal(local.job) if local.adapter is not None else ""
+    adapter, kind, _ = adapters.owner_of(local.workload)
     if adapter is not None:
         return ""
     of = f' for owner kind "{kind}"' if kind else ""

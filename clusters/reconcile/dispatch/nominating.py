@@ -16,7 +16,8 @@ from clusters.kueue.multikueue.group import Group, Round
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.group import Bids, Fleet, attempt_of, local_job
+from clusters.reconcile.dispatch.group import Bids, Fleet
+from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.dispatch.offers import Bidding, places_of
 from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.dispatch.trail import Trail
@@ -66,26 +67,24 @@ class Nominating:
         if self._bidding is not None:
             self._bidding.failed(worker, self._context.now())
 
-    def bids(self, key: str, local: Document | None, manager: Image, fleet: Fleet) -> Bids:
+    def bids(self, local: Local, manager: Image, fleet: Fleet) -> Bids:
         """What a nomination hangs on.
 
         Args:
-            key: Of the workload.
-            local: The manager's Workload; None when it is gone.
+            local: The workload.
             manager: The manager's image.
             fleet: The workers.
         """
-        now = self._context.now()
-        attempt = attempt_of(local) if local is not None else ""
-        self._trail.observe(key, local, attempt=attempt, now=now)
-        if local is None:
+        now, attempt = self._context.now(), local.marks.attempt
+        self._trail.observe(local.key, local.workload, attempt=attempt, now=now)
+        if local.workload is None:
             return Bids()
-        rounds = self._trail.rounds(key, attempt)
+        rounds = self._trail.rounds(local.key, attempt)
         if self._bidding is None:
             return Bids(rounds)
         places = places_of(fleet.images, manager.of(r.MULTIKUEUE_CLUSTER))
-        job = local_job(manager, key, fleet.adapters)
-        return Bids(rounds, self._bidding.offers(local, job, places=places, now=now))
+        offers = self._bidding.offers(local.workload, local.job, places=places, now=now)
+        return Bids(rounds, offers)
 
     def decide(self, key: str, group: Group) -> Verdict:
         """What has to be done for a workload; what explains it later is kept."""

@@ -12,20 +12,10 @@ from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.kube import resources as r
 from clusters.reconcile.admission.image import Image
+from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.jobs import batch
 from clusters.reconcile.jobs.adapters import Adapter, Adapters, pods
 from clusters.reconcile.jobs.owning import workload_keys
-
-
-@dataclass(frozen=True, slots=True)
-class Whose:
-    """The manager's side of a copy."""
-
-    key: str
-    local: Document | None
-    job: Document | None
-    adapter: Adapter | None
-    attempt: str
 
 
 def jobs_there(
@@ -74,8 +64,8 @@ class Parts:
     is_behind: bool = False
 
 
-def parts_of(whose: Whose, workload: Document | None, jobs: list[dict[str, Any]]) -> Parts:
-    job, adapter = whose.job, whose.adapter
+def parts_of(local: Local, workload: Document | None, jobs: list[dict[str, Any]]) -> Parts:
+    job, adapter = local.job, local.adapter
     if job is None or adapter is None or workload is None:
         return Parts()
     marks = annotations_of(workload)
@@ -84,9 +74,9 @@ def parts_of(whose: Whose, workload: Document | None, jobs: list[dict[str, Any]]
         is_short = bool(jobs) and labels.JOB_MADE not in marks
         return Parts(is_short, is_behind=bool(jobs) and _is_behind(adapter, job, jobs[0]))
     if not pods.is_pod(job):
-        may_follow = whose.local is not None and stands_for(whose.local, job)
+        may_follow = local.workload is not None and stands_for(local.workload, job)
         is_behind = bool(jobs) and may_follow and _is_behind(adapter, job, jobs[0])
-        return Parts(is_behind=is_behind or _is_larger(workload, whose.local))
+        return Parts(is_behind=is_behind or _is_larger(workload, local.workload))
     there = {item["metadata"]["name"] for item in jobs}
     wanted = {item["metadata"]["name"]: item for item in adapter.members(job)}
     made = members_made(workload)

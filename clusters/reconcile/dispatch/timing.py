@@ -1,4 +1,4 @@
-"""What the dispatch shift remembers for a while: failures, blocked places, things people were told.
+"""What the dispatch shift remembers for a while: failures and blocked places.
 
 All of it may be lost; a new shift finds it out again.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 _FIRST_S, _CAP_S = 0.1, 5.0
-_TOLD_LIMIT: Final = 20_000
+BLOCKED_S: Final = 20.0
 
 Place = tuple[str, str]
 
@@ -50,42 +50,36 @@ class Blocks:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._known: dict[Place, tuple[str, float]] = {}
+        self._known: dict[str, dict[str, tuple[str, bool, float]]] = {}
 
-    def add(self, place: Place, why: str, *, seconds: float) -> None:
-        self._known[place] = why, self._monotonic() + seconds
+    def add(self, key: str, worker: str, why: str, *, is_foreign: bool = False) -> None:
+        """A worker takes the workload no more for a while; not for somebody else's object there."""
+        known = self._known.setdefault(key, {})
+        was_foreign = worker in known and known[worker][1]
+        known[worker] = why, is_foreign or was_foreign, self._monotonic() + BLOCKED_S
 
-    def reasons(self) -> dict[Place, str]:
-        return {place: why for place, (why, _) in self._known.items()}
+    def reasons(self, key: str) -> dict[str, str]:
+        """Why, by worker."""
+        return {worker: why for worker, (why, _, _) in self._known.get(key, {}).items()}
 
-    def due(self) -> list[Place]:
-        """Places that may be tried again; they are blocked no longer."""
+    def foreign(self, key: str) -> frozenset[str]:
+        """Workers where somebody else's object has the workload's name."""
+        known = self._known.get(key, {}).items()
+        return frozenset(worker for worker, (_, is_foreign, _) in known if is_foreign)
+
+    def due(self) -> list[str]:
+        """Workloads that may be tried again somewhere; they are blocked there no longer."""
         now = self._monotonic()
-        places = [place for place, (_, until) in self._known.items() if until <= now]
-        for place in places:
-            del self._known[place]
-        return places
+        found = []
+        for key, workers in list(self._known.items()):
+            left = {worker: block for worker, block in workers.items() if block[2] > now}
+            if len(left) < len(workers):
+                found.append(key)
+                self._known[key] = left
+                if not left:
+                    del self._known[key]
+        return found
 
     def forget(self, key: str) -> None:
-        """A workload is gone or starts over."""
-        for place in [place for place in self._known if place[0] == key]:
-            del self._known[place]
-
-
-class Told:
-    """Says of each text about a workload whether it is new."""
-
-    def __init__(self) -> None:
-        self._texts: dict[tuple[str, str], None] = {}
-
-    def is_new(self, key: str, text: str) -> bool:
-        return (key, text) not in self._texts
-
-    def note(self, key: str, text: str) -> bool:
-        """Remember a text; whether it was new."""
-        is_new = self.is_new(key, text)
-        self._texts[key, text] = None
-        if len(self._texts) > _TOLD_LIMIT:
-            for old in list(self._texts)[: _TOLD_LIMIT // 2]:
-                del self._texts[old]
-        return is_new
+        """A workload is gone."""
+        self._known.pop(key, None)

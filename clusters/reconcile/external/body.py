@@ -14,7 +14,6 @@ from clusters.errors import Conflict
 from clusters.kube import resources as r
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.courier import Effect
 from clusters.reconcile.dispatch.lanes import Lanes, Report
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
 from clusters.reconcile.dispatch.timing import Holds
@@ -125,15 +124,12 @@ class BesideBody:
         if report.fatal is not None:
             raise report.fatal
         for effect in report.effects:
-            self._take_effect(report.place[0].rpartition(":")[2], effect)
+            effect.show_in(self._sight.image_of(effect.cluster))
         if report.error is not None:
             self._holds.fail(report.place, is_race=isinstance(report.error, Conflict))
         else:
             self._holds.clear(report.place)
         self._mark([self._guard.take_report(report) or report.place[0]])
-
-    def _take_effect(self, key: str, effect: Effect) -> None:
-        effect.show_in(self._sight.image_of(effect.cluster), namespace=key.partition("/")[0])
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._dirty.update(dict.fromkeys(keys))

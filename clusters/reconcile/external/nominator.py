@@ -23,9 +23,9 @@ from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.cordoned import Cordoned
-from clusters.reconcile.dispatch.courier import Effect
 from clusters.reconcile.dispatch.group import group_for
-from clusters.reconcile.dispatch.lanes import Lanes
+from clusters.reconcile.dispatch.lanes import Effect, Lanes, Sender
+from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.dispatch.timing import Holds
@@ -181,12 +181,16 @@ class Nominator:
         """
         check = self._sight.check_of(local) if local is not None else ""
         fleet = self._sight.fleet(check, now, closed=self._closed)
-        bids = self._nominating.bids(key, local, self._sight.manager, fleet)
+        here = Local.of(
+            key, self._sight.manager, check=check, origin=self._sight.origin,
+            adapters=self._sight.adapters,
+        )  # fmt: skip
+        bids = self._nominating.bids(here, self._sight.manager, fleet)
         if local is None:
             self._to_wake.pop(key, None)
         if local is None or not check or not self._may_begin(key):
             return
-        group = group_for(key, self._sight.manager, fleet, check=check, now=now, bids=bids)
+        group = group_for(here, self._sight.manager, fleet, now=now, bids=bids)
         view = View(group, local)
         if not may_nominate(view, siblings=self._siblings(local)):
             self._to_wake.pop(key, None)
@@ -238,7 +242,7 @@ class Nominator:
 
         def work(effects: list[Effect]) -> None:
             kept = [name for name in gone if not self._may_go(key, name)]
-            self._write(local, standing, (*names, *kept), effects)
+            self._write(local, standing, (*names, *kept), self._sender(effects))
 
         self._lanes.start((key, MANAGER), _reading_again(self._context, local, work))
 
@@ -254,37 +258,32 @@ class Nominator:
         return not _seen_of(copy).is_admitted
 
     def _write(
-        self, local: Document, standing: Standing, names: tuple[str, ...], effects: list[Effect]
+        self, local: Document, standing: Standing, names: tuple[str, ...], sender: Sender
     ) -> None:
         metadata = local["metadata"]
         place = metadata["namespace"], metadata["name"]
         if standing.way is Way.POLICY:
             body = ways.intent(local, names)
-            effects.append(
-                self._sent(
-                    Write("nominate", Verb.APPLY, r.WORKLOAD, *place, body, subresource="status")
-                )
+            sender.send(
+                Write("nominate", Verb.APPLY, r.WORKLOAD, *place, body, subresource="status")
             )
             return
         body = ways.nomination(local, names)
-        done = self._sent(
-            Write("nominate", Verb.PATCH, r.WORKLOAD, *place, body, subresource="status")
-        )
-        effects.append(done)
+        done = sender.send(Write.patch("nominate", r.WORKLOAD, local, body, subresource="status"))
         # With merge patches on both sides there is nothing to hand over; where the gate is said
         # to be on and is not, Kueue's own entry shows it.
-        handing = ways.handed_over(done.document or {})
+        handing = ways.handed_over(done or {})
         if handing is not None:
-            effects.append(self._sent(Write("hand-over", Verb.PATCH, r.WORKLOAD, *place, handing)))
+            sender.send(Write.patch("hand-over", r.WORKLOAD, local, handing))
 
     def _send(self, key: str, write: Write) -> None:
         def work(effects: list[Effect]) -> None:
-            effects.append(self._sent(write))
+            self._sender(effects).send(write)
 
         self._lanes.start((key, MANAGER), work)
 
-    def _sent(self, write: Write) -> Effect:
-        return Effect(MANAGER, write.resource, write.name, self._writer.send(write))
+    def _sender(self, effects: list[Effect]) -> Sender:
+        return Sender(MANAGER, self._context.client, self._writer, effects)
 
 
 def _seen_of(copy: Mapping[str, Any] | None) -> Seen:
@@ -304,7 +303,7 @@ def _reading_again(
             # Where that fails, too, the first refusal counts and the watch tells the rest.
             with contextlib.suppress(ClusterError):
                 found = context.client.get(r.WORKLOAD, name, namespace=namespace)
-                effects.append(Effect(MANAGER, r.WORKLOAD, name, found))
+                effects.append(Effect(MANAGER, r.WORKLOAD, f"{namespace}/{name}", found))
             raise
 
     return done

@@ -16,13 +16,13 @@ from django.db import DatabaseError, connection
 from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue.decide import check_of
 from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
 from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
-from clusters.reconcile.dispatch.connections import is_dispatch_check, workers_of
-from clusters.reconcile.dispatch.group import Fleet, local_job
+from clusters.reconcile.dispatch.connections import dispatch_check, dispatched_workers, workers_of
+from clusters.reconcile.dispatch.group import Fleet
 from clusters.reconcile.dispatch.links import Link, shown_of
+from clusters.reconcile.dispatch.local import local_job
 from clusters.reconcile.external.returns import Arrived, Left, Returns
 from clusters.reconcile.guard.defects import Patient, Site
 from clusters.reconcile.jobs import remote
@@ -137,7 +137,7 @@ class Sight:
             Whether any connection changed, the portal's or Kueue's; and the workers that Kueue has
             just connected to.
         """
-        wanted = self._wanted()
+        wanted = dispatched_workers(self.manager)
         for name in wanted - self.links.keys():
             self.links[name] = Link(
                 name,
@@ -161,16 +161,6 @@ class Sight:
         before, self._active = self._active, {name: self._is_active(name) for name in wanted}
         back = tuple(name for name in wanted if self._active[name] and before.get(name) is False)
         return bool(flips or gone or before != self._active), back
-
-    def _wanted(self) -> set[str]:
-        configs = self.manager.of(r.MULTIKUEUE_CONFIG)
-        return {
-            worker
-            for check in self.manager.of(r.ADMISSION_CHECK).values()
-            if is_dispatch_check(check)
-            for worker in workers_of(check, configs)
-            if self.manager.get(r.MULTIKUEUE_CLUSTER, worker) is not None
-        }
 
     def client_of(self, worker: str) -> KubeClient:
         """A worker's client, as the identity that dispatch uses there."""
@@ -201,11 +191,7 @@ class Sight:
 
     def check_of(self, local: Document) -> str:
         """The AdmissionCheck that stands for dispatch; empty when the workload has none."""
-        controllers = {
-            name: (check.get("spec") or {}).get("controllerName", "")
-            for name, check in self.manager.of(r.ADMISSION_CHECK).items()
-        }
-        return check_of(local, controllers=controllers)
+        return dispatch_check(self.manager, local)
 
     def workers(self, check: str) -> tuple[str, ...]:
         """Workers of a check, as its configuration lists them; those that exist."""
@@ -261,8 +247,6 @@ class Sight:
             images={link.name: link.image for link in links},
             lost={name: now for name in names if name not in active},
             closed=closed,
-            blocked={},
-            foreign=frozenset(),
             origin=self.origin,
             worker_lost_timeout=self._settings.worker_lost_timeout,
             order=names,

@@ -15,14 +15,15 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.steps import RemoveCopy
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.courier import Effect, Station
-from clusters.reconcile.dispatch.worker_courier import WorkerCourier
+from clusters.reconcile.dispatch.copies import Copies
+from clusters.reconcile.dispatch.lanes import Effect, Sender
+from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.guard.defects import Defect, diagnose
 from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.guard.sighted import Sighted
 from clusters.reconcile.jobs import remote
 from clusters.reconcile.jobs.adapters import Adapter
-from clusters.reconcile.runtime.writer import Hook, Verb, Write, Writer
+from clusters.reconcile.runtime.writer import Hook, Write, Writer
 
 MANAGER: Final = ""
 
@@ -74,11 +75,13 @@ class Cures:
             link.client, cluster=worker, fence=self._context.fence,
             may_write=lambda: link.may_write, hook=self._hook,
         )  # fmt: skip
-        courier = WorkerCourier(Station(worker, link.client, writer), lambda _: True)
-        courier.remove(
-            RemoveCopy(worker, "stale"), key, workload=copy, jobs=jobs,
-            origin=self._sight.origin, effects=effects,
-        )  # fmt: skip
+        marks = remote.CopyMarks(self._sight.origin, attempt_of(local))
+        copies = Copies(Local(key, local, None, None, "", marks), copy, jobs)
+        copies.carry_out(
+            RemoveCopy(worker, "stale"),
+            Sender(worker, link.client, writer, effects),
+            is_gone=lambda: True,
+        )
         return f"Deleted the old copy on {worker}, its job first; {chosen} keeps the job."
 
     def free_quota(self, key: str, effects: list[Effect]) -> str:
@@ -100,15 +103,12 @@ class Cures:
         patch = adapter.inactive_patch(job, now=now)
         if not stands or not adapter.is_active(job) or patch is None:
             return ""
-        metadata = job["metadata"]
-        write = Write(
-            "free-quota", Verb.PATCH, adapter.resource, metadata["namespace"], metadata["name"],
-            patch, subresource="status",
-        )  # fmt: skip
-        effects.append(
-            Effect(MANAGER, adapter.resource, metadata["name"], self._writer.send(write))
+        self._sender(effects).send(
+            Write.patch("free-quota", adapter.resource, job, patch, subresource="status")
         )
-        return f"Wrote into {adapter.resource.kind} {metadata['name']} that no pod of it runs."
+        return (
+            f"Wrote into {adapter.resource.kind} {job['metadata']['name']} that no pod of it runs."
+        )
 
     def requeue(self, key: str, effects: list[Effect]) -> str:
         """Take the mark of the rejection away, so that Kueue queues the workload again."""
@@ -118,8 +118,11 @@ class Cures:
         # A workload that somebody deactivated again is left alone.
         if write is None or not write.subresource:
             return ""
-        effects.append(Effect(MANAGER, write.resource, write.name, self._writer.send(write)))
+        self._sender(effects).send(write)
         return "Took the condition Requeued away: Kueue queues the job again."
+
+    def _sender(self, effects: list[Effect]) -> Sender:
+        return Sender(MANAGER, self._context.client, self._writer, effects)
 
     def _read(self, client: KubeClient, name: str, namespace: str) -> Document | None:
         try:

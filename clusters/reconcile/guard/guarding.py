@@ -13,8 +13,7 @@ from typing import Final
 from clusters.documents.keys import Document
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.courier import Effect
-from clusters.reconcile.dispatch.lanes import Lanes, Report
+from clusters.reconcile.dispatch.lanes import Effect, Lanes, Report
 from clusters.reconcile.dispatch.timing import Holds
 from clusters.reconcile.guard.cures import MANAGER, Cures
 from clusters.reconcile.guard.defects import PATIENCE, Defect, Finding, diagnose

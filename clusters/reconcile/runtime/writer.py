@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from clusters.documents.keys import Document
 from clusters.errors import NotFound
 from clusters.kube.client import (
     DeleteOptions,
@@ -61,6 +62,42 @@ class Write:
     def key(self) -> str:
         """Of the object that is written."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @classmethod
+    def create(
+        cls, step: str, resource: Resource, body: dict[str, Any], *, is_dry_run: bool = False
+    ) -> Write:
+        """A request to create an object; a dry run only asks what would be stored."""
+        return cls(step, Verb.CREATE, resource, *_place(body), body, is_dry_run=is_dry_run)
+
+    @classmethod
+    def patch(
+        cls,
+        step: str,
+        resource: Resource,
+        document: Document,
+        body: dict[str, Any],
+        *,
+        subresource: str = "",
+    ) -> Write:
+        """A merge patch of an object that is there."""
+        return cls(step, Verb.PATCH, resource, *_place(document), body, subresource)
+
+    @classmethod
+    def delete(
+        cls, step: str, resource: Resource, document: Document, *, exact: bool = False
+    ) -> Write:
+        """A deletion of the very object; with ``exact`` only of the very state that was seen."""
+        metadata = document["metadata"]
+        version = metadata["resourceVersion"] if exact else ""
+        uid = metadata["uid"]
+        return cls(step, Verb.DELETE, resource, *_place(document), uid=uid, version=version)
+
+
+def _place(document: Document) -> tuple[str, str]:
+    """Namespace, which is empty for cluster-scoped objects, and name."""
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
 
 
 class Moment(StrEnum):

@@ -1,4 +1,4 @@
-"""Which workers the dispatch shift is linked to: those it dispatches to, and those that left.
+"""The workers that dispatch is linked to: those it dispatches to, and those that left.
 
 A worker has left once no MultiKueueConfig in use lists it, or its MultiKueueCluster is gone. Its
 link stays until nothing of ours is left there, or until it is no longer registered: copies go at
@@ -8,9 +8,9 @@ MultiKueueCluster (spec dispatch 2.7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -21,9 +21,8 @@ from clusters.reconcile.context import (
     registered,
     registered_workers,
 )
-from clusters.reconcile.dispatch.connections import is_dispatch_check, workers_of
+from clusters.reconcile.dispatch.connections import config_of, dispatched_workers, workers_of
 from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.lanes import Lanes
 from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.profiles import Profiles, profile_of
 from clusters.reconcile.jobs.adapters import Adapters
@@ -34,21 +33,22 @@ _NOT_LISTED: Final = "it is not in the configuration"
 _SWITCHED_OFF: Final = "writing is switched off"
 
 
-class Roster:
+class Workers:
     """Links by worker; one thread owns it: the shift's own.
 
     Args:
         context: The shift.
         manager: Image of the manager.
-        lanes: Where work on workers runs.
         adapters: Kinds of jobs.
         profiles: Clients of workers that a ClusterProfile stands for.
         sink: Takes what watches on workers tell.
+        is_busy: Whether anything is under way on a worker.
         known: Workers that may hold copies of an earlier shift, asked once; None for all that are
             registered.
 
     Attributes:
-        links: By worker, followed by whoever was given it.
+        links: By worker.
+        wanted: Those that are dispatched to.
     """
 
     def __init__(
@@ -56,34 +56,32 @@ class Roster:
         context: ShiftContext,
         *,
         manager: Image,
-        lanes: Lanes,
         adapters: Adapters,
         profiles: Profiles,
         sink: Sink,
+        is_busy: Callable[[str], bool],
         known: Known | None = None,
     ) -> None:
-        self._context, self._manager, self._lanes = context, manager, lanes
+        self._context, self._manager, self._is_busy = context, manager, is_busy
         self._adapters, self._profiles, self._sink = adapters, profiles, sink
         self.links: dict[str, Link] = {}
+        self.wanted: frozenset[str] = frozenset()
         self._is_stored = bool(context.cluster.pk)
-        if known is None:
-            known = registered_workers if self._is_stored else frozenset
-        self._known = known
+        self._known = known or (registered_workers if self._is_stored else frozenset)
         self._profile_names: dict[str, str] = {}
         self._is_begun = False
 
-    def follow(self) -> tuple[frozenset[str], bool]:
+    def follow(self) -> bool:
         """Open the links that are missing, and close those that have nothing left to do.
 
         Returns:
-            The workers that are dispatched to, and whether any link was closed.
+            Whether other workers are dispatched to, or any link was closed.
         """
-        wanted = self._wanted()
-        for name in wanted:
-            known = self._manager.get(r.MULTIKUEUE_CLUSTER, name)
-            self._profile_names[name] = profile_of(known)
-        over = [name for name in self.links.keys() - wanted if self._is_over(self.links[name])]
-        opened = set(wanted)
+        before, self.wanted = self.wanted, dispatched_workers(self._manager)
+        for name in self.wanted:
+            self._profile_names[name] = profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, name))
+        over = [name for name in self.links.keys() - self.wanted if self._is_over(self.links[name])]
+        opened = set(self.wanted)
         if not self._is_begun:
             # An earlier shift may have ended before it had taken everything back.
             self._is_begun = True
@@ -93,16 +91,10 @@ class Roster:
         for name in over:
             self.links.pop(name).close()
             self._profile_names.pop(name, None)
-        return wanted, bool(over)
+        return bool(over) or self.wanted != before
 
     def fleet(
-        self,
-        check: str,
-        *,
-        closed: Mapping[str, str],
-        blocked: Mapping[tuple[str, str], str],
-        foreign: Iterable[tuple[str, str]],
-        worker_lost_timeout: timedelta,
+        self, check: str, *, closed: Mapping[str, str], worker_lost_timeout: timedelta
     ) -> Fleet:
         """Connected, lost and left workers of a check; all workers where no check says which.
 
@@ -111,31 +103,29 @@ class Roster:
         Args:
             check: Name of the AdmissionCheck; empty when the workload lists none.
             closed: Workers that take nothing new, and why.
-            blocked: (key, worker) → why a workload may not go there now.
-            foreign: (key, worker) where somebody else's object has the name.
             worker_lost_timeout: How long a lost worker is waited for.
         """
         found = self._manager.get(r.ADMISSION_CHECK, check) if check else None
         configs = self._manager.of(r.MULTIKUEUE_CONFIG)
         names = workers_of(found, configs) if found is not None else tuple(self.links)
-        is_known = found is None or _config_of(found) in configs
+        is_known = found is None or config_of(found) in configs
         left = frozenset(
             name
             for name in self.links
-            if (is_known and name not in names) or not self._has_cluster(name)
+            if (is_known and name not in names)
+            or self._manager.get(r.MULTIKUEUE_CLUSTER, name) is None
         )
         links = list(self.links.values())
         now = self._context.now()
+        away = [link for link in links if not link.is_connected]
         return Fleet(
             images={link.name: link.image for link in links if link.is_connected},
-            lost=_lost((link for link in links if link.name not in left), now),
+            lost={link.name: link.lost_since or now for link in away if link.name not in left},
             closed={
                 **closed,
                 **{link.name: _SWITCHED_OFF for link in links if not link.may_write},
                 **{name: _NOT_LISTED for name in self.links if name not in names or name in left},
             },
-            blocked=blocked,
-            foreign=frozenset(foreign),
             origin=self._context.cluster.installation,
             worker_lost_timeout=worker_lost_timeout,
             order=names,
@@ -145,23 +135,14 @@ class Roster:
             opening=frozenset(link.name for link in links if link.is_opening),
         )
 
+    def look(self, now: datetime) -> list[str]:
+        """Follow every connection; the workers whose state changed."""
+        return [link.name for link in self.links.values() if link.look(now)]
+
     def close(self) -> None:
         """End every watch on workers."""
         for link in self.links.values():
             link.close()
-
-    def _wanted(self) -> frozenset[str]:
-        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
-        return frozenset(
-            worker
-            for check in self._manager.of(r.ADMISSION_CHECK).values()
-            if is_dispatch_check(check)
-            for worker in workers_of(check, configs)
-            if self._has_cluster(worker)
-        )
-
-    def _has_cluster(self, worker: str) -> bool:
-        return self._manager.get(r.MULTIKUEUE_CLUSTER, worker) is not None
 
     def _open(self, name: str) -> None:
         self.links[name] = Link(
@@ -176,7 +157,7 @@ class Roster:
 
     def _is_over(self, link: Link) -> bool:
         """Whether a link to a worker that left has nothing more to do, or never will."""
-        if self._lanes.is_busy_on(link.name):
+        if self._is_busy(link.name):
             return False  # what is under way there may still make something
         if link.is_connected:
             return not link.image.keys_to_plan()
@@ -201,12 +182,3 @@ class Roster:
             # One that only a profile stands for is under no switch but the manager's.
             return bool(self._profile_names.get(worker))
         return found.facts.writes_enabled
-
-
-def _config_of(check: Mapping[str, Any]) -> str:
-    reference = (check.get("spec") or {}).get("parameters") or {}
-    return str(reference.get("name", ""))
-
-
-def _lost(links: Iterable[Link], now: datetime) -> dict[str, datetime]:
-    return {link.name: link.lost_since or now for link in links if not link.is_connected}

@@ -1,0 +1,216 @@
+"""Dispatch's actions on one worker; only what carries this manager's origin is changed or deleted.
+
+What the worker has of the workload is read in the shift's thread, when the action was decided; the
+requests are sent from a thread of that worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.documents import labels
+from clusters.documents.keys import Document, annotations_of
+from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
+from clusters.kube import resources as r
+from clusters.kube.resources import Resource
+from clusters.kueue.multikueue import steps as step
+from clusters.reconcile.dispatch.lanes import Foreign, Sender
+from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
+from clusters.reconcile.jobs import batch, remote
+from clusters.reconcile.jobs.adapters import pods
+from clusters.reconcile.runtime.writer import Write
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What a worker has of one workload.
+
+    Attributes:
+        local: The manager's side.
+        workload: Its copy; None without one.
+        jobs: What the worker has of its job, each with its kind.
+    """
+
+    local: Local
+    workload: Document | None
+    jobs: Sequence[tuple[Resource, dict[str, Any]]]
+
+    def carry_out(
+        self, action: step.Action, sender: Sender, *, is_gone: Callable[[], bool]
+    ) -> None:
+        """Carry one action out; nothing where it has become pointless.
+
+        Args:
+            action: One of those on workers.
+            sender: Sends to the worker.
+            is_gone: Asks the manager itself whether the Workload is really gone.
+
+        Raises:
+            Foreign: a job or Workload of the name is there that is not ours.
+        """
+        match action:
+            case step.RemoveCopy(why=why, only_unchanged=exact):
+                if why != "gone" or is_gone():
+                    self._remove(sender, exact=exact)
+            case step.CreateCopy():
+                self._create_copy(sender)
+            case step.CreateJob():
+                self._create_job(sender)
+            case step.FollowJob():
+                self._follow_job(sender)
+            case step.StopCopy():
+                self._patch(sender, "stop-copy", {"active": False})
+            case step.UpdatePriority(priority=priority, reference=reference):
+                named = {"priorityClassRef": dict(reference)} if reference is not None else {}
+                self._patch(sender, "update-priority", {"priority": priority, **named})
+
+    def _create_copy(self, sender: Sender) -> None:
+        """Make the Workload, once the worker has shown that it would take the job."""
+        local = self.local
+        if local.job is None or local.adapter is None:
+            return
+        tried = local.adapter.body(local.job, local.there, marks=local.marks)
+        write = Write.create("dry-run", local.adapter.resource, tried, is_dry_run=True)
+        pod_sets = local.adapter.pod_sets(local.there, self._made(sender, write))
+        body = remote.workload_copy(local.there, pod_sets, marks=local.marks)
+        self._made(sender, Write.create("create-copy", r.WORKLOAD, body))
+
+    def _create_job(self, sender: Sender) -> None:
+        """Make the job of an admitted copy; of a group every member that was not made yet.
+
+        Where no engine will make it the owner of the copy, the copy is marked first: a job that is
+        gone afterwards was deleted, and is not made a second time under this reservation.
+        """
+        local, adapter = self.local, self.local.adapter
+        if adapter is None:
+            return
+        made = members_made(self.workload) if self.workload is not None else frozenset()
+        members = [
+            member
+            for member in local.members
+            if member["metadata"]["uid"] not in made and not _is_past(member)
+        ]
+        marked = None
+        if not adapter.is_adopted and self.workload is not None:
+            uids = {str(member["metadata"]["uid"]) for member in members}
+            marked = self._mark_job_made(sender, self.workload, made | uids)
+        for member in members:
+            body = adapter.body(member, local.there, marks=local.marks)
+            try:
+                self._made(sender, Write.create("create-job", adapter.resource, body))
+            except (Terminal, Foreign):
+                # Refused for certain, so nothing was made.
+                if marked is not None:
+                    self._mark_job_made(sender, marked, made)
+                raise
+            made |= {str(member["metadata"]["uid"])}
+
+    def _follow_job(self, sender: Sender) -> None:
+        """Change its job as the manager's was changed; delete members that it lost.
+
+        A copy that shrank goes before its job.
+        """
+        local, adapter = self.local, self.local.adapter
+        if local.job is None or adapter is None:
+            return
+        if self.workload is not None:
+            smaller = shrunk_pod_sets(self.workload, local.there)
+            if smaller is not None:
+                digest = remote.digest_of({**self.workload["spec"], "podSets": smaller})
+                marks = {labels.SENT_DIGEST: digest}
+                self._patch(sender, "shrink-copy", {"podSets": smaller}, marks=marks)
+        if not stands_for(local.there, local.job):
+            return
+        wanted = {item["metadata"]["name"]: item for item in local.members}
+        for kind, job in self.jobs:
+            name = job["metadata"]["name"]
+            if not remote.is_ours(job, local.marks.origin):
+                continue
+            if name not in wanted:
+                sender.send(Write.delete("remove-member", kind, job))
+                continue
+            patch = adapter.follow_patch(wanted[name], job)
+            if patch is not None:
+                sender.send(Write.patch("follow-job", kind, job, patch))
+
+    def _remove(self, sender: Sender, *, exact: bool) -> None:
+        """Delete job, then Workload; whatever is not ours stays."""
+        origin = self.local.marks.origin
+        for kind, job in self.jobs:
+            if remote.is_ours(job, origin):
+                sender.send(Write.delete("remove-job", kind, job))
+        if self.workload is None or not remote.is_ours(self.workload, origin):
+            return
+        finalizers = self.workload["metadata"].get("finalizers") or []
+        if labels.IN_USE_FINALIZER in finalizers:
+            left = [item for item in finalizers if item != labels.IN_USE_FINALIZER]
+            body = {"metadata": {"finalizers": left or None}}
+            with contextlib.suppress(NotFound):  # it is gone: all that was wanted
+                sender.send(Write.patch("unfinalize", r.WORKLOAD, self.workload, body))
+        sender.send(Write.delete("remove-copy", r.WORKLOAD, self.workload, exact=exact))
+
+    def _mark_job_made(
+        self, sender: Sender, workload: Document, members: Collection[str]
+    ) -> Document | None:
+        """Note which of the manager's objects were made beside a copy; none takes the mark off."""
+        marks = {labels.JOB_MADE: self.local.marks.attempt if members else None}
+        if self.local.adapter is not None and self.local.adapter.resource == r.POD:
+            marks[labels.MEMBERS_MADE] = ",".join(sorted(members)) or None
+        version = workload["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version, "annotations": marks}}
+        return sender.send(Write.patch("mark-job", r.WORKLOAD, workload, body))
+
+    def _made(self, sender: Sender, write: Write) -> Document:
+        try:
+            document = sender.send(write)
+        except AlreadyExists:
+            return self._ours(sender, write)
+        assert document is not None
+        return document
+
+    def _ours(self, sender: Sender, write: Write) -> Document:
+        """The object that has the name already, if it is ours and of this job."""
+        found = sender.client.get(write.resource, write.name, namespace=write.namespace)
+        kind = write.resource.kind
+        if not remote.is_ours(found, self.local.marks.origin):
+            raise Foreign(f"a {kind} of this name that is not ours is there")
+        if self._is_of_another(found):
+            raise Conflict(Refusal(f"a {kind} of an earlier job of this name is still there"))
+        sender.note(write.resource, found)
+        return found
+
+    def _is_of_another(self, found: Document) -> bool:
+        """Whether an object of ours goes, or is linked to another Workload or owner than ours."""
+        job, linked = self.local.job, batch.prebuilt_name(found)
+        if found["metadata"].get("deletionTimestamp"):
+            return True
+        if linked and job is not None and batch.is_elastic(job):
+            return linked not in batch.slice_names(job)
+        if linked:
+            return bool(linked != self.local.there["metadata"]["name"])
+        origin = annotations_of(found).get(labels.ORIGIN_UID)
+        return bool(origin and job is not None and origin != job["metadata"]["uid"])
+
+    def _patch(
+        self,
+        sender: Sender,
+        name: str,
+        fields: dict[str, Any],
+        *,
+        marks: dict[str, str] | None = None,
+    ) -> None:
+        if self.workload is None:
+            return
+        version = {"resourceVersion": self.workload["metadata"]["resourceVersion"]}
+        metadata = version | ({"annotations": marks} if marks else {})
+        body = {"metadata": metadata, "spec": fields}
+        sender.send(Write.patch(name, r.WORKLOAD, self.workload, body))
+
+
+def _is_past(member: Document) -> bool:
+    """Whether a member of a group ended, or goes: it is not made again."""
+    return pods.is_pod(member) and pods.is_over(member)

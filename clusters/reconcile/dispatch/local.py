@@ -1,0 +1,92 @@
+"""The manager's side of a workload that is dispatched. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document
+from clusters.kube import resources as r
+from clusters.reconcile.admission.image import Image
+from clusters.reconcile.jobs import remote
+from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
+from clusters.reconcile.jobs.owning import job_of
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The manager's side of one workload.
+
+    Attributes:
+        key: ``namespace/name`` of the Workload.
+        workload: The Workload; None when it is gone.
+        job: The job that it stands for.
+        adapter: Of the job's kind; None without a job.
+        check: Name of the AdmissionCheck that dispatches; empty when it lists none.
+        marks: On every copy of its present reservation.
+    """
+
+    key: str
+    workload: Document | None
+    job: dict[str, Any] | None
+    adapter: Adapter | None
+    check: str
+    marks: remote.CopyMarks
+
+    @property
+    def there(self) -> Document:
+        """The Workload of one that is known to be there."""
+        assert self.workload is not None
+        return self.workload
+
+    @property
+    def members(self) -> Sequence[Document]:
+        """The objects that its job consists of; none without a job."""
+        if self.job is None or self.adapter is None:
+            return ()
+        return self.adapter.members(self.job)
+
+    @classmethod
+    def of(cls, key: str, manager: Image, *, check: str, origin: str, adapters: Adapters) -> Local:
+        """As the manager's image has it.
+
+        Args:
+            key: ``namespace/name`` of the Workload.
+            manager: The manager's image.
+            check: Name of the AdmissionCheck that dispatches.
+            origin: This manager's mark.
+            adapters: Kinds of jobs.
+        """
+        workload = manager.get(r.WORKLOAD, key)
+        job = local_job(manager, key, adapters)
+        adapter = adapters.of(job) if job is not None else None
+        attempt = attempt_of(workload) if workload is not None else ""
+        return cls(key, workload, job, adapter, check, remote.CopyMarks(origin, attempt))
+
+
+def local_job(manager: Image, key: str, adapters: Adapters = JOBS_ONLY) -> dict[str, Any] | None:
+    """The manager's job of a Workload: one that names it, else the owner that it names."""
+    workload = manager.get(r.WORKLOAD, key)
+    found = job_of(workload, manager.jobs_for(key))
+    if found is not None or workload is None:
+        return found
+    adapter, _, name = adapters.owner_of(workload)
+    if adapter is None:
+        return None
+    return manager.get(adapter.resource, f"{workload['metadata']['namespace']}/{name}")
+
+
+def attempt_of(local: Document) -> str:
+    """Names a reservation of a Workload: copies of an earlier one are stale.
+
+    By its time and by the evictions before it: times are whole seconds, and a workload can be
+    evicted and reserved again within one.
+    """
+    since = condition(local, "QuotaReserved").get("lastTransitionTime", "")
+    stats = (local.get("status") or {}).get("schedulingStats") or {}
+    evictions = sum(int(item.get("count") or 0) for item in stats.get("evictions") or ())
+    # The eviction under way ends this reservation; it is not one before it.
+    before = evictions - is_true(local, "Evicted")
+    return f"{local['metadata']['uid']}@{since}" + (f"#{before}" if before > 0 else "")
