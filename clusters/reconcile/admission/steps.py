@@ -25,7 +25,7 @@ from clusters.kueue.lifecycle.steps import (
     Withdraw,
 )
 from clusters.reconcile.admission import status
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Write
 
 
 def step_write(
@@ -105,13 +105,9 @@ def object_write(
     step: str, document: Document, body: dict[str, Any], *, resource: Resource = r.WORKLOAD
 ) -> Write:
     """A merge patch of an object."""
-    metadata = document["metadata"]
-    namespace = metadata.get("namespace") or ""
-    return Write(step, Verb.PATCH, resource, namespace, metadata["name"], body)
+    return Write.patch(step, resource, document, body)
 
 
 def deletion(step: str, document: Document, *, resource: Resource = r.WORKLOAD) -> Write:
     """The deletion of that very object."""
-    metadata = document["metadata"]
-    namespace, uid = metadata["namespace"], metadata["uid"]
-    return Write(step, Verb.DELETE, resource, namespace, metadata["name"], uid=uid)
+    return Write.delete(step, resource, document)
