@@ -7,58 +7,16 @@ typed models cost more than the request that carries them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+
+from clusters.documents.resources import JOB as JOB
+from clusters.documents.resources import POD as POD
+from clusters.documents.resources import Resource as Resource
 
 Document = dict[str, Any]
 
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_VERSION = "v1beta2"
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """One kind as an API server serves it."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool
-
-    @property
-    def api_version(self) -> str:
-        """What a document says in `apiVersion`."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def group_resource(self) -> str:
-        """PLURAL.GROUP, as API servers name it in messages; the plural alone for the core group."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def path(
-        self, name: str | None = None, *, namespace: str | None = None, subresource: str = ""
-    ) -> str:
-        """Address of the collection, or of one object, or of its subresource.
-
-        Raises:
-            ValueError: a namespace for a cluster-scoped kind, or none to name a namespaced object.
-        """
-        if namespace and not self.namespaced:
-            raise ValueError(f"{self.kind} is not namespaced")
-        if name is not None and self.namespaced and not namespace:
-            raise ValueError(f"{self.kind} {name} needs a namespace")
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root]
-        if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(quote(name, safe=""))
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
@@ -70,9 +28,7 @@ NODE = Resource("", "v1", "nodes", "Node", False)
 SECRET = Resource("", "v1", "secrets", "Secret", True)
 CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap", True)
 SERVICE_ACCOUNT = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
-POD = Resource("", "v1", "pods", "Pod", True)
 EVENT = Resource("", "v1", "events", "Event", True)
-JOB = Resource("batch", "v1", "jobs", "Job", True)
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 _RBAC = "rbac.authorization.k8s.io"
 ROLE = Resource(_RBAC, "v1", "roles", "Role", True)

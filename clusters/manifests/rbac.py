@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.kueue.multikueue.settings import Framework
+from clusters.documents.resources import Resource
 from clusters.manifests import names
 from clusters.manifests.names import Document
 
@@ -84,7 +84,7 @@ class Post:
     installation: str
     workers: tuple[str, ...] = ()
     lease_namespace: str = _LEASE_NAMESPACE
-    kinds: tuple[Framework, ...] = ()
+    kinds: tuple[Resource, ...] = ()
     nominates: bool = False
     cures: bool = False
     has_profiles: bool = False

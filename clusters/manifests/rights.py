@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from clusters.kueue.multikueue.settings import QUEUED_HERE, Framework
+from clusters.documents.resources import Resource
+from clusters.jobs.table import kind_served
 from clusters.manifests import names
 from clusters.manifests.rbac import Post, Rule
 
 _READ: Final = ("get", "list", "watch")
 _OWN: Final = ("get", "list", "watch", "create", "patch", "delete")
 _KUEUE: Final = "kueue.x-k8s.io"
-# Started by a change, and stopped by their deletion.
-_DELETED: Final = frozenset({"Pod"})
-# Kinds whose copies follow a change of size.
-_FOLLOWING: Final = frozenset({"LeaderWorkerSet"})
 KUEUE_CONFIG_MAP: Final = "kueue-manager-config"
 KUEUE_DEPLOYMENT: Final = "kueue-controller-manager"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
@@ -47,7 +44,7 @@ def portal_rules(post: Post) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def multikueue_rules(kinds: Iterable[Framework] = ()) -> tuple[Rule, ...]:
+def multikueue_rules(kinds: Iterable[Resource] = ()) -> tuple[Rule, ...]:
     """What the *multikueue* identity needs on a worker to run jobs there, and nothing else.
 
     Args:
@@ -70,7 +67,7 @@ def multikueue_rules(kinds: Iterable[Framework] = ()) -> tuple[Rule, ...]:
             Rule(
                 kind.group,
                 (kind.plural,),
-                (*verbs, "patch") if kind.kind in _FOLLOWING else verbs,
+                (*verbs, "patch") if kind_served(kind).is_followed else verbs,
                 f"running {kind.kind}s",
                 is_required=False,
             )
@@ -201,21 +198,21 @@ def _deciding_rules() -> Iterator[Rule]:
     yield Rule("", ("events",), ("create", "patch"), "telling users", is_required=False)
 
 
-def _queueing_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+def _queueing_rules(kinds: Iterable[Resource]) -> Iterator[Rule]:
     """Portal mode: kinds besides Job that are started and suspended here."""
     for kind in kinds:
-        if kind in QUEUED_HERE:
-            why = f"starting and suspending {kind.kind}s"
-            verbs = (*_READ, "patch", *(("delete",) if kind.kind in _DELETED else ()))
+        row, why = kind_served(kind), f"starting and suspending {kind.kind}s"
+        if row.is_queued_here:
+            verbs = (*_READ, "patch", *(("delete",) if row.stops_by_deletion else ()))
             yield Rule(kind.group, (kind.plural,), verbs, why, is_required=False)
 
 
-def _kind_rules(kinds: Iterable[Framework]) -> Iterator[Rule]:
+def _kind_rules(kinds: Iterable[Resource]) -> Iterator[Rule]:
     """A manager in portal mode: each kind is read, and its status is what the worker's says."""
     for kind in kinds:
         why, name = f"dispatching {kind.kind}s", kind.plural
         yield Rule(kind.group, (name,), _READ, why, is_required=False)
-        if kind.kind != "LeaderWorkerSet":  # its own controller would write over it
+        if kind_served(kind).takes_status:
             yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
 
 

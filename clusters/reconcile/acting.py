@@ -38,7 +38,6 @@ from clusters.errors import (
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
-from clusters.kueue.multikueue.settings import Framework
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
 from clusters.reconcile.guard.reactivate import is_active, reactivation
@@ -69,7 +68,7 @@ class Outcome:
 
 
 def carry_out_due(
-    client_for: ClientFor, *, kinds: Collection[Framework], now: datetime, most: int = 200
+    client_for: ClientFor, *, kinds: Collection[Resource], now: datetime, most: int = 200
 ) -> dict[str, int]:
     """Attempt every action that is due, the oldest first.
 
@@ -120,9 +119,7 @@ def _record(action: WorkloadAction, outcome: Outcome, now: datetime) -> None:
     )  # fmt: skip
 
 
-def _attempt(
-    action: WorkloadAction, client_for: ClientFor, kinds: Collection[Framework]
-) -> Outcome:
+def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Outcome:
     registration = registered(action.cluster.slug)
     if registration is None:
         return Outcome(State.FAILED, "The cluster is not registered any more.")
@@ -149,7 +146,7 @@ def _attempt(
         return Outcome(State.WAITING, f"The cluster does not answer: {error.message}")
 
 
-def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Framework]) -> Outcome:
+def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resource]) -> Outcome:
     live = client.get(r.WORKLOAD, action.name, namespace=action.namespace)
     if live["metadata"]["uid"] != action.uid:
         return Outcome(State.DONE, GONE)
@@ -205,7 +202,7 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
 
 
 def _delete_job(
-    action: WorkloadAction, live: Document, client: KubeClient, kinds: Collection[Framework]
+    action: WorkloadAction, live: Document, client: KubeClient, kinds: Collection[Resource]
 ) -> Outcome:
     owners = live["metadata"].get("ownerReferences") or []
     owner = next((item for item in owners if item.get("controller")), None)
@@ -231,11 +228,11 @@ def _delete_job(
     return Outcome(State.DONE)
 
 
-def _resource_of(owner: Document, kinds: Collection[Framework]) -> Resource | None:
+def _resource_of(owner: Document, kinds: Collection[Resource]) -> Resource | None:
     if (owner["apiVersion"], owner["kind"]) == (r.JOB.api_version, r.JOB.kind):
         return r.JOB
     for kind in kinds:
         group = owner["apiVersion"].partition("/")[0]
         if (kind.group, kind.kind) == (group, owner["kind"]):
-            return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
+            return kind
     return None

@@ -9,8 +9,9 @@ from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
+from clusters.documents.resources import Resource
 from clusters.kueue.multikueue.dispatchers import dispatcher_named
-from clusters.kueue.multikueue.settings import DispatchSettings, Framework
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rbac import Post
 from clusters.manifests.translate import Site
@@ -84,7 +85,7 @@ def nominates_beside(cluster: Cluster) -> bool:
     return is_kueues and dispatcher_named(str(section.get("dispatcherName"))).is_ours
 
 
-def dispatched_kinds() -> tuple[Framework, ...]:
+def dispatched_kinds() -> tuple[Resource, ...]:
     """Kinds of jobs besides batch/v1 Job that the manager's Configuration names. One query."""
     return _manager_settings()[0].kinds
 

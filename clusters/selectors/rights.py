@@ -8,7 +8,7 @@ from dataclasses import replace
 import yaml
 
 from budgets.models import User
-from clusters.kueue.multikueue.settings import Framework
+from clusters.documents.resources import Resource
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents
@@ -42,7 +42,7 @@ def rights_documents(
     cluster: Cluster,
     *,
     workers: Sequence[str] = (),
-    kinds: Sequence[Framework] | None = None,
+    kinds: Sequence[Resource] | None = None,
 ) -> tuple[Document, ...]:
     """Documents of :func:`rights_yaml`, in the order of application.
 

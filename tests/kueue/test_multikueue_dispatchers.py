@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.documents.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group, decide
 from clusters.kueue.multikueue.dispatchers import (
     ALL_AT_ONCE,
@@ -26,7 +27,7 @@ from clusters.kueue.multikueue.dispatchers import (
 )
 from clusters.kueue.multikueue.group import Round
 from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
-from clusters.kueue.multikueue.settings import DispatchSettings, Framework
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate
 from clusters.reconcile.external.ways import Facts, choose
 
@@ -348,7 +349,7 @@ def test_settings_refuse_rounds_for_a_dispatcher_without_them():
 
 def test_settings_read_frameworks():
     found = settings(externalFrameworks=[{"name": "PipelineRun.v1.tekton.dev"}]).frameworks
-    assert found == (Framework("PipelineRun", "v1", "tekton.dev"),)
+    assert found == (Resource.guessed("PipelineRun", "v1", "tekton.dev"),)
 
 
 def test_an_undecided_dispatcher_neither_withdraws_nor_complains():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from clusters.kueue.multikueue.settings import Framework
+from clusters.documents.resources import Resource
 from clusters.manifests import names
 from clusters.manifests.policies import PolicyWish, policy_documents, policy_names
 from clusters.manifests.rbac import Post, questions, role_documents
@@ -67,7 +67,10 @@ def test_tokens_are_only_minted_for_the_multikueue_account() -> None:
     assert [(access.verb, access.name) for access in asked] == [("create", "multikueue")]
 
 
-KINDS = (Framework("PipelineRun", "v1", "tekton.dev"), Framework("JobSet", "v1alpha2", "x.io"))
+KINDS = (
+    Resource.guessed("PipelineRun", "v1", "tekton.dev"),
+    Resource.guessed("JobSet", "v1alpha2", "x.io"),
+)
 
 
 def of_group(rules, group: str) -> set[tuple[str, str, str]]:
@@ -108,7 +111,7 @@ def test_kinds_that_others_run_are_optional() -> None:
 
 
 def test_kinds_that_the_portal_queues_may_be_started_on_every_cluster_it_decides_on() -> None:
-    job_set = Framework("JobSet", "v1alpha2", "jobset.x-k8s.io")
+    job_set = Resource.guessed("JobSet", "v1alpha2", "jobset.x-k8s.io")
     for name, want_verbs in (
         ("worker-portal", {"get", "list", "watch", "patch"}),
         ("worker-kueue", set()),
@@ -127,8 +130,8 @@ def test_local_jobs_need_no_policy_against_them() -> None:
 
 
 def test_pods_and_sets_get_the_verbs_by_which_they_start_and_stop_and_no_others() -> None:
-    pod = Framework("Pod", "v1", "")
-    sets = Framework("LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io")
+    pod = Resource.guessed("Pod", "v1", "")
+    sets = Resource.guessed("LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io")
     read = {"get", "list", "watch"}
 
     def verbs(rules, group: str, resource: str) -> set[str]:

@@ -17,10 +17,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from clusters.jobs import remote
+from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.reconcile.dispatch.local import attempt_of
-from clusters.reconcile.jobs import batch, remote
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError
 from tests.perf.bench import Figure
@@ -159,7 +160,7 @@ def _rest(clients: Mapping[str, KubeClient], number: int) -> None:
     owner = manager.create(r.JOB, document)
     local = _admitted(manager, _workload(owner, worker), worker)
     marks = remote.CopyMarks(ORIGIN, attempt_of(local))
-    copied = clients[worker].create(r.JOB, _body(remote.job_copy(owner, local, marks=marks)))
+    copied = clients[worker].create(r.JOB, _body(JOB.copy_of(owner, local, marks=marks)))
     pod_sets = local["spec"]["podSets"]
     body = remote.workload_copy(local, pod_sets, marks=marks)
     body["metadata"]["ownerReferences"] = [_reference(copied)]
@@ -191,7 +192,7 @@ def _workload(owner: Document, worker: str) -> Document:
         "spec": {
             "active": True,
             "queueName": "default",
-            "podSets": [batch.pod_set(owner)],
+            "podSets": JOB.pod_sets(owner),
         },
     }
 

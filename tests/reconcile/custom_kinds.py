@@ -10,35 +10,35 @@ from clusters.devcluster import core_schemas as core
 from clusters.devcluster import registry, routes
 from clusters.devcluster.registry import Kind
 from clusters.devcluster.schema import struct, text
-from clusters.kueue.multikueue.settings import Framework
-from clusters.reconcile.jobs.adapters.shapes import resource_of
+from clusters.documents.resources import Resource
+from clusters.jobs.table import KINDS
 from tests.reconcile.admission_harness import GPU, NS, Document
 
-TRAINING = Framework("Training", "v1", "example.test")
-PYTORCH = Framework("PyTorchJob", "v1", "kubeflow.org")
+TRAINING = Resource.guessed("Training", "v1", "example.test")
+PYTORCH = Resource.guessed("PyTorchJob", "v1", "kubeflow.org")
+INTEGRATIONS = {kind.integration: kind.resource for kind in KINDS.values() if not kind.is_required}
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, *frameworks: Framework) -> None:
+def serve(monkeypatch: pytest.MonkeyPatch, *kinds_served: Resource) -> None:
     """Embedded clusters serve these kinds until the test ends, with schemas that take anything."""
-    kinds = tuple(_kind(item) for item in frameworks)
+    kinds = tuple(_kind(item) for item in kinds_served)
     for kind in kinds:
         monkeypatch.setitem(registry.BY_ADDRESS, (kind.group, kind.version, kind.plural), kind)
         monkeypatch.setitem(registry.BY_KEY, kind.key, kind)
     monkeypatch.setattr(routes, "KINDS", registry.KINDS + kinds)
 
 
-def _kind(framework: Framework) -> Kind:
+def _kind(resource: Resource) -> Kind:
     fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA}
     schema = struct({**fields, "spec": core.OPEN, "status": core.OPEN}, is_open=True)
     return Kind(
-        framework.group, framework.version, framework.plural, framework.kind, True, schema,
+        resource.group, resource.version, resource.plural, resource.kind, True, schema,
         has_status=True, counts_generation=True,
     )  # fmt: skip
 
 
-def custom_job(framework: Framework, name: str, *, namespace: str = NS, **spec: Any) -> Document:
-    resource = resource_of(framework)
+def custom_job(resource: Resource, name: str, *, namespace: str = NS, **spec: Any) -> Document:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

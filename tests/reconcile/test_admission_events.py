@@ -9,12 +9,12 @@ import pytest
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster, Request
 from clusters.errors import Forbidden, LeaseLost, Refusal
+from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Configuration
 from clusters.reconcile.admission.events import Known, Told, event_document, events_of
 from clusters.reconcile.admission.herald import BURST, PER_S, QUEUE_LIMIT, Herald
 from clusters.reconcile.admission.pods_ready import changed_condition, first_condition
-from clusters.reconcile.jobs.running import restore_patch
 from clusters.reconcile.runtime.writer import Verb, Write
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -315,7 +315,7 @@ def test_restoring_leaves_the_labels_of_the_job_controller_alone():
         },
     }
     stored = {"name": "main", "count": 1, "template": {"spec": {"containers": []}}}
-    patch = restore_patch(job, {"spec": {"podSets": [stored]}, "metadata": {"name": "w"}})
+    patch = JOB.restore_patch(job, {"spec": {"podSets": [stored]}, "metadata": {"name": "w"}})
     assert patch is not None
     assert patch["spec"]["template"] == {
         "metadata": {"labels": {"kueue.x-k8s.io/podset": None}},

@@ -10,12 +10,15 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, condition, with_conditions
+from clusters.jobs import batch, remote
+from clusters.jobs.batch import JOB
+from clusters.jobs.kind import Priority
+from clusters.jobs.marking import StartRefused
+from clusters.jobs.workloads import workload_name
 from clusters.kueue.cycle.decisions import Admit
 from clusters.kueue.lifecycle.steps import Evict
 from clusters.reconcile.admission import status
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs import batch, remote, running
-from clusters.reconcile.jobs.workload_names import workload_name
 from tests.reconcile.admission_harness import GPU, job, r
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -37,7 +40,7 @@ def live(name: str = "train", **changes: Any) -> dict[str, Any]:
 
 
 def workload_of(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    made = batch.workload_for(document, priority=batch.Priority())
+    made = JOB.workload_for(document, priority=Priority())
     made["metadata"] |= {"uid": "w-uid", "resourceVersion": "9"}
     return made | changes
 
@@ -81,7 +84,7 @@ def test_workload_name_depends_on_the_uid_and_is_cut():
 
 
 def test_workload_for_carries_queue_pods_owner_and_no_generated_labels():
-    made = batch.workload_for(live(gpus=2, pods=3), priority=batch.Priority(5))
+    made = JOB.workload_for(live(gpus=2, pods=3), priority=Priority(5))
     [pods] = made["spec"]["podSets"]
     assert (pods["name"], pods["count"]) == ("main", 3)
     assert pods["template"]["metadata"] == {"labels": {"team": "a"}}
@@ -106,11 +109,11 @@ def test_partial_admission_starts_with_fewer_pods_and_a_stop_restores_them():
     document["metadata"]["annotations"][labels.MIN_PARALLELISM] = "2"
     workload = admitted(document, count=4)
     assert workload["spec"]["podSets"][0]["minCount"] == 2
-    started = merged(document, running.start_patch(document, workload, flavors=FLAVORS))
+    started = merged(document, JOB.start_patch(document, workload, flavors=FLAVORS))
     assert started["spec"]["parallelism"] == 4
-    assert batch.is_in_sync(started, workload)
-    stopped = merged(started, running.suspend_patch(started))
-    restored = merged(stopped, running.restore_patch(stopped, workload))
+    assert JOB.is_in_sync(started, workload)
+    stopped = merged(started, JOB.suspend_patch(started))
+    restored = merged(stopped, JOB.restore_patch(stopped, workload))
     assert restored["spec"]["parallelism"] == 8
 
 
@@ -118,25 +121,25 @@ def test_start_and_restore_leave_the_template_as_it_was():
     document = live()
     before = copy.deepcopy(document["spec"]["template"])
     workload = admitted(document)
-    started = merged(document, running.start_patch(document, workload, flavors=FLAVORS))
+    started = merged(document, JOB.start_patch(document, workload, flavors=FLAVORS))
     pod = started["spec"]["template"]["spec"]
     assert started["spec"]["suspend"] is False
     assert pod["nodeSelector"] == {"gpu": "h100"}
     assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     assert started["spec"]["template"]["metadata"]["labels"][labels.POD_SET] == "main"
-    stopped = merged(started, running.suspend_patch(started))
-    restored = merged(stopped, running.restore_patch(stopped, workload))
+    stopped = merged(started, JOB.suspend_patch(started))
+    restored = merged(stopped, JOB.restore_patch(stopped, workload))
     assert restored["spec"]["template"] == before
-    assert running.restore_patch(restored, workload) is None
+    assert JOB.restore_patch(restored, workload) is None
 
 
 def test_a_second_start_on_another_flavor_takes_the_first_ones_marks_off():
     document = live()
     first = admitted(document)
-    started = merged(document, running.start_patch(document, first, flavors=FLAVORS))
+    started = merged(document, JOB.start_patch(document, first, flavors=FLAVORS))
     started["spec"]["suspend"] = True
     other = {"l4": {"spec": {"nodeLabels": {"gpu": "l4"}}}}
-    again = running.start_patch(started, admitted(document, flavor="l4"), flavors=other)
+    again = JOB.start_patch(started, admitted(document, flavor="l4"), flavors=other)
     assert merged(started, again)["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "l4"}
     assert "tolerations" not in merged(started, again)["spec"]["template"]["spec"]
 
@@ -144,19 +147,19 @@ def test_a_second_start_on_another_flavor_takes_the_first_ones_marks_off():
 def test_start_refuses_a_selector_that_contradicts_the_flavor():
     document = live()
     document["spec"]["template"]["spec"]["nodeSelector"] = {"gpu": "a100"}
-    with pytest.raises(running.StartRefused, match="gpu is a100 already"):
-        running.start_patch(document, admitted(document), flavors=FLAVORS)
+    with pytest.raises(StartRefused, match="gpu is a100 already"):
+        JOB.start_patch(document, admitted(document), flavors=FLAVORS)
 
 
 def test_a_started_job_cannot_be_restored_before_its_stop_is_noted():
     document = live()
     document["status"] = {"startTime": "2026-03-01T00:00:00Z"}
-    assert running.restore_patch(document, workload_of(document)) is None
+    assert JOB.restore_patch(document, workload_of(document)) is None
 
 
 def test_job_copy_is_suspended_linked_and_stays_when_done():
     document = live(managed=True, ttlSecondsAfterFinished=5)
-    sent = remote.job_copy(document, workload_of(document), marks=MARKS)
+    sent = JOB.copy_of(document, workload_of(document), marks=MARKS)
     assert sent["spec"]["suspend"] is True
     assert not {"selector", "managedBy", "ttlSecondsAfterFinished"} & sent["spec"].keys()
     assert sent["metadata"]["labels"][labels.ORIGIN] == "us"
@@ -170,14 +173,14 @@ def test_job_copy_is_suspended_linked_and_stays_when_done():
 def test_job_copy_does_not_carry_the_managers_start_to_the_worker():
     document = live(managed=True)
     workload = admitted(document)
-    started = merged(document, running.start_patch(document, workload, flavors=FLAVORS))
-    sent = remote.job_copy(started, workload, marks=MARKS)
+    started = merged(document, JOB.start_patch(document, workload, flavors=FLAVORS))
+    sent = JOB.copy_of(started, workload, marks=MARKS)
     assert "nodeSelector" not in sent["spec"]["template"]["spec"]
 
 
 def test_workload_copy_has_no_owner_and_no_job_uid():
     document = live()
-    sent = remote.workload_copy(workload_of(document), [batch.pod_set(document)], marks=MARKS)
+    sent = remote.workload_copy(workload_of(document), JOB.pod_sets(document), marks=MARKS)
     assert "ownerReferences" not in sent["metadata"]
     assert labels.JOB_UID not in sent["metadata"]["labels"]
     assert sent["metadata"]["annotations"][labels.SENT_DIGEST] == remote.digest_of(sent["spec"])
@@ -187,7 +190,7 @@ def test_workload_copy_has_no_owner_and_no_job_uid():
 
 
 def status_after(local: dict[str, Any], far: dict[str, Any]) -> Any:
-    return remote.status_copy(local, far, now=NOW)
+    return batch.status_copy(local, far, now=NOW)
 
 
 def test_status_of_a_running_copy_waits_until_the_managers_job_is_started():
@@ -198,7 +201,7 @@ def test_status_of_a_running_copy_waits_until_the_managers_job_is_started():
     assert "startTime" not in first.status
     local["status"] = dict(first.status)
     assert condition(local, "Suspended")["reason"] == "MultiKueueAdapter"
-    assert status_after(local, far) == remote.StatusCopy(None, is_deferred=True)
+    assert status_after(local, far) == batch.StatusCopy(None, is_deferred=True)
     local["spec"]["suspend"] = False
     assert status_after(local, far).status["active"] == 1
 
@@ -216,9 +219,9 @@ def test_end_of_a_copy_is_not_announced_before_it_is_there(announced):
     local, far = live(suspend=False), live(suspend=False)
     soon = {"type": announced, "status": "True"}
     far["status"] = {"active": 1, "conditions": [soon]}
-    assert remote.status_copy(local, far, now=NOW).status == {"active": 1}
+    assert batch.status_copy(local, far, now=NOW).status == {"active": 1}
     far["status"] = {"conditions": [soon, {"type": "Complete", "status": "True"}]}
-    assert remote.status_copy(local, far, now=NOW).status == far["status"]
+    assert batch.status_copy(local, far, now=NOW).status == far["status"]
 
 
 def test_start_time_stays_until_the_managers_own_job_is_suspended():
@@ -242,7 +245,7 @@ def test_status_patch_replaces_maps_inside_maps():
 def test_inactive_status_frees_a_job_whose_copy_is_gone():
     local = live()
     local["status"] = {"active": 3, "ready": 3, "startTime": "s", "failed": 1}
-    freed = remote.inactive_status(local, now=NOW)
+    freed = batch.inactive_status(local, now=NOW)
     assert (freed["active"], freed["failed"]) == (0, 1)
     assert "startTime" not in freed
 

@@ -8,11 +8,13 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of, key_of
+from clusters.jobs import workloads
+from clusters.jobs.batch import JOB
+from clusters.jobs.kind import Priority
+from clusters.jobs.remote import CopyMarks
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.dispatch.parts import stands_for
-from clusters.reconcile.jobs import batch
-from clusters.reconcile.jobs.remote import CopyMarks, job_copy
 from tests.reconcile.admission_harness import (
     GPU,
     INSTALLATION,
@@ -104,7 +106,7 @@ def running(fleet: Embedded, *, pods: int) -> str:
         worker = (found[0].get("status") or {}).get("clusterName") or ""
         copied = fleet[worker].job("train") if worker else None
         is_there = copied is not None and copied["spec"]["parallelism"] == pods
-        is_linked = is_there and batch.prebuilt_name(copied) == found[0]["metadata"]["name"]
+        is_linked = is_there and workloads.prebuilt_name(copied) == found[0]["metadata"]["name"]
         return worker if is_linked and not copied["spec"]["suspend"] else ""
 
     return eventually(one, why=lambda: told(fleet))
@@ -174,9 +176,9 @@ def test_an_elastic_job_that_is_stopped_is_stopped_whole(fleet):
 def test_a_job_that_grew_before_it_was_sent_goes_with_the_size_that_was_admitted():
     document = elastic(pods=2)
     document["metadata"] |= {"uid": "u", "resourceVersion": "1"}
-    admitted = batch.workload_for(document, priority=batch.Priority())
+    admitted = JOB.workload_for(document, priority=Priority())
     document["spec"]["parallelism"] = 9
-    sent = job_copy(document, admitted, marks=CopyMarks("here", "a"))
+    sent = JOB.copy_of(document, admitted, marks=CopyMarks("here", "a"))
     assert sent["spec"]["parallelism"] == 2
     assert not stands_for(admitted, document)
 
@@ -185,9 +187,9 @@ def test_a_job_that_grew_before_it_was_sent_goes_with_the_size_that_was_admitted
 
 
 def workload(name: str, *, pods: int, of: str = "", held: int = 0) -> Document:
-    document = batch.workload_for(
+    document = JOB.workload_for(
         {**elastic(name, pods=pods), "metadata": {**elastic(name)["metadata"], "uid": name}},
-        priority=batch.Priority(),
+        priority=Priority(),
     )
     metadata = document["metadata"]
     metadata |= {"name": name, "uid": name, "creationTimestamp": "2026-03-01T00:00:00Z"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clusters.documents import labels
+from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
-from clusters.reconcile.jobs import batch
 from tests.reconcile.admission_harness import Document, condition, is_true
 from tests.reconcile.test_dispatch_real import RealFleet, bare, mixed, real_job
 from tests.waiting import eventually
@@ -47,7 +47,7 @@ def told(fleet: RealFleet, namespace: str) -> str:
                 place,
                 job["spec"]["parallelism"],
                 job["spec"].get("suspend"),
-                batch.prebuilt_name(job),
+                prebuilt_name(job),
             )
             for place in fleet.places
             if (job := fleet[place].job("train", namespace)) is not None
@@ -71,7 +71,7 @@ def running(fleet: RealFleet, namespace: str, *, pods: int) -> tuple[str, str]:
         copied = fleet[worker].job("train", namespace) if worker else None
         if copied is None or copied["spec"]["suspend"] or copied["spec"]["parallelism"] != pods:
             return None
-        is_linked = batch.prebuilt_name(copied) == live[0]["metadata"]["name"]
+        is_linked = prebuilt_name(copied) == live[0]["metadata"]["name"]
         return (worker, copied["metadata"]["uid"]) if is_linked else None
 
     found: tuple[str, str] = eventually(one, seconds=90, why=lambda: told(fleet, namespace))

@@ -8,12 +8,12 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of, labels_of
+from clusters.documents.resources import Resource
+from clusters.jobs.remote import CopyMarks
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue.settings import INTEGRATIONS, DispatchSettings, Framework
-from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.adapters.shapes import resource_of
-from clusters.reconcile.jobs.remote import CopyMarks
+from clusters.kueue.multikueue.settings import DispatchSettings
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,
@@ -25,16 +25,23 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
-from tests.reconcile.custom_kinds import PYTORCH, TRAINING, custom_job, serve, workload_for
+from tests.reconcile.custom_kinds import (
+    INTEGRATIONS,
+    PYTORCH,
+    TRAINING,
+    custom_job,
+    serve,
+    workload_for,
+)
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.test_admission_jobs import NOW
 from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
-TRAININGS, PYTORCHJOBS = resource_of(TRAINING), resource_of(PYTORCH)
+TRAININGS, PYTORCHJOBS = TRAINING, PYTORCH
 CONFIGURATION = {
     "integrations": {"frameworks": ["batch/job", "kubeflow.org/pytorchjob"]},
-    "multiKueue": {"externalFrameworks": [{"name": str(TRAINING)}], "workerLostTimeout": "2s"},
+    "multiKueue": {"externalFrameworks": [{"name": TRAINING.full_name}], "workerLostTimeout": "2s"},
 }
 WORKLOAD_STATUS = WriteOptions(subresource="status")
 
@@ -62,7 +69,7 @@ def dispatch(fleet: Embedded) -> None:
 
 def submit(fleet: Embedded, document: Document, *, gpus: int = 8) -> None:
     """The job, and the Workload that its owner makes for it."""
-    kind = Framework(document["kind"], document["apiVersion"].split("/")[1], "x")
+    kind = Resource.guessed(document["kind"], document["apiVersion"].split("/")[1], "x")
     resource = TRAININGS if kind.kind == TRAINING.kind else PYTORCHJOBS
     made = fleet["manager"].client.create(resource, document)
     fleet["manager"].create(workload_for(made, gpus=gpus))
@@ -206,9 +213,9 @@ def test_a_kind_without_pod_counts_starts_over_when_its_worker_is_lost(fleet):
 # Shapes by themselves
 
 
-def adapters(*names: str) -> Adapters:
-    return Adapters.of_settings(
-        DispatchSettings.from_document({"integrations": {"frameworks": list(names)}})
+def adapters(*names: str) -> JobKinds:
+    return JobKinds(
+        DispatchSettings.from_document({"integrations": {"frameworks": list(names)}}).kinds
     )
 
 
@@ -248,7 +255,7 @@ def adapters(*names: str) -> Adapters:
     ],
 )
 def test_known_kind_tells_whether_it_is_active(name, running, want_inactive):
-    [adapter] = [item for item in adapters(name)._known.values() if item.resource != r.JOB]
+    [adapter] = [item for item in adapters(name) if item.resource != r.JOB]
     document = custom_job(INTEGRATIONS[name], "train")
     document["metadata"]["resourceVersion"] = "7"
     assert not adapter.is_active(document)
@@ -285,7 +292,7 @@ def test_only_named_kinds_are_followed():
     [("PipelineRun", "pipelineruns"), ("Policy", "policies"), ("Bus", "buses")],
 )
 def test_plural_is_built_as_clients_do(kind, want_plural):
-    assert Framework(kind, "v1", "a.b").plural == want_plural
+    assert Resource.guessed(kind, "v1", "a.b").plural == want_plural
 
 
 def test_copy_does_not_change_the_managers_object():
@@ -293,5 +300,5 @@ def test_copy_does_not_change_the_managers_object():
     document["metadata"]["uid"] = "u"
     adapter = adapters("kubeflow.org/pytorchjob").of(document)
     marks = CopyMarks("here", "a")
-    adapter.body(document, workload_for(document, gpus=1), marks=marks)
+    adapter.copy_of(document, workload_for(document, gpus=1), marks=marks)
     assert document["spec"]["runPolicy"] == {"managedBy": labels.MULTIKUEUE}

@@ -11,15 +11,14 @@ import pytest
 from clusters import selectors
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of
+from clusters.documents.resources import Resource
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
-from clusters.kueue.multikueue.settings import INTEGRATIONS, Framework
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
 from clusters.reconcile.dispatch import DispatchBody, offers
 from clusters.reconcile.foreground import ForegroundShift
-from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.controlplane.fleet import Fleet
 from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
@@ -29,22 +28,22 @@ from tests.reconcile.admission_harness import (
     facts,
     is_true,
 )
-from tests.reconcile.custom_kinds import custom_job, workload_for
+from tests.reconcile.custom_kinds import INTEGRATIONS, custom_job, workload_for
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare, real_job
 from tests.reconcile.test_queued_kinds import job_set
 from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.controlplane
 
-TRAINING = Framework("Training", "v1", "example.test")
-PIPELINE = Framework("PipelineRun", "v1", "tekton.dev")
+TRAINING = Resource.guessed("Training", "v1", "example.test")
+PIPELINE = Resource.guessed("PipelineRun", "v1", "tekton.dev")
 JOBSET = INTEGRATIONS["jobset.x-k8s.io/jobset"]
 KINDS = (TRAINING, PIPELINE, JOBSET)
 INTEGRATED = {"integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]}}
 STATUS = WriteOptions(subresource="status")
 
 
-def definition(kind: Framework, spec: Document) -> Document:
+def definition(kind: Resource, spec: Document) -> Document:
     """A CRD with a status subresource."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": spec, "status": anything}}
@@ -109,7 +108,7 @@ class KindsFleet(RealFleet):
                     eventually(lambda place=place, kind=kind: is_served(place, kind))
         return self
 
-    def serves(self, name: str, kind: Framework) -> bool:
+    def serves(self, name: str, kind: Resource) -> bool:
         return (name, kind) != ("worker-1", TRAINING)
 
     def start_with(self, section: Document, *, prices: Any = None) -> None:
@@ -119,7 +118,7 @@ class KindsFleet(RealFleet):
             )
             for worker in WORKERS
         }
-        names = [{"name": str(kind)} for kind in (TRAINING, PIPELINE)]
+        names = [{"name": kind.full_name} for kind in (TRAINING, PIPELINE)]
         configuration = {**INTEGRATED, "multiKueue": {"externalFrameworks": names, **section}}
         shift = ForegroundShift(
             kubeconfig=self["manager"].kubeconfig,
@@ -157,7 +156,7 @@ JOBSET_SPEC = {
 SPECS = {TRAINING: TRAINING_SPEC, PIPELINE: PIPELINE_SPEC, JOBSET: JOBSET_SPEC}
 
 
-def is_served(place, kind: Framework) -> bool:
+def is_served(place, kind: Resource) -> bool:
     found = place.get(r.CUSTOM_RESOURCE_DEFINITION, f"{kind.plural}.{kind.group}")
     return is_true(found, "Established")
 
@@ -184,9 +183,9 @@ def fleet(bare_fleet: Fleet, unique_name, db) -> Iterator[tuple[KindsFleet, str]
             assert shift.error is None, shift.error
 
 
-def submit(fleet: KindsFleet, document: Document, kind: Framework, *, gpus: int) -> None:
+def submit(fleet: KindsFleet, document: Document, kind: Resource, *, gpus: int) -> None:
     """The job, and the Workload that the owner of the kind makes."""
-    made = fleet["manager"].client.create(resource_of(kind), document)
+    made = fleet["manager"].client.create(kind, document)
     fleet["manager"].create(workload_for(made, gpus=gpus))
 
 
@@ -202,9 +201,9 @@ def told(fleet: KindsFleet, namespace: str) -> str:
     )
 
 
-def end_to_end(fleet: KindsFleet, namespace: str, kind: Framework, **spec: Any) -> str:
+def end_to_end(fleet: KindsFleet, namespace: str, kind: Resource, **spec: Any) -> str:
     """Submitted on the manager, runs on one worker, its end comes back, nothing is left there."""
-    manager, resource = fleet["manager"], resource_of(kind)
+    manager, resource = fleet["manager"], kind
     submit(fleet, custom_job(kind, "run", namespace=namespace, **spec), kind, gpus=8)
 
     def worker() -> str:
@@ -259,7 +258,7 @@ def test_job_set_all_by_the_portal_on_real_api_servers(fleet):
     """Its Workload is made, it runs on a worker, its end comes back; nothing is left there."""
     fleet, namespace = fleet
     fleet.start_with({})
-    manager, resource = fleet["manager"], resource_of(JOBSET)
+    manager, resource = fleet["manager"], JOBSET
     document = job_set("set", managed=True)
     document["metadata"]["namespace"] = namespace
     document["spec"]["replicatedJobs"][1]["replicas"] = 1

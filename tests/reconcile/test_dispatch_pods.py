@@ -242,7 +242,7 @@ def test_an_evicted_group_stops_on_its_worker_and_waits_again(fleet):
 
 
 def test_a_gated_pod_keeps_its_own_scheduling_condition_until_the_copy_is_scheduled():
-    from clusters.reconcile.jobs.adapters.pod_copies import PodCopies
+    from clusters.jobs.pods import Pods
     from tests.reconcile.test_admission_jobs import NOW
 
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -250,13 +250,13 @@ def test_a_gated_pod_keeps_its_own_scheduling_condition_until_the_copy_is_schedu
     local["status"] = {"phase": "Pending", "conditions": [gated]}
     waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     copied = {"status": {"phase": "Pending", "conditions": [waits], "podIP": "10.0.0.1"}}
-    patch = PodCopies().status_patch(local, copied, now=NOW)
+    patch = Pods().status_patch(local, copied, now=NOW)
     assert patch is not None
     assert patch["status"]["conditions"] == [gated]
     assert patch["status"]["podIP"] == "10.0.0.1"
     copied["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
-    patch = PodCopies().status_patch(local, copied, now=NOW)
+    patch = Pods().status_patch(local, copied, now=NOW)
     assert patch is not None
     assert patch["status"]["conditions"][0]["status"] == "True"
     local["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
-    assert PodCopies().status_patch(local, copied, now=NOW) is None
+    assert Pods().status_patch(local, copied, now=NOW) is None

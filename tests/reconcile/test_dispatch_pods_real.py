@@ -10,11 +10,10 @@ import pytest
 from clusters import selectors
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of
+from clusters.jobs.leader_worker_sets import workload_names
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue.settings import INTEGRATIONS
 from clusters.models import Cluster
-from clusters.reconcile.jobs.adapters.leader_worker_sets import workload_names
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.kube.apply import apply_documents
@@ -23,6 +22,7 @@ from tests.reconcile.admission_harness import (
     condition,
     is_true,
 )
+from tests.reconcile.custom_kinds import INTEGRATIONS
 from tests.reconcile.pod_kinds import get, group, pod, runs, say
 from tests.reconcile.test_dispatch_kinds_real import definition, is_served
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare

@@ -9,10 +9,8 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of, labels_of
+from clusters.jobs.leader_worker_sets import LeaderWorkerSets, workload_names
 from clusters.kube import resources as r
-from clusters.kueue.multikueue.settings import INTEGRATIONS
-from clusters.reconcile.jobs.adapters.leader_worker_sets import SetCopies, workload_names
-from clusters.reconcile.jobs.adapters.shapes import resource_of
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,
@@ -22,14 +20,14 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
-from tests.reconcile.custom_kinds import serve
+from tests.reconcile.custom_kinds import INTEGRATIONS, serve
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.reconcile.pod_kinds import get, pod, runs
 from tests.waiting import eventually
 
 WORKERS = ("w1", "w2")
 KIND = INTEGRATIONS["leaderworkerset.x-k8s.io/leaderworkerset"]
-SETS = resource_of(KIND)
+SETS = KIND
 CONFIGURATION = {
     "integrations": {"frameworks": ["batch/job", "leaderworkerset.x-k8s.io/leaderworkerset"]},
     "multiKueue": {"workerLostTimeout": "2s"},
@@ -185,7 +183,7 @@ def test_templates_without_the_gate_are_refused(fleet):
     assert [item["metadata"]["ownerReferences"][0]["name"] for item in workloads(fleet)] == [
         "gated"
     ]
-    assert "leaderTemplate has no scheduling gate" in SetCopies().refusal(made)
+    assert "leaderTemplate has no scheduling gate" in LeaderWorkerSets().refusal(made)
 
 
 def test_workload_names_are_those_that_kueue_gives():

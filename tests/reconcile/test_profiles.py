@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from clusters.documents.resources import Resource
 from clusters.errors import KubeconfigRejected, Retryable, Terminal
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kube.exec_plugins import Credential, ExecPlugin, parse_providers, run_plugin
 from clusters.kube.kubeconfig import choose
-from clusters.kueue.multikueue.settings import Framework
 from clusters.manifests.names import KUEUE_NAMESPACE
 from clusters.reconcile.dispatch import links
 from clusters.reconcile.dispatch.profiles import (
@@ -41,7 +41,7 @@ from tests.reconcile.test_admission_jobs import NOW
 from tests.waiting import eventually
 
 V1 = "client.authentication.k8s.io/v1"
-PROFILE = Framework("ClusterProfile", "v1alpha1", "multicluster.x-k8s.io")
+PROFILE = Resource.guessed("ClusterProfile", "v1alpha1", "multicluster.x-k8s.io")
 STATUS = WriteOptions(subresource="status")
 INFO = {
     "server": "https://gpu.example:6443",

@@ -8,15 +8,11 @@ from typing import Any
 import pytest
 
 from clusters.documents import labels
+from clusters.jobs.kind import Priority
+from clusters.jobs.remote import CopyMarks
+from clusters.jobs.table import kind_of
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
-from clusters.kueue.multikueue.settings import INTEGRATIONS, QUEUED_HERE
-from clusters.reconcile.jobs import queueing
-from clusters.reconcile.jobs.adapters import Adapters
-from clusters.reconcile.jobs.adapters.queued import QUEUED
-from clusters.reconcile.jobs.adapters.shapes import resource_of, shape_of
-from clusters.reconcile.jobs.batch import Priority
-from clusters.reconcile.jobs.remote import CopyMarks
 from tests.reconcile.admission_harness import (
     GPU,
     INSTALLATION,
@@ -28,7 +24,7 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
-from tests.reconcile.custom_kinds import serve
+from tests.reconcile.custom_kinds import INTEGRATIONS, serve
 from tests.reconcile.dispatch_watcher import Watcher
 from tests.waiting import eventually
 
@@ -36,7 +32,7 @@ WORKERS = ("w1", "w2")
 JOBSET = INTEGRATIONS["jobset.x-k8s.io/jobset"]
 PYTORCH = INTEGRATIONS["kubeflow.org/pytorchjob"]
 RAY = INTEGRATIONS["ray.io/rayjob"]
-JOBSETS = resource_of(JOBSET)
+JOBSETS = JOBSET
 CONFIGURATION = {"integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]}}
 STATUS = WriteOptions(subresource="status")
 
@@ -50,8 +46,7 @@ def template(gpus: int, **pod: Any) -> Document:
     return {"spec": {"restartPolicy": "Never", "containers": [container], **pod}}
 
 
-def of_kind(framework, name: str, **spec: Any) -> Document:
-    resource = resource_of(framework)
+def of_kind(resource, name: str, **spec: Any) -> Document:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -254,7 +249,7 @@ def test_a_job_set_is_stopped_on_its_worker_when_the_manager_evicts_it(fleet):
 
 
 def pod_sets(document: Document) -> list[tuple[str, int]]:
-    return [(item["name"], item["count"]) for item in queueing.pod_sets(document)]
+    return [(item["name"], item["count"]) for item in kind_of(document).pod_sets(document)]
 
 
 def test_pod_sets_of_kubeflow_kinds_are_the_replica_types_in_their_order():
@@ -264,10 +259,10 @@ def test_pod_sets_of_kubeflow_kinds_are_the_replica_types_in_their_order():
     }
     document = of_kind(PYTORCH, "ddp", pytorchReplicaSpecs=specs, runPolicy={"suspend": True})
     assert pod_sets(document) == [("master", 1), ("worker", 3)]
-    assert queueing.is_suspended(document)
-    assert queueing.pod_priority_class(document) == "high"
+    assert kind_of(document).is_suspended(document)
+    assert kind_of(document).pod_priority_class(document) == "high"
     document["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "oom"}]}
-    outcome = queueing.outcome_of(document)
+    outcome = kind_of(document).outcome_of(document)
     assert outcome is not None
     assert (outcome.reason, outcome.message) == ("Failed", "oom")
 
@@ -280,15 +275,15 @@ def test_pod_sets_of_a_ray_job_need_its_submitter_to_be_told():
         ],
     }
     document = of_kind(RAY, "tune", rayClusterSpec=cluster)
-    assert not queueing.is_clear(document)
+    assert not kind_of(document).is_clear(document)
     document["spec"]["submissionMode"] = "HTTPMode"
-    assert queueing.is_clear(document)
+    assert kind_of(document).is_clear(document)
     assert pod_sets(document) == [("head", 1), ("big", 4)]
     document["spec"] |= {"submissionMode": "K8sJobMode", "submitterPodTemplate": template(0)}
-    assert queueing.is_clear(document)
+    assert kind_of(document).is_clear(document)
     assert pod_sets(document) == [("head", 1), ("big", 4), ("submitter", 1)]
     document["status"] = {"jobStatus": "SUCCEEDED"}
-    outcome = queueing.outcome_of(document)
+    outcome = kind_of(document).outcome_of(document)
     assert outcome is not None
     assert outcome.reason == "Succeeded"
 
@@ -296,24 +291,24 @@ def test_pod_sets_of_a_ray_job_need_its_submitter_to_be_told():
 def test_a_changed_container_or_count_is_out_of_sync_and_a_mark_is_not():
     document = {**job_set()}
     document["metadata"]["uid"] = "u-1"
-    workload = queueing.workload_for(document, priority=Priority())
-    assert queueing.is_in_sync(document, workload)
+    workload = kind_of(document).workload_for(document, priority=Priority())
+    assert kind_of(document).is_in_sync(document, workload)
     marked = job_set()
     marked["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {
         "a": "b"
     }
-    assert queueing.is_in_sync(marked, workload)
+    assert kind_of(marked).is_in_sync(marked, workload)
     marked["spec"]["replicatedJobs"][1]["replicas"] = 3
-    assert not queueing.is_in_sync(marked, workload)
+    assert not kind_of(marked).is_in_sync(marked, workload)
     other = job_set()
     other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = template(7)
-    assert not queueing.is_in_sync(other, workload)
+    assert not kind_of(other).is_in_sync(other, workload)
 
 
 def test_a_copy_does_not_carry_the_managers_start_to_the_worker():
     document = job_set(managed=True)
     document["metadata"] |= {"uid": "u-1", "resourceVersion": "1"}
-    workload = queueing.workload_for(document, priority=Priority())
+    workload = kind_of(document).workload_for(document, priority=Priority())
     workload["status"] = {
         "admission": {
             "podSetAssignments": [
@@ -322,14 +317,9 @@ def test_a_copy_does_not_carry_the_managers_start_to_the_worker():
         }
     }
     flavors = {"h100": {"spec": {"nodeLabels": {"gpu": "of-the-manager"}}}}
-    started = queueing.start_patch(document, workload, flavors=flavors)
+    started = kind_of(document).start_patch(document, workload, flavors=flavors)
     document["spec"] |= started["spec"]
     assert "of-the-manager" in str(document)
-    [adapter] = Adapters([shape_of(JOBSET)])._known.values()
-    sent = adapter.body(document, workload, marks=CopyMarks("here", "a"))
+    sent = kind_of(document).copy_of(document, workload, marks=CopyMarks("here", "a"))
     assert "of-the-manager" not in str(sent)
     assert sent["spec"]["suspend"] is True
-
-
-def test_every_kind_that_gets_rights_to_be_queued_can_be_queued():
-    assert {(kind.group, kind.kind) for kind in QUEUED_HERE} == set(QUEUED)

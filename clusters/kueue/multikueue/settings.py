@@ -8,12 +8,13 @@ Kueue, that somebody outside nominates.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from clusters.documents.resources import Resource
+from clusters.jobs.table import KINDS, integrations, resource_named
 from clusters.kueue.configuration import parse_duration
 from clusters.kueue.multikueue.dispatchers import (
     ALL_AT_ONCE,
@@ -26,75 +27,11 @@ from clusters.kueue.multikueue.dispatchers import (
 from clusters.kueue.multikueue.group import Group
 
 DEFAULT_ORIGIN: Final = "multikueue"
-_FRAMEWORK: Final = re.compile(
-    r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
-)
 
 
 def origin_of(configuration: Mapping[str, Any]) -> str:
     """The mark that a manager's Kueue puts on its copies: ``multiKueue.origin``."""
     return str((configuration.get("multiKueue") or {}).get("origin") or DEFAULT_ORIGIN)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Framework:
-    """A kind of job that an admin names: ``Kind.version.group``."""
-
-    kind: str
-    version: str
-    group: str
-
-    def __str__(self) -> str:
-        return ".".join(part for part in (self.kind, self.version, self.group) if part)
-
-    @property
-    def plural(self) -> str:
-        """Its resource, built as Kubernetes' own clients do without asking a server."""
-        name = self.kind.lower()
-        if name.endswith("s"):
-            return f"{name}es"
-        return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
-
-    @classmethod
-    def parse(cls, text: str) -> Framework:
-        """Read ``Kind.version.group``.
-
-        Raises:
-            ValueError: the text is not of that form.
-        """
-        found = _FRAMEWORK.fullmatch(text)
-        if found is None:
-            raise ValueError(
-                f"multiKueue.externalFrameworks: {text!r} is not Kind.version.group, "
-                "as PipelineRun.v1.tekton.dev"
-            )
-        return cls(*found.groups())
-
-
-# Names of ``integrations.frameworks`` whose jobs are dispatched besides batch/job.
-INTEGRATIONS: Final[Mapping[str, Framework]] = {
-    "jobset.x-k8s.io/jobset": Framework("JobSet", "v1alpha2", "jobset.x-k8s.io"),
-    "kubeflow.org/jaxjob": Framework("JAXJob", "v1", "kubeflow.org"),
-    "kubeflow.org/mpijob": Framework("MPIJob", "v2beta1", "kubeflow.org"),
-    "kubeflow.org/paddlejob": Framework("PaddleJob", "v1", "kubeflow.org"),
-    "kubeflow.org/pytorchjob": Framework("PyTorchJob", "v1", "kubeflow.org"),
-    "kubeflow.org/tfjob": Framework("TFJob", "v1", "kubeflow.org"),
-    "kubeflow.org/xgboostjob": Framework("XGBoostJob", "v1", "kubeflow.org"),
-    "leaderworkerset.x-k8s.io/leaderworkerset": Framework(
-        "LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io"
-    ),
-    "pod": Framework("Pod", "v1", ""),
-    "ray.io/raycluster": Framework("RayCluster", "v1", "ray.io"),
-    "ray.io/rayjob": Framework("RayJob", "v1", "ray.io"),
-    "trainer.kubeflow.org/trainjob": Framework("TrainJob", "v1alpha1", "trainer.kubeflow.org"),
-    "workload.codeflare.dev/appwrapper": Framework(
-        "AppWrapper", "v1beta2", "workload.codeflare.dev"
-    ),
-}
-# Those whose Workloads the portal makes itself, in portal mode; others bring theirs along.
-QUEUED_HERE: Final = frozenset(
-    kind for kind in INTEGRATIONS.values() if kind.kind not in ("AppWrapper", "TrainJob")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +52,11 @@ class DispatchSettings:
     step: int = 3
     round_length: timedelta = timedelta(minutes=5)
     worker_lost_timeout: timedelta = timedelta(minutes=15)
-    integrations: tuple[Framework, ...] = ()
-    frameworks: tuple[Framework, ...] = ()
+    integrations: tuple[Resource, ...] = ()
+    frameworks: tuple[Resource, ...] = ()
 
     @property
-    def kinds(self) -> tuple[Framework, ...]:
+    def kinds(self) -> tuple[Resource, ...]:
         """Every kind besides Jobs."""
         return (*self.integrations, *self.frameworks)
 
@@ -173,18 +110,13 @@ class DispatchSettings:
             step=int(rounds.get("stepSize") or preset.step),
             round_length=_duration(length) if length else preset.round_length,
             worker_lost_timeout=_duration(lost) if lost else cls().worker_lost_timeout,
-            integrations=tuple(
-                kind
-                for name, kind in INTEGRATIONS.items()
-                if name in (((document or {}).get("integrations") or {}).get("frameworks") or ())
+            integrations=integrations(
+                ((document or {}).get("integrations") or {}).get("frameworks") or ()
             ),
             frameworks=tuple(
-                Framework.parse(item["name"]) for item in section.get("externalFrameworks") or ()
+                resource_named(item["name"]) for item in section.get("externalFrameworks") or ()
             ),
         )
-
-
-_BUILT_IN: Final = frozenset({"Job.v1.batch", *(str(kind) for kind in INTEGRATIONS.values())})
 
 
 def _duration(text: Any) -> timedelta:
@@ -215,10 +147,10 @@ def _problems(section: Mapping[str, Any]) -> Iterator[str]:
     names = [str((item or {}).get("name", "")) for item in section.get("externalFrameworks") or ()]
     for name in names:
         try:
-            Framework.parse(name)
+            resource_named(name)
         except ValueError as error:
-            yield str(error)
-        if name in _BUILT_IN:
+            yield f"multiKueue.externalFrameworks: {error}"
+        if name in {kind.resource.full_name for kind in KINDS.values()}:
             yield (
                 f"multiKueue.externalFrameworks: {name} is known; "
                 "name it in integrations.frameworks instead"

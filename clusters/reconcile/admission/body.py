@@ -18,7 +18,9 @@ from typing import Any, Final
 from clusters.documents.keys import annotations_of
 from clusters.documents.labels import SLICE_OF
 from clusters.errors import ClusterError, NotFound
+from clusters.jobs.table import JobKinds, kind_of, workload_keys
 from clusters.kube import resources as r
+from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import Engine
@@ -38,12 +40,9 @@ from clusters.reconcile.admission.next_writes import NextWrites
 from clusters.reconcile.admission.outbox import Answer, Outbox
 from clusters.reconcile.admission.patience import CyclePace, Patience
 from clusters.reconcile.admission.queue_status import queue_keys
+from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.jobs import queueing
-from clusters.reconcile.jobs.adapters import settings_of
-from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.owning import workload_keys
 from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
@@ -90,7 +89,12 @@ class AdmissionBody:
         self._context = context
         self._inbox: queue.SimpleQueue[Seen | Answer] = queue.SimpleQueue()
         self._configuration = context.cluster.kueue_configuration
-        self._kinds = queueing.kinds_of(settings_of(self._configuration))
+        named = JobKinds(settings_of(self._configuration).kinds)
+        self._kinds = {
+            kind.resource: Selection(labels=kind.selector)
+            for kind in named
+            if kind.is_queued_here and not kind.is_required
+        }
         self._image = Image((r.JOB, *self._kinds))
         self._engine = Engine(self._configuration or None)
         self._decided = Decided(self._engine)
@@ -207,7 +211,7 @@ class AdmissionBody:
         self._is_untold = True
         if resource == r.JOB or resource in self._kinds:
             self._mark(workload_keys(document))
-            self._mark(self._image.siblings_of(document) if is_set(document) else ())
+            self._mark(self._image.siblings_of(document) if kind_of(document).is_shared else ())
         elif resource == r.WORKLOAD:
             self._mark([object_key(document)])
             self._mark(filter(None, [annotations_of(document).get(SLICE_OF)]))

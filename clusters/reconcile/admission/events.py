@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents import labels
 from clusters.documents.conditions import condition
-from clusters.documents.keys import Document, key_of
+from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
@@ -158,6 +159,8 @@ def _about_job(write: Write, job: Document, workload: Document | None) -> Iterat
         admission = (workload.get("status") or {}).get("admission") or {}
         text = f"Admitted by clusterQueue {admission.get('clusterQueue', '')}"
         yield Told(about, "Started", text)
+    elif write.step == "refuse" and labels.REFUSED in annotations_of(job):
+        yield Told(about, "Refused", annotations_of(job)[labels.REFUSED], is_warning=True)
     elif write.step == "suspend":
         evicted = condition(workload, "Evicted") if workload is not None else {}
         is_evicted = evicted.get("status") == "True"

@@ -13,9 +13,9 @@ from typing import Any
 from clusters.documents.conditions import condition
 from clusters.documents.keys import Document, annotations_of
 from clusters.documents.labels import SLICE_OF
+from clusters.jobs.table import seen_from, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.reconcile.jobs.owning import seen_from, workload_keys
 
 LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange", True)
 RUNTIME_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)

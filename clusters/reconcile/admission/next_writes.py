@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from clusters.jobs.table import job_of, kind_of
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.reconcile.admission.decided import Decided
@@ -17,11 +18,7 @@ from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.outbox import Target
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.queue_status import queue_write
-from clusters.reconcile.jobs import queueing
-from clusters.reconcile.jobs.adapters.leader_worker_sets import is_set
 from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.jobs.batch import is_elastic
-from clusters.reconcile.jobs.owning import job_of
 from clusters.reconcile.runtime.writer import Write
 
 
@@ -72,8 +69,7 @@ class NextWrites:
         if job is None and workload is not None:
             # Of several Workloads one that its owner no longer counts.
             owner = self._image.owner_of(workload)
-            is_of_several = owner is not None and (is_set(owner) or is_elastic(owner))
-            job = owner if is_of_several else None
+            job = owner if owner is not None and kind_of(owner).has_several(owner) else None
         step = plan(workload, job, around)
         if step.look_again is not None:
             self._alarms.set(key, step.look_again)
@@ -95,5 +91,5 @@ class NextWrites:
         namespace, _, name = key.partition("/")
         targets: list[Target] = [(r.WORKLOAD, namespace, name)]
         for job in self._image.jobs_for(key):
-            targets.append((queueing.resource_of(job), namespace, job["metadata"]["name"]))
+            targets.append((kind_of(job).resource, namespace, job["metadata"]["name"]))
         return targets

@@ -15,7 +15,19 @@ from typing import Any
 
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, is_true
-from clusters.documents.keys import Document, labels_of
+from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.jobs.batch import slice_of
+from clusters.jobs.kind import Priority
+from clusters.jobs.marking import StartRefused
+from clusters.jobs.table import is_below_other_kind, kind_of
+from clusters.jobs.workloads import (
+    POD_SET_NAME,
+    max_execution_seconds,
+    owner_reference,
+    owner_uid,
+    prebuilt_name,
+    queue_of,
+)
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.lifecycle.decide import next_steps
@@ -29,7 +41,6 @@ from clusters.reconcile.admission.steps import (
     status_write,
     step_write,
 )
-from clusters.reconcile.jobs import batch, queueing, running
 from clusters.reconcile.runtime.writer import Verb, Write
 
 OUT_OF_SYNC_MESSAGE = "The prebuilt workload is out of sync with its user job"
@@ -87,21 +98,33 @@ def plan(workload: Document | None, job: Document | None, around: Surroundings) 
 
 def _without_workload(job: Document, around: Surroundings) -> Write | None:
     """A Job without a Workload does not run; unless somebody else makes it, it gets one."""
-    if queueing.outcome_of(job) is not None or _is_deleting(job):
+    if kind_of(job).outcome_of(job) is not None or _is_deleting(job):
         return None
-    if batch.is_below_other_kind(job) or not queueing.is_clear(job):
+    kind = kind_of(job)
+    if is_below_other_kind(job) or not (kind.is_clear(job) or kind.fault(job)):
         return None
-    if not batch.queue_of(job):
+    if not queue_of(job):
         return _to_default_queue(job, around)
-    if not queueing.is_stopped(job) and batch.slice_of(job) == 1:
+    if not kind.is_stopped(job) and slice_of(job) == 1:
         return _stop(job)
-    if batch.prebuilt_name(job):
+    if kind.fault(job) or labels.REFUSED in annotations_of(job):
+        return _refusing(job)
+    if prebuilt_name(job):
         return None
-    body = queueing.workload_for(job, priority=_priority_of(job, around))
+    body = kind.workload_for(job, priority=_priority_of(job, around))
     metadata = body["metadata"]
     return Write(
         "create-workload", Verb.CREATE, r.WORKLOAD, metadata["namespace"], metadata["name"], body
     )
+
+
+def _refusing(job: Document) -> Write | None:
+    """Say on a job what nobody can count with, or take that back; None when it is said."""
+    fault = kind_of(job).fault(job)
+    if fault == annotations_of(job).get(labels.REFUSED, ""):
+        return None
+    marks = {labels.REFUSED: fault or None}
+    return metadata_write("refuse", job, resource=kind_of(job).resource, annotations=marks)
 
 
 def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
@@ -110,39 +133,39 @@ def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
     if f"{namespace}/{labels.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
         return None
     marks = {labels.QUEUE: labels.DEFAULT_QUEUE}
-    return metadata_write("default-queue", job, resource=queueing.resource_of(job), labels=marks)
+    return metadata_write("default-queue", job, resource=kind_of(job).resource, labels=marks)
 
 
-def _priority_of(job: Document, around: Surroundings) -> batch.Priority:
+def _priority_of(job: Document, around: Surroundings) -> Priority:
     """WorkloadPriorityClass by label, else the pods' PriorityClass, else the default, else 0."""
     name = labels_of(job).get(labels.PRIORITY_CLASS, "")
     value = around.engine.state.priority_classes.get(name)
     if name and value is not None:
         reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
-        return batch.Priority(value, reference)
-    name = queueing.pod_priority_class(job)
+        return Priority(value, reference)
+    name = kind_of(job).pod_priority_class(job)
     chosen = around.priority_classes.get(name)
     if chosen is None:
         defaults = [item for item in around.priority_classes.values() if item.get("globalDefault")]
         chosen = max(defaults, key=lambda item: int(item.get("value") or 0), default=None)
     if chosen is None:
-        return batch.Priority()
+        return Priority()
     name = chosen["metadata"]["name"]
     reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
-    return batch.Priority(int(chosen.get("value") or 0), reference)
+    return Priority(int(chosen.get("value") or 0), reference)
 
 
 def _ending(workload: Document, job: Document | None, around: Surroundings) -> Write | None:
     """The Job ended: so does the workload. On a manager, dispatch writes that end."""
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
-    outcome = queueing.outcome_of(job)
+    outcome = kind_of(job).outcome_of(job)
     if outcome is None and slices.is_over_to_another(workload, around):
         text = slices.replaced_message(workload, around)
         return _finish(workload, slices.REPLACED, text, around)
-    if outcome is None or (queueing.is_managed_by_dispatch(job) and _is_dispatched(workload)):
+    if outcome is None or (not kind_of(job).refusal(job) and _is_dispatched(workload)):
         return None
-    if batch.owner_uid(workload) not in ("", job["metadata"]["uid"]):
+    if owner_uid(workload) not in ("", job["metadata"]["uid"]):
         return None
     return _finish(workload, outcome.reason, outcome.message, around)
 
@@ -153,17 +176,19 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
         return None
     if not slices.is_current(job, workload):
         return None
-    is_prebuilt = bool(batch.prebuilt_name(job))
-    if not queueing.is_in_sync(job, workload):
+    kind, is_prebuilt = kind_of(job), bool(prebuilt_name(job))
+    if kind.fault(job) or labels.REFUSED in annotations_of(job):
+        return _refusing(job)  # what was admitted before stands
+    if not kind.is_in_sync(job, workload):
         return _out_of_sync(workload, job, is_prebuilt, around)
-    missing = queueing.missing_owners(job, workload)
+    missing = kind.missing_owners(job, workload)
     if missing:
         return _adopt(workload, missing)
     if not is_prebuilt:
         return _moving(workload, job) or _changing_class(workload, job, around)
-    if batch.owner_uid(workload) or batch.pod_group_of(job):
+    if owner_uid(workload) or not kind.controls(job):
         return None
-    return _adopt(workload, [batch.owner_reference(job)], uid=job["metadata"]["uid"])
+    return _adopt(workload, [owner_reference(job)], uid=job["metadata"]["uid"])
 
 
 def _adopt(workload: Document, owners: list[dict[str, Any]], *, uid: str = "") -> Write:
@@ -175,7 +200,7 @@ def _adopt(workload: Document, owners: list[dict[str, Any]], *, uid: str = "") -
 
 def _moving(workload: Document, job: Document) -> Write | None:
     """A Job that was put under another queue takes its Workload along, while that waits."""
-    wanted = batch.queue_of(job)
+    wanted = queue_of(job)
     is_same = wanted in ("", workload["spec"].get("queueName"))
     if is_same or is_true(workload, "QuotaReserved"):
         return None
@@ -202,27 +227,28 @@ def _out_of_sync(
         return _finish(workload, "OutOfSync", OUT_OF_SYNC_MESSAGE, around)
     if slices.is_resized(job, workload):
         return slices.resize(job, workload)
-    if not queueing.is_stopped(job):
+    if not kind_of(job).is_stopped(job):
         return _stop(job)
-    if is_true(workload, "QuotaReserved") or queueing.is_surplus(job, workload):
+    if is_true(workload, "QuotaReserved") or kind_of(job).is_surplus(job, workload):
         return deletion("delete-workload", workload)
     return spec_write(
         "rewrite",
         workload,
-        podSets=queueing.pod_sets(job),
-        maximumExecutionTimeSeconds=batch.max_execution_seconds(job),
+        podSets=kind_of(job).pod_sets(job),
+        maximumExecutionTimeSeconds=max_execution_seconds(job),
     )
 
 
 def _at_rest(workload: Document, job: Document | None) -> Write | None:
     """Finished or being deleted: nothing of it may run, and nothing of ours holds it back."""
-    runs = job is not None and not queueing.is_stopped(job) and queueing.outcome_of(job) is None
-    if runs and job is not None and not slices.was_replaced(workload):
-        return _stop(job)
+    live = job if job is not None and kind_of(job).outcome_of(job) is None else None
+    runs = live is not None and not kind_of(live).is_stopped(live)
+    if live is not None and runs and not slices.was_replaced(workload):
+        return _stop(live)
     finalizers = workload["metadata"].get("finalizers") or []
     if not _is_deleting(workload) or labels.IN_USE_FINALIZER not in finalizers:
         return None
-    if job is not None and queueing.is_active(job) and queueing.outcome_of(job) is None:
+    if live is not None and kind_of(live).is_active(live):
         return None
     left = [item for item in finalizers if item != labels.IN_USE_FINALIZER]
     return metadata_write("unfinalize", workload, finalizers=left or None)
@@ -243,34 +269,35 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
     is_evicted, has_quota = is_true(workload, "Evicted"), is_true(workload, "QuotaReserved")
     may_run = is_true(workload, "Admitted") and has_quota and not is_evicted
     if job is None:
-        owner = batch.owner_uid(workload)
+        owner = owner_uid(workload)
         if is_evicted and has_quota and not owner:
             return _release(workload, around)
         return None
     if not may_run:
         if slices.takes_over(workload, around):
             return None
-        if not queueing.is_stopped(job):
+        if not kind_of(job).is_stopped(job):
             return _stop(job)
         if is_evicted and has_quota:
-            return None if queueing.is_active(job) else _release(workload, around)
+            return None if kind_of(job).is_active(job) else _release(workload, around)
         # Quota may be reserved again before the marks of the last start are off.
         reset = _reset(workload, job, around)
         return reset if has_quota else reset or _first(workload, around)
-    if not queueing.is_started_here(job, is_dispatched=_is_dispatched(workload)):
+    if not kind_of(job).is_started_here(is_dispatched=_is_dispatched(workload)):
         return _running(workload, job, around)
-    if queueing.is_suspended(job):
+    if kind_of(job).is_suspended(job):
         return _start(workload, job, around)
     return _running(workload, job, around)
 
 
 def _reset(workload: Document, job: Document, around: Surroundings) -> Write | None:
     """Take the marks of the last start off a stopped Job."""
-    if queueing.is_managed_by_dispatch(job) and queueing.is_fixed(job):
+    kind = kind_of(job)
+    if not kind.refusal(job) and kind.is_fixed(job):
         # No Job controller answers for it, and its copy may be gone before its end was copied.
-        patch = queueing.inactive_patch(job, now=around.now)
-        return status_write("clear-start", job, patch, resource=queueing.resource_of(job))
-    restore = queueing.restore_patch(job, workload)
+        patch = kind.inactive_patch(job, now=around.now)
+        return status_write("clear-start", job, patch, resource=kind.resource) if patch else None
+    restore = kind.restore_patch(job, workload)
     return _job_write("restore", job, restore) if restore is not None else None
 
 
@@ -285,25 +312,25 @@ def _first(workload: Document, around: Surroundings) -> Write | None:
 
 
 def _start(workload: Document, job: Document, around: Surroundings) -> Write | None:
-    if queueing.is_fixed(job):
+    if kind_of(job).is_fixed(job):
         # The Job controller has not noted the stop yet; until then the template is fixed.
         return None
     try:
-        patch = queueing.start_patch(job, workload, flavors=around.flavors)
-    except running.StartRefused as error:
+        patch = kind_of(job).start_patch(job, workload, flavors=around.flavors)
+    except StartRefused as error:
         return _finish(workload, "FailedToStart", str(error), around)
-    return _job_write("start", queueing.part_to_start(job), patch)
+    return _job_write("start", kind_of(job).part_to_start(job), patch)
 
 
 def _running(workload: Document, job: Document, around: Surroundings) -> Write | None:
     """Follow a running Job: pods that are ready, pods that are done."""
-    done = queueing.reclaimable(job)
+    done = kind_of(job).reclaimable(job)
     shown = (workload.get("status") or {}).get("reclaimablePods") or ()
     before = max((int(item.get("count") or 0) for item in shown), default=0)
     if done > before:
-        pods = [{"name": batch.POD_SET_NAME, "count": done}]
+        pods = [{"name": POD_SET_NAME, "count": done}]
         return status_write("reclaim", workload, status.guarded(workload, reclaimablePods=pods))
-    if around.engine.configuration.pods_ready is None or not queueing.tells_readiness(job):
+    if around.engine.configuration.pods_ready is None or not kind_of(job).tells_readiness:
         return None
     change = pods_ready.changed_condition(workload, job)
     if change is None:
@@ -329,10 +356,10 @@ def _is_dispatched(workload: Document) -> bool:
 
 def _stop(job: Document) -> Write:
     """Stop a job, or the next pod of one that only a deletion stops."""
-    part, patch = queueing.part_to_stop(job), queueing.suspend_patch(job)
+    part, patch = kind_of(job).part_to_stop(job), kind_of(job).suspend_patch(job)
     if patch is not None:
         return _job_write("suspend", part, patch)
-    return deletion("suspend", part, resource=queueing.resource_of(part))
+    return deletion("suspend", part, resource=kind_of(part).resource)
 
 
 def _is_deleting(document: Document) -> bool:
@@ -340,4 +367,4 @@ def _is_deleting(document: Document) -> bool:
 
 
 def _job_write(step: str, job: Document, body: dict[str, Any]) -> Write:
-    return object_write(step, job, body, resource=queueing.resource_of(job))
+    return object_write(step, job, body, resource=kind_of(job).resource)

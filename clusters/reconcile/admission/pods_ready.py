@@ -9,9 +9,9 @@ from typing import Final
 
 from clusters.documents.conditions import Condition, condition, is_true
 from clusters.documents.keys import Document
+from clusters.jobs.table import kind_of
+from clusters.jobs.workloads import owner_uid
 from clusters.kueue.configuration import Configuration
-from clusters.reconcile.jobs import batch
-from clusters.reconcile.jobs.adapters.queued import queued_of
 
 WAITS: Final = Condition("PodsReady", False, "WaitForStart", "Not all pods are ready or succeeded")
 _RECOVERS: Final = Condition(
@@ -25,7 +25,7 @@ def first_condition(workload: Document, configuration: Configuration) -> tuple[C
 
     It travels with the first status write that there is anyhow.
     """
-    is_followed = configuration.pods_ready is not None and batch.owner_uid(workload)
+    is_followed = configuration.pods_ready is not None and owner_uid(workload)
     return (WAITS,) if is_followed and not condition(workload, "PodsReady") else ()
 
 
@@ -37,7 +37,7 @@ def changed_condition(workload: Document, job: Document) -> Condition | None:
         job: Unsuspended.
     """
     shown = condition(workload, "PodsReady")
-    if _are_ready(job):
+    if kind_of(job).are_pods_ready(job):
         was_lost = shown.get("reason") in ("WaitForRecovery", "Recovered")
         reason = "Recovered" if was_lost else "Started"
         wanted = Condition("PodsReady", True, reason, _READY_MESSAGE)
@@ -47,14 +47,3 @@ def changed_condition(workload: Document, job: Document) -> Condition | None:
         wanted = WAITS
     is_same = (shown.get("status"), shown.get("reason")) == (str(wanted.status), wanted.reason)
     return None if is_same else wanted
-
-
-def _are_ready(job: Document) -> bool:
-    """Pods that are ready, done, or done and not counted yet, are as many as run side by side."""
-    queued = queued_of(job)
-    if queued is not None:
-        return queued.are_pods_ready(job)
-    seen = job.get("status") or {}
-    uncounted = (seen.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
-    good = int(seen.get("ready") or 0) + int(seen.get("succeeded") or 0) + len(uncounted)
-    return good >= batch.pod_count(job)

@@ -18,9 +18,11 @@ from typing import Final, Protocol
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document, annotations_of, key_of, labels_of
+from clusters.jobs import batch
+from clusters.jobs.batch import JOB
+from clusters.jobs.workloads import clean_template, containers_of, prebuilt_name
 from clusters.kube import resources as r
 from clusters.reconcile.admission.steps import metadata_write, spec_write
-from clusters.reconcile.jobs import batch
 from clusters.reconcile.runtime.writer import Write
 
 REPLACED: Final = "WorkloadSliceReplaced"
@@ -80,17 +82,17 @@ def takes_over(workload: Document, around: Around) -> bool:
 
 def is_current(job: Document, workload: Document) -> bool:
     """Whether a Workload is its Job's newest slice; the only one of a Job that is not elastic."""
-    return not batch.is_elastic(job) or batch.workload_name_of(job) == workload["metadata"]["name"]
+    return not batch.is_elastic(job) or JOB.workload_name_of(job) == workload["metadata"]["name"]
 
 
 def is_resized(job: Document, workload: Document) -> bool:
     """Whether nothing but the number of pods differs, which an elastic Job may change."""
-    if not batch.is_elastic(job) or batch.prebuilt_name(job):
+    if not batch.is_elastic(job) or prebuilt_name(job):
         return False
     listed = workload["spec"].get("podSets") or []
-    return len(listed) == 1 and batch.containers_of(
-        batch.clean_template(job["spec"]["template"])
-    ) == batch.containers_of(listed[0]["template"])
+    return len(listed) == 1 and containers_of(
+        clean_template(job["spec"]["template"])
+    ) == containers_of(listed[0]["template"])
 
 
 def resize(job: Document, workload: Document) -> Write | None:

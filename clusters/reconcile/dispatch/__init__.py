@@ -4,7 +4,7 @@
 decision is ``clusters.kueue.multikueue.decide`` (pure), ``nominating`` holds the dispatcher in
 force with its ``trail`` of rounds and the workers' ``offers``, ``courier`` and ``worker_courier``
 carry actions out, ``connections`` tells on the manager who is connected, ``body`` is the loop.
-Kinds of jobs are in ``clusters.reconcile.jobs.adapters``.
+Kinds of jobs are in ``clusters.jobs``.
 """
 
 from __future__ import annotations

@@ -20,12 +20,14 @@ from django.conf import settings
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.errors import AlreadyExists, ClusterError, Conflict, Forbidden, NotFound, Terminal
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient
+from clusters.kube.client import KubeClient, Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.admission.events import Told, event_document, workload_reference
 from clusters.reconcile.admission.image import Image
+from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes, dispatch_check
 from clusters.reconcile.dispatch.copies import Copies
@@ -41,7 +43,6 @@ from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
 from clusters.reconcile.dispatch.profiles import Profiles, read_providers
 from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.dispatch.workers import Known, Workers
-from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
 from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
@@ -87,7 +88,7 @@ class DispatchBody:
         self._lanes = Lanes(self._inbox.put, threads=THREADS)
         self._configuration = context.cluster.kueue_configuration
         self._settings = settings_of(self._configuration)
-        self._adapters = Adapters.of_settings(self._settings)
+        self._adapters = JobKinds(self._settings.kinds)
         self._manager = Image(self._adapters.resources)
         if prices is None:
             prices = current_prices if context.cluster.pk else no_prices
@@ -151,10 +152,10 @@ class DispatchBody:
         """Take in what is there; False when told to stop before it was read."""
         for resource in MANAGER_KINDS:
             self._watches.add(resource)
-        for resource in self._adapters.resources:
-            may_be_missing = resource in self._adapters.optional
-            selection = self._adapters.selection_of(resource)
-            self._watches.add(resource, selection=selection, is_optional=may_be_missing)
+        for kind in self._adapters:
+            selection = Selection(labels=kind.selector)
+            may_be_missing = not kind.is_required
+            self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
         if not self._watches.wait_synced(self._context.stop):
             return False
         self._mark(self._nominating.load())

@@ -14,14 +14,14 @@ from typing import Any
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of
 from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
+from clusters.jobs import batch, remote
+from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.dispatch.lanes import Foreign, Sender
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
-from clusters.reconcile.jobs import batch, remote
-from clusters.reconcile.jobs.adapters import pods
 from clusters.reconcile.runtime.writer import Write
 
 
@@ -73,9 +73,9 @@ class Copies:
         local = self.local
         if local.job is None or local.adapter is None:
             return
-        tried = local.adapter.body(local.job, local.there, marks=local.marks)
+        tried = local.adapter.copy_of(local.job, local.there, marks=local.marks)
         write = Write.create("dry-run", local.adapter.resource, tried, is_dry_run=True)
-        pod_sets = local.adapter.pod_sets(local.there, self._made(sender, write))
+        pod_sets = local.adapter.copied_pod_sets(local.there, self._made(sender, write))
         body = remote.workload_copy(local.there, pod_sets, marks=local.marks)
         self._made(sender, Write.create("create-copy", r.WORKLOAD, body))
 
@@ -92,14 +92,14 @@ class Copies:
         members = [
             member
             for member in local.members
-            if member["metadata"]["uid"] not in made and not _is_past(member)
+            if member["metadata"]["uid"] not in made and not adapter.is_past(member)
         ]
         marked = None
         if not adapter.is_adopted and self.workload is not None:
             uids = {str(member["metadata"]["uid"]) for member in members}
             marked = self._mark_job_made(sender, self.workload, made | uids)
         for member in members:
-            body = adapter.body(member, local.there, marks=local.marks)
+            body = adapter.copy_of(member, local.there, marks=local.marks)
             try:
                 self._made(sender, Write.create("create-job", adapter.resource, body))
             except (Terminal, Foreign):
@@ -158,7 +158,7 @@ class Copies:
     ) -> Document | None:
         """Note which of the manager's objects were made beside a copy; none takes the mark off."""
         marks = {labels.JOB_MADE: self.local.marks.attempt if members else None}
-        if self.local.adapter is not None and self.local.adapter.resource == r.POD:
+        if self.local.adapter is not None and self.local.adapter.is_grouped:
             marks[labels.MEMBERS_MADE] = ",".join(sorted(members)) or None
         version = workload["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version, "annotations": marks}}
@@ -185,11 +185,11 @@ class Copies:
 
     def _is_of_another(self, found: Document) -> bool:
         """Whether an object of ours goes, or is linked to another Workload or owner than ours."""
-        job, linked = self.local.job, batch.prebuilt_name(found)
+        job, linked = self.local.job, prebuilt_name(found)
         if found["metadata"].get("deletionTimestamp"):
             return True
         if linked and job is not None and batch.is_elastic(job):
-            return linked not in batch.slice_names(job)
+            return not batch.has_been(job, linked)
         if linked:
             return bool(linked != self.local.there["metadata"]["name"])
         origin = annotations_of(found).get(labels.ORIGIN_UID)
@@ -209,8 +209,3 @@ class Copies:
         metadata = version | ({"annotations": marks} if marks else {})
         body = {"metadata": metadata, "spec": fields}
         sender.send(Write.patch(name, r.WORKLOAD, self.workload, body))
-
-
-def _is_past(member: Document) -> bool:
-    """Whether a member of a group ended, or goes: it is not made again."""
-    return pods.is_pod(member) and pods.is_over(member)

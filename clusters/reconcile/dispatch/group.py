@@ -10,6 +10,10 @@ from typing import Any
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.jobs import remote
+from clusters.jobs.kind import JobKind
+from clusters.jobs.table import JOBS_ONLY, JobKinds, kind_of, workload_keys
+from clusters.jobs.workloads import owner_uid
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group
@@ -19,10 +23,6 @@ from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.parts import jobs_there, parts_of
-from clusters.reconcile.jobs import batch, remote
-from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
-from clusters.reconcile.jobs.adapters.queued import Queued, queued_of
-from clusters.reconcile.jobs.owning import workload_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Fleet:
     worker_lost_timeout: timedelta
     order: tuple[str, ...] = ()
     unserved: Mapping[str, Collection[Resource]] = field(default_factory=dict)
-    adapters: Adapters = JOBS_ONLY
+    adapters: JobKinds = JOBS_ONLY
     left: frozenset[str] = frozenset()
     opening: frozenset[str] = frozenset()
 
@@ -107,7 +107,7 @@ def group_for(
         blocked={name: why for name, why in blocked.items() if name not in emptied},
         refusal=_refusal(local, fleet.adapters),
         is_job_active=adapter is not None and job is not None and adapter.is_active(job),
-        is_stop_due=job is not None and _is_batch(job) and not batch.is_suspended(job),
+        is_stop_due=adapter is not None and job is not None and adapter.is_stop_due(job),
         is_silent=adapter is not None and adapter.is_silent,
         worker_lost_timeout=fleet.worker_lost_timeout,
         order=fleet.order,
@@ -173,28 +173,22 @@ def _copy(local: Local, image: Image, fleet: Fleet, *, is_foreign: bool) -> Copy
         is_behind=parts.is_behind,
         is_adopted=workload is not None
         and bool(
-            batch.owner_uid(workload)
+            owner_uid(workload)
             or labels_of(workload).get(labels.JOB_UID)
             or annotations_of(workload).get(labels.JOB_MADE)
         ),
     )
 
 
-def _is_batch(job: Document) -> bool:
-    return (job.get("apiVersion"), job.get("kind")) == (r.JOB.api_version, r.JOB.kind)
-
-
 def _is_open(jobs: list[dict[str, Any]]) -> bool:
     """Whether the one job there has not ended; never of kinds whose end cannot be read here."""
     if len(jobs) != 1:
         return False
-    queued = queued_of(jobs[0])
-    if isinstance(queued, Queued):
-        return queued.outcome_of(jobs[0]) is None
-    return _is_batch(jobs[0]) and batch.outcome_of(jobs[0]) is None
+    kind = kind_of(jobs[0])
+    return kind.tells_end and kind.outcome_of(jobs[0]) is None
 
 
-def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:
+def _not_served(fleet: Fleet, adapter: JobKind | None) -> dict[str, str]:
     """Workers that cannot take this kind of job, and no other reason against them."""
     if adapter is None:
         return {}
@@ -203,11 +197,12 @@ def _not_served(fleet: Fleet, adapter: Adapter | None) -> dict[str, str]:
     return {name: text for name, kinds in fleet.unserved.items() if kind in kinds}
 
 
-def _refusal(local: Local, adapters: Adapters) -> str:
+def _refusal(local: Local, adapters: JobKinds) -> str:
     if local.workload is None:
         return ""
     if local.job is not None:
-        return local.adapter.refusal(local.job) if local.adapter is not None else ""
+        job, adapter = local.job, local.adapter
+        return adapter.fault(job) or adapter.refusal(job) if adapter is not None else ""
     adapter, kind, _ = adapters.owner_of(local.workload)
     if adapter is not None:
         return ""

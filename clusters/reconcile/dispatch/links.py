@@ -15,6 +15,7 @@ from clusters.documents import labels
 from clusters.documents.conditions import condition
 from clusters.documents.keys import Document
 from clusters.errors import ClusterError
+from clusters.jobs.table import JOBS_ONLY, JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
@@ -22,7 +23,6 @@ from clusters.kube.resources import Resource
 from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
-from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapters
 from clusters.reconcile.runtime.watches import Sink, Watches
 from clusters.vault import SealBroken
 
@@ -82,7 +82,7 @@ class Link:
         client_for: Callable[[str], KubeClient],
         sink: Sink,
         may_write: Callable[[str], bool],
-        adapters: Adapters = JOBS_ONLY,
+        adapters: JobKinds = JOBS_ONLY,
         shown: Shown | None = None,
     ) -> None:
         self.name = name
@@ -214,9 +214,9 @@ class Link:
         self._watches = Watches(client, cluster=self.name, pulse=self._pulse, sink=self._sink)
         selection = Selection(labels=f"{labels.ORIGIN}={self._origin}")
         self._watches.add(r.WORKLOAD, selection=selection)
-        for resource in self._adapters.resources:
-            may_be_missing = resource in self._adapters.optional
-            self._watches.add(resource, selection=selection, is_optional=may_be_missing)
+        for kind in self._adapters:
+            may_be_missing = not kind.is_required
+            self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
 
 
 def _connected(unserved: Collection[Resource]) -> LinkState:

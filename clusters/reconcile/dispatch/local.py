@@ -8,11 +8,11 @@ from typing import Any
 
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
+from clusters.jobs import remote
+from clusters.jobs.kind import JobKind
+from clusters.jobs.table import JOBS_ONLY, JobKinds, job_of
 from clusters.kube import resources as r
 from clusters.reconcile.admission.image import Image
-from clusters.reconcile.jobs import remote
-from clusters.reconcile.jobs.adapters import JOBS_ONLY, Adapter, Adapters
-from clusters.reconcile.jobs.owning import job_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Local:
     key: str
     workload: Document | None
     job: dict[str, Any] | None
-    adapter: Adapter | None
+    adapter: JobKind | None
     check: str
     marks: remote.CopyMarks
 
@@ -49,7 +49,7 @@ class Local:
         return self.adapter.members(self.job)
 
     @classmethod
-    def of(cls, key: str, manager: Image, *, check: str, origin: str, adapters: Adapters) -> Local:
+    def of(cls, key: str, manager: Image, *, check: str, origin: str, adapters: JobKinds) -> Local:
         """As the manager's image has it.
 
         Args:
@@ -66,7 +66,7 @@ class Local:
         return cls(key, workload, job, adapter, check, remote.CopyMarks(origin, attempt))
 
 
-def local_job(manager: Image, key: str, adapters: Adapters = JOBS_ONLY) -> dict[str, Any] | None:
+def local_job(manager: Image, key: str, adapters: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
     """The manager's job of a Workload: one that names it, else the owner that it names."""
     workload = manager.get(r.WORKLOAD, key)
     found = job_of(workload, manager.jobs_for(key))

@@ -10,16 +10,16 @@ from typing import Any
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
+from clusters.jobs import batch
+from clusters.jobs.kind import JobKind
+from clusters.jobs.table import JobKinds, workload_keys
 from clusters.kube import resources as r
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.jobs import batch
-from clusters.reconcile.jobs.adapters import Adapter, Adapters, pods
-from clusters.reconcile.jobs.owning import workload_keys
 
 
 def jobs_there(
-    key: str, image: Image, adapters: Adapters, *, elastic: Document | None = None
+    key: str, image: Image, adapters: JobKinds, *, elastic: Document | None = None
 ) -> list[dict[str, Any]]:
     """What a worker has of a workload's job.
 
@@ -45,7 +45,7 @@ def jobs_there(
     return [] if others else jobs
 
 
-def jobs_to_remove(key: str, image: Image, adapters: Adapters) -> list[dict[str, Any]]:
+def jobs_to_remove(key: str, image: Image, adapters: JobKinds) -> list[dict[str, Any]]:
     """What of a job goes with a workload's copy: nothing while it is a sibling's as well."""
     jobs = jobs_there(key, image, adapters)
     adapter = adapters.of(jobs[0]) if jobs else None
@@ -73,7 +73,7 @@ def parts_of(local: Local, workload: Document | None, jobs: list[dict[str, Any]]
         # Noted on every copy, though only the first one makes it.
         is_short = bool(jobs) and labels.JOB_MADE not in marks
         return Parts(is_short, is_behind=bool(jobs) and _is_behind(adapter, job, jobs[0]))
-    if not pods.is_pod(job):
+    if not adapter.is_grouped:
         may_follow = local.workload is not None and stands_for(local.workload, job)
         is_behind = bool(jobs) and may_follow and _is_behind(adapter, job, jobs[0])
         return Parts(is_behind=is_behind or _is_larger(workload, local.workload))
@@ -81,7 +81,7 @@ def parts_of(local: Local, workload: Document | None, jobs: list[dict[str, Any]]
     wanted = {item["metadata"]["name"]: item for item in adapter.members(job)}
     made = members_made(workload)
     missing = [
-        item for name, item in wanted.items() if name not in there and not pods.is_over(item)
+        item for name, item in wanted.items() if name not in there and not adapter.is_past(item)
     ]
     return Parts(
         is_short=any(item["metadata"]["uid"] not in made for item in missing),
@@ -119,7 +119,7 @@ def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] |
     return found if found != copied["spec"]["podSets"] else None
 
 
-def _is_behind(adapter: Adapter, job: Document, copied: Document) -> bool:
+def _is_behind(adapter: JobKind, job: Document, copied: Document) -> bool:
     return adapter.follow_patch(job, copied) is not None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.admission.image import Image
@@ -25,7 +26,6 @@ from clusters.reconcile.dispatch.connections import config_of, dispatched_worker
 from clusters.reconcile.dispatch.group import Fleet
 from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.profiles import Profiles, profile_of
-from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.runtime.watches import Sink
 
 Known = Callable[[], Collection[str]]
@@ -56,7 +56,7 @@ class Workers:
         context: ShiftContext,
         *,
         manager: Image,
-        adapters: Adapters,
+        adapters: JobKinds,
         profiles: Profiles,
         sink: Sink,
         is_busy: Callable[[str], bool],

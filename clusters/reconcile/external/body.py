@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from clusters.errors import Conflict
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.models import Cluster
+from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.lanes import Lanes, Report
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
@@ -21,7 +23,6 @@ from clusters.reconcile.external.nominator import Nominator
 from clusters.reconcile.external.returns import Arrived, Left
 from clusters.reconcile.external.sight import MANAGER, Sight
 from clusters.reconcile.guard.guarding import Guard
-from clusters.reconcile.jobs.adapters import Adapters, settings_of
 from clusters.reconcile.jobs.alarms import Alarms
 from clusters.reconcile.runtime.watches import Change, Seen, taken
 from clusters.reconcile.runtime.writer import Hook, Writer, no_fault
@@ -55,7 +56,7 @@ class BesideBody:
         self._sight = Sight(
             context,
             settings=settings,
-            adapters=Adapters.of_settings(settings),
+            adapters=JobKinds(settings.kinds),
             sink=self._inbox.put,
         )
         self._lanes, self._holds = Lanes(self._inbox.put, threads=THREADS), Holds()

@@ -14,6 +14,8 @@ from typing import Final
 from django.db import DatabaseError, connection
 
 from clusters.documents.keys import Document
+from clusters.jobs import remote
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
@@ -25,8 +27,6 @@ from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.local import local_job
 from clusters.reconcile.external.returns import Arrived, Left, Returns
 from clusters.reconcile.guard.defects import Patient, Site
-from clusters.reconcile.jobs import remote
-from clusters.reconcile.jobs.adapters import Adapters
 from clusters.reconcile.runtime.watches import Change, Seen, Watches
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Sight:
         context: ShiftContext,
         *,
         settings: DispatchSettings,
-        adapters: Adapters,
+        adapters: JobKinds,
         sink: Callable[[Seen | Arrived | Left], None],
     ) -> None:
         self._context, self._settings, self.adapters = context, settings, adapters
@@ -74,8 +74,8 @@ class Sight:
         """Begin to watch the manager; False when the shift ended before everything was there."""
         for resource in MANAGER_KINDS:
             self.watches.add(resource)
-        for resource in self.adapters.resources:
-            self.watches.add(resource, is_optional=resource in self.adapters.optional)
+        for kind in self.adapters:
+            self.watches.add(kind.resource, is_optional=not kind.is_required)
         return self.watches.wait_synced(self._context.stop)
 
     def close(self) -> None:

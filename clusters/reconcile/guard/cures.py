@@ -11,6 +11,8 @@ from typing import Final
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document
 from clusters.errors import NotFound
+from clusters.jobs import remote
+from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.steps import RemoveCopy
@@ -21,8 +23,6 @@ from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.guard.defects import Defect, diagnose
 from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.guard.sighted import Sighted
-from clusters.reconcile.jobs import remote
-from clusters.reconcile.jobs.adapters import Adapter
 from clusters.reconcile.runtime.writer import Hook, Write, Writer
 
 MANAGER: Final = ""
@@ -130,7 +130,7 @@ class Cures:
         except NotFound:
             return None
 
-    def _job_of(self, local: Document) -> tuple[Adapter, Document] | None:
+    def _job_of(self, local: Document) -> tuple[JobKind, Document] | None:
         adapter, _, name = self._sight.adapters.owner_of(local)
         if adapter is None:
             return None

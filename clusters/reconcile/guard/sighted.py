@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Protocol
 
 from clusters.documents.keys import Document
+from clusters.jobs.table import JobKinds
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.guard.defects import Patient
-from clusters.reconcile.jobs.adapters import Adapters
 
 
 class Sighted(Protocol):
@@ -29,7 +29,7 @@ class Sighted(Protocol):
         """Workers by name."""
 
     @property
-    def adapters(self) -> Adapters:
+    def adapters(self) -> JobKinds:
         """Kinds of jobs."""
 
     def answers(self, worker: str) -> bool:

@@ -11,31 +11,31 @@ Deviation: templates without the gate are refused, for no webhook puts it in.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, labels_of
-from clusters.kube.client import EVERYTHING
-from clusters.kube.resources import Resource
-from clusters.reconcile.jobs import batch, remote
-from clusters.reconcile.jobs.batch import Outcome, Priority
-from clusters.reconcile.jobs.workload_names import replica_workload_name
+from clusters.documents.resources import Resource
+from clusters.jobs import counting, remote
+from clusters.jobs.kind import JobKind, Priority
+from clusters.jobs.workloads import (
+    POD_SET_NAME,
+    clean_template,
+    is_gated,
+    owner_reference,
+    replica_workload_name,
+)
 
-KIND: Final = labels.SET_KIND
-GROUP: Final = labels.SET_GROUP
 REPLICA: Final = "replica"
 """Field of a view: which replica of the object is meant. No API server knows it."""
-
-
-def is_set(job: Document) -> bool:
-    return job.get("kind") == KIND and str(job.get("apiVersion", "")).startswith(f"{GROUP}/")
+REPLICAS_MOST: Final = 1_000
+"""Each replica has a Workload; an object that asks for more than these gets none."""
 
 
 def replicas_of(job: Document) -> int:
-    found = job["spec"].get("replicas")
-    return 1 if found is None else int(found)
+    """How many it has, as far as they are followed."""
+    return min(counting.count(job["spec"].get("replicas")), REPLICAS_MOST)
 
 
 def workload_names(job: Document) -> tuple[str, ...]:
@@ -50,23 +50,47 @@ def workload_names(job: Document) -> tuple[str, ...]:
     )
 
 
-def view_of(job: Document, name: str) -> dict[str, Any]:
-    """The object as the Workload of this name means it."""
-    names = workload_names(job)
-    return {**job, **({REPLICA: names.index(name)} if name in names else {})}
-
-
 def ungated(job: Document) -> list[str]:
     """Templates whose pods would run at once."""
     return [
         f"leaderWorkerTemplate.{'leader' if role == 'leader' else 'worker'}Template"
         for role, template in _roles(job["spec"])
-        if not _is_gated(template)
+        if not is_gated(template)
     ]
 
 
-class SetQueue:
-    """How LeaderWorkerSets queue; every argument ``job`` is a view."""
+class LeaderWorkerSets(JobKind):
+    """Sets of leaders and workers; where it says ``job`` and queues there is a view."""
+
+    resource = Resource(labels.SET_GROUP, "v1", "leaderworkersets", labels.SET_KIND, True)
+    integration = "leaderworkerset.x-k8s.io/leaderworkerset"
+    words = "the portal, one for each replica"
+    is_adopted = False
+    is_shared = True
+    is_silent = True
+    is_followed = True
+    tells_end = False
+    tells_readiness = False
+    takes_status = False
+    answers_for_jobs = False
+
+    def workload_names(self, job: Document) -> Sequence[str]:
+        return workload_names(job)
+
+    def workload_name_of(self, job: Document) -> str:
+        return workload_names(job)[job[REPLICA]]
+
+    def view_of(self, job: dict[str, Any], workload: str) -> dict[str, Any]:
+        names = workload_names(job)
+        return {**job, **({REPLICA: names.index(workload)} if workload in names else {})}
+
+    def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
+        yield from super().counts(job)
+        yield "spec.leaderWorkerTemplate.size", job["spec"]["leaderWorkerTemplate"].get("size")
+
+    def fault(self, job: Document) -> str:
+        replicas = [("spec.replicas", job["spec"].get("replicas"))]
+        return super().fault(job) or counting.fault_of(replicas, most=REPLICAS_MOST)
 
     def is_clear(self, job: Document) -> bool:
         """Only replicas that exist get a Workload, and none where pods would run without one."""
@@ -74,23 +98,10 @@ class SetQueue:
 
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
         """Leader and workers, or all alike."""
-        size = int(job["spec"]["leaderWorkerTemplate"].get("size") or 1)
+        size = counting.count(job["spec"]["leaderWorkerTemplate"].get("size")) or 1
         roles = _roles(job["spec"])
-        counts = {"leader": 1, "worker": size - 1, batch.POD_SET_NAME: size}
+        counts = {"leader": 1, "worker": size - 1, POD_SET_NAME: size}
         return [_pod_set(role, counts[role], template) for role, template in roles]
-
-    def is_suspended(self, job: Document) -> bool:
-        return True
-
-    def is_stopped(self, job: Document) -> bool:
-        return True
-
-    def outcome_of(self, job: Document) -> Outcome | None:
-        """It serves until it is deleted."""
-        return None
-
-    def are_pods_ready(self, job: Document) -> bool:
-        return False
 
     def is_in_sync(self, job: Document, workload: Document) -> bool:
         """Whether it still has this replica; its size and queue cannot change while it runs."""
@@ -102,50 +113,21 @@ class SetQueue:
 
     def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
         """The Workload of one replica."""
-        made = batch.workload_around(job, self.pod_sets(job), priority=priority)
-        metadata = job["metadata"]
+        made = super().workload_for(job, priority=priority)
         made["metadata"] |= {
-            "name": workload_names(job)[job[REPLICA]],
             "annotations": {
                 labels.IS_GROUP_WORKLOAD: "true",
-                labels.OWNER_GVK: f"{job['apiVersion']}, Kind={KIND}",
-                labels.OWNER_NAME: metadata["name"],
+                labels.OWNER_GVK: f"{job['apiVersion']}, Kind={self.resource.kind}",
+                labels.OWNER_NAME: job["metadata"]["name"],
                 labels.COMPONENT_INDEX: str(job[REPLICA]),
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": job["apiVersion"], "kind": KIND, "name": metadata["name"],
-                    "uid": metadata["uid"],
-                }
-            ],
-        }  # fmt: skip
+            "ownerReferences": [owner_reference(job, controls=False)],
+        }
         return made
 
-    def missing_owners(self, job: Document, workload: Document) -> list[dict[str, Any]]:
-        return []
-
-    def start_patch(
-        self, job: Document, workload: Document, *, flavors: Mapping[str, Document]
-    ) -> dict[str, Any]:
-        """Never asked for: its pods start on workers, one by one."""
-        raise NotImplementedError
-
-    def suspend_patch(self, job: Document) -> None:
-        return None
-
-    def restore_patch(self, job: Document, workload: Document) -> None:
-        return None
-
-
-class SetCopies:
-    """LeaderWorkerSets in dispatch."""
-
-    resource = Resource(GROUP, "v1", "leaderworkersets", KIND, True)
-    is_required = False
-    is_adopted = False
-    is_shared = True
-    is_silent = True
-    selection = EVERYTHING
+    def is_started_here(self, *, is_dispatched: bool) -> bool:
+        """The object itself is never changed: its pods start on workers, one by one."""
+        return False
 
     def refusal(self, job: Document) -> str:
         free = ungated(job)
@@ -156,14 +138,9 @@ class SetCopies:
             f'"{labels.ADMISSION_GATE}" and its pods would run on the manager'
         )
 
-    def is_active(self, job: Document) -> bool:
-        """Its status tells of the manager's pods, not of the copy's."""
-        return True
-
-    def members(self, job: Document) -> Sequence[Document]:
-        return (job,)
-
-    def body(self, job: Document, workload: Document, *, marks: remote.CopyMarks) -> dict[str, Any]:
+    def copy_of(
+        self, job: Document, workload: Document, *, marks: remote.CopyMarks
+    ) -> dict[str, Any]:
         metadata = remote.copy_metadata(job, workload, marks=marks)
         del metadata["annotations"][labels.PREBUILT]
         metadata["annotations"][labels.ORIGIN_UID] = job["metadata"]["uid"]
@@ -178,19 +155,10 @@ class SetCopies:
             )
         return {"metadata": metadata, "spec": spec}
 
-    def pod_sets(self, workload: Document, answer: Document) -> Sequence[dict[str, Any]]:
-        return [dict(item) for item in workload["spec"]["podSets"]]
-
-    def status_patch(self, local: Document, copied: Document, *, now: datetime) -> None:
-        return None
-
     def follow_patch(self, local: Document, copied: Document) -> dict[str, Any] | None:
-        if replicas_of(local) == replicas_of(copied):
+        if replicas_of(local) == replicas_of(copied) or self.fault(local):
             return None
         return remote.guarded(copied, {"replicas": replicas_of(local)})
-
-    def inactive_patch(self, local: Document, *, now: datetime) -> None:
-        return None
 
 
 def _roles(spec: Document) -> list[tuple[str, dict[str, Any]]]:
@@ -198,18 +166,13 @@ def _roles(spec: Document) -> list[tuple[str, dict[str, Any]]]:
     template = spec["leaderWorkerTemplate"]
     leader, worker = template.get("leaderTemplate"), template["workerTemplate"]
     if leader is None:
-        return [(batch.POD_SET_NAME, worker)]
+        return [(POD_SET_NAME, worker)]
     return [("leader", leader), ("worker", worker)]
-
-
-def _is_gated(template: Document) -> bool:
-    gates = (template.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate.get("name") == labels.ADMISSION_GATE for gate in gates)
 
 
 def _pod_set(name: str, count: int, template: Document) -> dict[str, Any]:
     """Without what the kind's own controller puts on pods of one replica."""
-    cleaned = batch.clean_template(template)
+    cleaned = clean_template(template)
     metadata = cleaned.get("metadata") or {}
     for field in ("labels", "annotations"):
         kept = {

@@ -1,25 +1,37 @@
 """Pods that queue, alone or as a group: what all members of a Workload say together. Pure.
 
 A pod takes part when it carries the queue label and either still has the admission gate or was let
-go through it by a start. A pod with the label alone runs already and is left alone.
+go through it by a start. A pod with the label alone runs already and is left alone. Dispatched,
+each pod of a Workload has a copy, all on one worker; the manager's stay behind their gates, and
+their status is that of the copies.
 
-Source: Kueue pkg/controller/jobs/pod, v0.19.2; spec admission 5.3, dispatch 4.
-Deviations: no webhook puts the gate on, so its owner does; no finalizer is put on pods; pods beyond
-a group's number are left gated instead of being deleted.
+Source: Kueue pkg/controller/jobs/pod and its pod_multikueue_adapter.go, v0.19.2; spec admission
+5.3, dispatch 4.
+Deviations: no webhook puts the gate on, so its owner does, and a pod without it is not dispatched,
+since it would run on the manager; no finalizer is put on pods; pods beyond a group's number are
+left gated instead of being deleted; priority and other fields that each cluster works out itself
+are not sent.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from clusters.documents import labels
+from clusters.documents import resources as r
+from clusters.documents.conditions import condition, conditions_of, is_true
 from clusters.documents.keys import Document, annotations_of, labels_of
-from clusters.reconcile.jobs import batch, running
-from clusters.reconcile.jobs.batch import Outcome, Priority
+from clusters.documents.times import stamp
+from clusters.jobs import counting, remote, workloads
+from clusters.jobs.kind import JobKind, Outcome, Priority
+from clusters.jobs.marking import marks_for
+from clusters.jobs.workloads import POD_SET_NAME, is_gated, replica_workload_name
 
 MEMBERS: Final = "members"
 """Field of a view: the pods that it stands for. No API server knows it."""
@@ -30,10 +42,13 @@ _SHAPE: Final = (
     "nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority",
     "topologySpreadConstraints", "overhead", "resourceClaims", "resources",
 )  # fmt: skip
-
-
-def is_pod(job: Document) -> bool:
-    return job.get("kind") == "Pod" and job.get("apiVersion") == "v1"
+_NOT_SENT: Final = ("nodeName", "priority", "preemptionPolicy")
+_OF_A_RUN: Final = (
+    "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses", "startTime",
+    "podIP", "podIPs", "hostIP", "hostIPs", "reason", "message", "conditions",
+)  # fmt: skip
+_SCHEDULED: Final = "PodScheduled"
+_POD: Final = {"apiVersion": r.POD.api_version, "kind": r.POD.kind}
 
 
 def view_of(pods: Iterable[Document]) -> dict[str, Any] | None:
@@ -61,18 +76,14 @@ def members_of(job: Document) -> tuple[Document, ...]:
 
 
 def takes_part(pod: Document) -> bool:
+    """Whether it waits behind the gate, or was let go here."""
     if labels.SET_NAME in labels_of(pod) and labels.ORIGIN_UID not in annotations_of(pod):
         return False  # of a LeaderWorkerSet on the manager: a copy of the whole runs elsewhere
     return is_gated(pod) or labels_of(pod).get(labels.MANAGED) == "true"
 
 
-def is_gated(pod: Document) -> bool:
-    """Whether the admission gate still holds it back."""
-    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate.get("name") == labels.ADMISSION_GATE for gate in gates)
-
-
 def phase_of(pod: Document) -> str:
+    """``Pending``, ``Running`` and so on; empty before anybody said so."""
     return str((pod.get("status") or {}).get("phase") or "")
 
 
@@ -86,27 +97,29 @@ def is_over(pod: Document) -> bool:
     return is_ended(pod) or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def is_scheduled(pod: Document) -> bool:
-    listed = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "PodScheduled" and c.get("status") == "True" for c in listed)
-
-
 def is_busy(pod: Document) -> bool:
     """Whether it runs or may begin to, here or, as its status tells, on a worker."""
     if is_ended(pod):
         return False
-    return phase_of(pod) == "Running" or is_scheduled(pod) or not is_gated(pod)
+    return phase_of(pod) == "Running" or is_true(pod, _SCHEDULED) or not is_gated(pod)
 
 
 def group_of(pod: Document) -> str:
-    """Name of its group, which is that of the group's Workload; empty for a pod by itself."""
-    return batch.pod_group_of(pod)
+    """Name of its group, which is that of the group's Workload; empty for a pod by itself.
+
+    Pods of one replica of a LeaderWorkerSet that was dispatched here are a group too: its copy's
+    templates tell the UID of the manager's object, by which the Workload is named.
+    """
+    marks, annotations = labels_of(pod), annotations_of(pod)
+    uid, name = annotations.get(labels.ORIGIN_UID), marks.get(labels.SET_NAME)
+    if uid and name:
+        return replica_workload_name(name, uid=uid, replica=marks.get(labels.SET_INDEX, ""))
+    return marks.get(labels.POD_GROUP) or annotations.get(labels.POD_GROUP, "")
 
 
 def total_of(pod: Document) -> int:
     """How many pods its group has; 0 when it does not say."""
-    text = annotations_of(pod).get(labels.POD_GROUP_TOTAL, "")
-    return int(text) if text.isdecimal() else 0
+    return counting.count(annotations_of(pod).get(labels.POD_GROUP_TOTAL), 0)
 
 
 def role_of(pod: Document) -> str:
@@ -124,8 +137,30 @@ def role_of(pod: Document) -> str:
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]
 
 
-class PodQueue:
-    """How pods queue; every argument ``job`` is a view or a pod."""
+class Pods(JobKind):
+    """Pods, alone or as groups; where it says ``job`` there is a view or a pod."""
+
+    resource = r.POD
+    integration = "pod"
+    words = "the portal, one for a group"
+    selector = labels.QUEUE
+    # Each pod that was made is noted on the copy; see ``labels.MEMBERS_MADE``.
+    is_adopted = False
+    is_grouped = True
+    tells_end = False
+    answers_for_jobs = False
+    stops_by_deletion = True
+
+    def workload_name_of(self, job: Document) -> str:
+        return workloads.prebuilt_name(job) or group_of(job) or workloads.made_name_of(job)
+
+    def gathered(self, jobs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        return view_of(jobs)
+
+    def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
+        yield from super().counts(job)
+        for pod in members_of(job):
+            yield counting.mark_of(annotations_of(pod), labels.POD_GROUP_TOTAL)
 
     def is_clear(self, job: Document) -> bool:
         """Whether all pods of a group are there, or one speaks for all."""
@@ -140,7 +175,7 @@ class PodQueue:
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
         """One set for a pod by itself; of a group one for each kind of pod, by its role."""
         if not group_of(job):
-            return [_pod_set(batch.POD_SET_NAME, 1, members_of(job)[0])]
+            return [_pod_set(POD_SET_NAME, 1, members_of(job)[0])]
         counted = [pod for pod in members_of(job) if _counts(pod)]
         if annotations_of(job).get(labels.POD_GROUP_FAST) == "true":
             return [_pod_set(role_of(pod), total_of(job), pod) for pod in counted[:1]]
@@ -177,14 +212,15 @@ class PodQueue:
 
     def are_pods_ready(self, job: Document) -> bool:
         return all(
-            any(c.get("type") == "Ready" and c.get("status") == "True" for c in _conditions(pod))
-            or phase_of(pod) == "Succeeded"
+            is_true(pod, "Ready") or phase_of(pod) == "Succeeded"
             for pod in members_of(job)
             if not pod["metadata"].get("deletionTimestamp")
         )
 
     def is_in_sync(self, job: Document, workload: Document) -> bool:
         """Whether a Workload has room for every pod; images may change, missing pods may come."""
+        if not self.is_clear(job):
+            return True
         listed = workload["spec"].get("podSets") or []
         if not group_of(job):
             wanted = [_compared(members_of(job)[0]["spec"])]
@@ -194,8 +230,8 @@ class PodQueue:
         return all(count <= room.get(role, 0) for role, count in roles.items())
 
     def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
-        """The Workload to create for it; every pod of a group owns it."""
-        made = batch.workload_around(job, self.pod_sets(job), priority=priority)
+        """Every pod of a group owns its Workload, and none controls it."""
+        made = super().workload_for(job, priority=priority)
         if group_of(job):
             made["metadata"]["ownerReferences"] = [_owner(pod) for pod in members_of(job)]
             made["metadata"]["annotations"] = {labels.IS_GROUP_WORKLOAD: "true"}
@@ -209,28 +245,23 @@ class PodQueue:
         known = {item.get("uid") for item in workload["metadata"].get("ownerReferences") or ()}
         return [_owner(pod) for pod in members_of(job) if pod["metadata"]["uid"] not in known]
 
-    def to_start(self, job: Document) -> Document:
+    def part_to_start(self, job: Document) -> Document:
         """The pod that goes through its gate next."""
         return next(pod for pod in members_of(job) if is_gated(pod) and not is_over(pod))
 
-    def to_stop(self, job: Document) -> Document:
+    def part_to_stop(self, job: Document) -> Document:
         """The pod that is deleted next."""
         return next(pod for pod in members_of(job) if not is_gated(pod) and not is_over(pod))
 
     def start_patch(
         self, job: Document, workload: Document, *, flavors: Mapping[str, Document]
     ) -> dict[str, Any]:
-        """The merge patch that lets the next pod go, where its flavor is.
-
-        Raises:
-            StartRefused: pod and admission contradict each other.
-        """
-        pod = self.to_start(job)
-        role = role_of(pod) if group_of(pod) else batch.POD_SET_NAME
-        admission = (workload.get("status") or {}).get("admission") or {}
-        assigned = {item["name"]: item for item in admission.get("podSetAssignments") or ()}
+        """Lets the next pod go, where its flavor is."""
+        pod = self.part_to_start(job)
+        role = role_of(pod) if group_of(pod) else POD_SET_NAME
+        assigned = {item["name"]: item for item in workloads.assignments_of(workload)}
         spec = pod["spec"]
-        marks = running.marks_for(
+        marks = marks_for(
             pod, workload, assigned.get(role, {"name": role}),
             original={"spec": spec}, flavors=flavors,
         )  # fmt: skip
@@ -248,13 +279,73 @@ class PodQueue:
         }
         return {"metadata": metadata, "spec": changed}
 
-    def suspend_patch(self, job: Document) -> None:
-        """Nothing stops a pod but its deletion."""
-        return None
+    def is_started_here(self, *, is_dispatched: bool) -> bool:
+        """Pods that were dispatched wait here for ever while copies of them run on a worker."""
+        return not is_dispatched
 
-    def restore_patch(self, job: Document, workload: Document) -> None:
-        """A pod that was let go never comes back."""
-        return None
+    def controls(self, job: Document) -> bool:
+        return not group_of(job)
+
+    def members(self, job: Document) -> Sequence[Document]:
+        return members_of(job)
+
+    def is_past(self, member: Document) -> bool:
+        return is_over(member)
+
+    def refusal(self, job: Document) -> str:
+        free = [pod for pod in members_of(job) if not is_gated(pod) and not is_over(pod)]
+        if not free:
+            return ""
+        return (
+            f"The owner is not managed by Kueue: pod {free[0]['metadata']['name']} has no "
+            f'scheduling gate "{labels.ADMISSION_GATE}" and would run on the manager'
+        )
+
+    def copy_of(
+        self, job: Document, workload: Document, *, marks: remote.CopyMarks
+    ) -> dict[str, Any]:
+        spec = {k: copy.deepcopy(v) for k, v in job["spec"].items() if k not in _NOT_SENT}
+        if not is_gated(job):
+            gate = {"name": labels.ADMISSION_GATE}
+            spec["schedulingGates"] = [gate, *(spec.get("schedulingGates") or ())]
+        metadata = remote.copy_metadata(job, workload, marks=marks)
+        metadata["labels"][labels.MANAGED] = "true"
+        if group_of(job):
+            metadata["annotations"][labels.POD_ROLE] = role_of(job)
+        return {"metadata": metadata, "spec": spec}
+
+    def copied_pod_sets(self, workload: Document, answer: Document) -> Sequence[dict[str, Any]]:
+        # Of a group, workers compare roles and counts; of one pod, its containers as they
+        # themselves complete them.
+        found = [dict(item) for item in workload["spec"]["podSets"]]
+        if len(found) == 1 and found[0]["name"] == POD_SET_NAME:
+            found[0]["template"] = _pod_set(POD_SET_NAME, 1, answer)["template"]
+        return found
+
+    def status_patch(
+        self, local: Document, copied: Document, *, now: datetime
+    ) -> dict[str, Any] | None:
+        if local["metadata"].get("deletionTimestamp"):
+            return None
+        wanted = dict(copied.get("status") or {})
+        shown = condition(local, _SCHEDULED)
+        if shown and is_gated(local) and not is_true(copied, _SCHEDULED):
+            # Else autoscalers of the manager would make room for a pod that never runs there.
+            others = [item for item in conditions_of(copied) if item.get("type") != _SCHEDULED]
+            wanted["conditions"] = [*others, dict(shown)]
+        if not wanted or _in_order(wanted) == _in_order(local.get("status") or {}):
+            return None
+        return remote.status_patch(local, wanted)
+
+    def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
+        before = local.get("status") or {}
+        status = {key: value for key, value in before.items() if key not in _OF_A_RUN}
+        gated = {
+            "type": _SCHEDULED, "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastTransitionTime": stamp(now),
+        }  # fmt: skip
+        return remote.status_patch(local, {**status, "phase": "Pending", "conditions": [gated]})
 
 
 def _age(pod: Document) -> tuple[str, str]:
@@ -267,8 +358,9 @@ def _counts(pod: Document) -> bool:
     return phase_of(pod) == "Succeeded" or not (is_leaving or phase_of(pod) == "Failed")
 
 
-def _conditions(pod: Document) -> Sequence[Document]:
-    return (pod.get("status") or {}).get("conditions") or ()
+def _in_order(status: Document) -> dict[str, Any]:
+    listed = sorted(status.get("conditions") or (), key=lambda item: str(item.get("type")))
+    return {**status, "conditions": listed}
 
 
 def _pod_set(name: str, count: int, pod: Document) -> dict[str, Any]:
@@ -277,14 +369,12 @@ def _pod_set(name: str, count: int, pod: Document) -> dict[str, Any]:
 
 
 def _compared(spec: Document) -> tuple[Any, ...]:
-    def without_image(item: Document) -> dict[str, Any]:
-        return {key: value for key, value in item.items() if key != "image"}
-
+    found = workloads.containers_of({"spec": spec})
     return tuple(
-        [without_image(item) for item in found] for found in batch.containers_of({"spec": spec})
+        [{key: value for key, value in item.items() if key != "image"} for item in listed]
+        for listed in found
     )
 
 
 def _owner(pod: Document) -> dict[str, Any]:
-    metadata = pod["metadata"]
-    return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    return workloads.owner_reference({**pod, **_POD}, controls=False)

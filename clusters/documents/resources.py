@@ -1,0 +1,73 @@
+"""How an API server addresses a kind of objects.
+
+A `Resource` is all that is needed to build an address; documents themselves stay plain dicts, since
+typed models cost more than the request that carries them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind as an API server serves it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """What a document says in `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def full_name(self) -> str:
+        """Kind.version.group, as Kueue's Configuration names kinds."""
+        return ".".join(part for part in (self.kind, self.version, self.group) if part)
+
+    @property
+    def group_resource(self) -> str:
+        """PLURAL.GROUP, as API servers name it in messages; the plural alone for the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @classmethod
+    def guessed(cls, kind: str, version: str, group: str) -> Resource:
+        """A namespaced kind, its plural built as Kubernetes' own clients do without asking."""
+        name = kind.lower()
+        if name.endswith("s"):
+            plural = f"{name}es"
+        else:
+            plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+        return cls(group, version, plural, kind, True)
+
+    def path(
+        self, name: str | None = None, *, namespace: str | None = None, subresource: str = ""
+    ) -> str:
+        """Address of the collection, or of one object, or of its subresource.
+
+        Raises:
+            ValueError: a namespace for a cluster-scoped kind, or none to name a namespaced object.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.kind} is not namespaced")
+        if name is not None and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name} needs a namespace")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+POD = Resource("", "v1", "pods", "Pod", True)
+JOB = Resource("batch", "v1", "jobs", "Job", True)

@@ -1,0 +1,118 @@
+"""What the pods of an admitted pod set have to carry: what a start puts on, and a stop takes off.
+
+Source: Kueue pkg/podset, v0.19.2; spec admission 5.5. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.documents import labels
+from clusters.documents.keys import Document
+from clusters.jobs.workloads import queue_of
+
+
+class StartRefused(Exception):
+    """The job cannot take what its admission demands, whatever is tried: finish the Workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Everything of a pod template that a start may change."""
+
+    selector: dict[str, str]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    tolerations: list[Document]
+
+    @classmethod
+    def of(cls, template: Document) -> Marks:
+        """Those of a template, in maps and lists of their own."""
+        metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
+        return cls(
+            selector=dict(pod.get("nodeSelector") or {}),
+            labels=dict(metadata.get("labels") or {}),
+            annotations=dict(metadata.get("annotations") or {}),
+            tolerations=list(pod.get("tolerations") or []),
+        )
+
+    def add(self, update: Document) -> None:
+        """Adds what a flavor or a check demands; raises StartRefused on a contradiction."""
+        _merge(self.selector, update.get("nodeSelector") or {}, "nodeSelector")
+        _merge(self.labels, update.get("labels") or {}, "labels")
+        _merge(self.annotations, update.get("annotations") or {}, "annotations")
+        more = update.get("tolerations") or ()
+        self.tolerations.extend(item for item in more if item not in self.tolerations)
+
+    def fields(self) -> tuple[tuple[str, str, Any], ...]:
+        """Each with where it stands in a template."""
+        return (
+            ("metadata", "labels", self.labels),
+            ("metadata", "annotations", self.annotations),
+            ("spec", "nodeSelector", self.selector),
+            ("spec", "tolerations", self.tolerations),
+        )
+
+
+def marks_for(
+    job: Document,
+    workload: Document,
+    assignment: Document,
+    *,
+    original: Document,
+    flavors: Mapping[str, Document],
+) -> Marks:
+    """What the pods of one admitted pod set have to carry.
+
+    Args:
+        job: Whatever queues.
+        workload: Its admitted Workload.
+        assignment: Of the pod set.
+        original: The pod set's template as its owner wrote it.
+        flavors: ResourceFlavor documents by name.
+
+    Raises:
+        StartRefused: the template and the admission contradict each other.
+    """
+    wanted = Marks.of(original)
+    for name in dict.fromkeys((assignment.get("flavors") or {}).values()):
+        spec = (flavors.get(name) or {}).get("spec") or {}
+        wanted.add({"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
+    for update in _updates(workload, assignment.get("name", "")):
+        wanted.add(update)
+    wanted.labels.update(_labels(job, workload, assignment))
+    return wanted
+
+
+def _labels(job: Document, workload: Document, assignment: Document) -> dict[str, str]:
+    admission = (workload.get("status") or {}).get("admission") or {}
+    found = {labels.POD_SET: str(assignment.get("name", "main"))}
+    # Only names that fit a label value are told there.
+    for label, value in (
+        (labels.CLUSTER_QUEUE_NAME, str(admission.get("clusterQueue", ""))),
+        (labels.LOCAL_QUEUE_NAME, queue_of(job)),
+    ):
+        if 0 < len(value) <= 63:
+            found[label] = value
+    return found
+
+
+def _updates(workload: Document, name: str) -> Sequence[Document]:
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return [
+        update
+        for check in checks
+        for update in check.get("podSetUpdates") or ()
+        if update.get("name") == name
+    ]
+
+
+def _merge(target: dict[str, Any], more: Mapping[str, Any], what: str) -> None:
+    for key, value in more.items():
+        if target.get(key, value) != value:
+            raise StartRefused(
+                f"{what} {key} is {target[key]} already, the admission wants {value}"
+            )
+        target[key] = value
