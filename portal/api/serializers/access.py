@@ -7,7 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from budgets import models
-from portal.api.serializers.base import Strict, name_of
+from budgets.selectors import SetupStep
+from portal.api.serializers.base import RecordSerializer, Strict, name_of
 
 
 class LoginInput(Strict):
@@ -162,10 +163,7 @@ class OperationSerializer(serializers.ModelSerializer[models.Operation]):
         ]
 
 
-class SetupStepSerializer(serializers.Serializer[Any]):
+class SetupStepSerializer(RecordSerializer):
     """One step from an empty portal to the first budget."""
 
-    key = serializers.CharField()
-    title = serializers.CharField()
-    text = serializers.CharField()
-    done = serializers.BooleanField()
+    record = SetupStep

@@ -7,7 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from clusters.models import MaintenanceWindow, WorkloadAction
-from portal.api.serializers.base import Strict
+from clusters.selectors.maintenance import FloorAtStake, WindowPreview
+from portal.api.serializers.base import RecordSerializer, Strict
 
 _VERBS = [
     (verb.value, verb.label) for verb in WorkloadAction.Verb if verb != WorkloadAction.Verb.RESTART
@@ -107,22 +108,17 @@ class MaintenanceListSerializer(serializers.Serializer[Any]):
     results = MaintenanceSerializer(many=True)
 
 
-class FloorAtStakeSerializer(serializers.Serializer[Any]):
+class FloorAtStakeSerializer(RecordSerializer):
     """What of a floor stands there, and what runs there now."""
 
+    record = FloorAtStake
     workspace = serializers.CharField(source="workspace.namespace")
     flavor = serializers.CharField(source="flavor.slug")
-    gpus = serializers.IntegerField()
-    committed = serializers.IntegerField()
-    gpu_seconds = serializers.IntegerField()
-    jobs = serializers.IntegerField()
-    job_gpus = serializers.IntegerField()
 
 
-class MaintenancePreviewSerializer(serializers.Serializer[Any]):
+class MaintenancePreviewSerializer(RecordSerializer):
     """What a window would mean; ``elsewhere`` is flavor → GPUs of others, promised to nobody."""
 
+    record = WindowPreview
     gpu_seconds = serializers.IntegerField()
-    rows = FloorAtStakeSerializer(many=True)
-    elsewhere = serializers.DictField(child=serializers.IntegerField())
     overlapping = serializers.ListField(child=serializers.IntegerField())

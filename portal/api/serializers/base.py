@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
+
+from budgets.errors import Fault
 
 MOST_GPUS = 1_000_000
 MOST_ROWS = 100
@@ -64,12 +70,92 @@ class GpusField(serializers.IntegerField):
         return int(super().to_internal_value(data))
 
 
-class FaultSerializer(serializers.Serializer[Any]):
+class RecordSerializer(serializers.Serializer[Any]):
+    """An answer that tells a record, a dataclass or a struct, field by field.
+
+    A field that is declared goes before the record's own. Every field is there in every answer, so
+    the document calls all of them required. A field that a record gets anew is in the API at once,
+    and is seen in the golden document; what is not for it stands in ``without``.
+
+    Attributes:
+        record: The type whose fields are told.
+        without: Fields that the API does not tell.
+    """
+
+    record: ClassVar[type]
+    without: ClassVar[Collection[str]] = ()
+    _shapes: ClassVar[dict[type, type[RecordSerializer]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._shapes.setdefault(cls.record, cls)
+
+    def get_fields(self) -> dict[str, Any]:
+        declared: dict[str, Any] = super().get_fields()
+        told = {
+            name: declared.pop(name, None) or self._field_of(hint)
+            for name, hint in _hints(self.record).items()
+            if name not in self.without
+        }
+        return {**told, **declared}
+
+    @classmethod
+    def _field_of(cls, hint: Any, **options: Any) -> serializers.Field[Any, Any, Any, Any]:
+        """The field for values of a type.
+
+        Raises:
+            TypeError: Nobody has said how such values are told.
+        """
+        arguments = get_args(hint)
+        kind = get_origin(hint) or hint
+        if kind in (Union, UnionType):
+            (one,) = (part for part in arguments if part is not NoneType)
+            return cls._field_of(one, **options, allow_null=True)
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            return serializers.ChoiceField([item.value for item in kind], **options)
+        if isinstance(kind, type) and issubclass(kind, Mapping):
+            if arguments[1] is not Any:
+                options["child"] = cls._field_of(arguments[1])
+            return serializers.DictField(**options)
+        if isinstance(kind, type) and issubclass(kind, Sequence) and kind is not str:
+            if arguments[0] in cls._shapes:
+                return cls._shapes[arguments[0]](many=True, **options)
+            return serializers.ListField(child=cls._field_of(arguments[0]), **options)
+        if kind in cls._shapes:
+            return cls._shapes[kind](**options)
+        if kind is str:
+            return serializers.CharField(allow_blank=True, **options)
+        if kind is Any:
+            return serializers.JSONField(allow_null=True, **options)
+        if kind in PLAIN_FIELDS:
+            return PLAIN_FIELDS[kind](**options)
+        raise TypeError(f"{cls.__name__} does not say how {hint} is told")
+
+
+PLAIN_FIELDS: Mapping[type, type[serializers.Field[Any, Any, Any, Any]]] = {
+    bool: serializers.BooleanField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    date: serializers.DateField,
+    datetime: serializers.DateTimeField,
+    UUID: serializers.UUIDField,
+}
+
+
+@cache
+def _hints(record: type) -> Mapping[str, Any]:
+    """The fields of a record with their types, in order."""
+    return {
+        name: hint
+        for name, hint in get_type_hints(record).items()
+        if get_origin(hint) is not ClassVar
+    }
+
+
+class FaultSerializer(RecordSerializer):
     """One thing that is wrong; ``field`` is a dotted path, empty for the whole."""
 
-    field = serializers.CharField(allow_blank=True)
-    code = serializers.CharField()
-    message = serializers.CharField()
+    record = Fault
 
 
 class ProblemSerializer(serializers.Serializer[Any]):

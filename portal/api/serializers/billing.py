@@ -9,7 +9,9 @@ from rest_framework import serializers
 
 from budgets import models
 from budgets.charging import FloorHours
-from portal.api.serializers.base import InstantField, Strict, name_of
+from budgets.selectors.billing.periods import Check
+from budgets.services.billing import DrawSummary
+from portal.api.serializers.base import InstantField, RecordSerializer, Strict, name_of
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
 MOST_PRICES = 500
@@ -167,13 +169,11 @@ class BillingTermsInput(Strict):
     currency = serializers.CharField(max_length=3, default="", allow_blank=True)
 
 
-class ClosingCheckSerializer(serializers.Serializer[Any]):
+class ClosingCheckSerializer(RecordSerializer):
     """One entry of the check list; details say what is missing."""
 
-    key = serializers.CharField()
-    title = serializers.CharField()
+    record = Check
     is_met = serializers.BooleanField()
-    details = serializers.ListField(child=serializers.CharField())
 
 
 class MonthSerializer(serializers.ModelSerializer[models.BillingPeriod]):
@@ -197,12 +197,10 @@ class MonthInput(Strict):
     zone = serializers.CharField(max_length=64, default="UTC")
 
 
-class DrawnSerializer(serializers.Serializer[Any]):
+class DrawnSerializer(RecordSerializer):
     """How many statements were drawn up, kept because they are reviewed, and removed."""
 
-    drawn = serializers.IntegerField()
-    kept = serializers.IntegerField()
-    removed = serializers.IntegerField()
+    record = DrawSummary
 
 
 class StatementLineSerializer(serializers.ModelSerializer[models.StatementLine]):

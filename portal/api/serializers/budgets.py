@@ -10,10 +10,15 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from budgets import models
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
+from budgets.plan.reach import ImpactRow, Reach
+from budgets.selectors.budget.history import DiffRow
+from budgets.selectors.budget.preview import RevisionPreview
+from clusters.selectors.previews import ClusterChanges, ManifestChange
 from portal.api.serializers.base import (
     FaultSerializer,
     GpusField,
     InstantField,
+    RecordSerializer,
     Strict,
     name_of,
 )
@@ -171,13 +176,10 @@ class BudgetSerializer(serializers.Serializer[Any]):
     in_force = RevisionSerializer(allow_null=True)
 
 
-class DiffRowSerializer(serializers.Serializer[Any]):
+class DiffRowSerializer(RecordSerializer):
     """One property of two revisions side by side, as texts."""
 
-    field = serializers.CharField()
-    label = serializers.CharField()  # type: ignore[assignment]  # Field has a label of its own
-    before = serializers.CharField()
-    after = serializers.CharField()
+    record = DiffRow
     changed = serializers.BooleanField()
 
 
@@ -189,56 +191,37 @@ class DiffSerializer(serializers.Serializer[Any]):
     rows = DiffRowSerializer(many=True)
 
 
-class ReachSerializer(serializers.Serializer[Any]):
+class ReachSerializer(RecordSerializer):
     """What a line can really reach, and the largest job of one flavor."""
 
-    flavor = serializers.CharField()
-    ceiling = serializers.IntegerField()
-    reachable = serializers.IntegerField()
-    from_account_pool = serializers.IntegerField()
-    from_others = serializers.IntegerField()
-    from_platform = serializers.IntegerField()
-    largest_job = serializers.IntegerField()
+    record = Reach
 
 
-class ImpactSerializer(serializers.Serializer[Any]):
+class ImpactSerializer(RecordSerializer):
     """Who could borrow more or less; ``cluster`` is empty for the sum over workers."""
 
-    namespace = serializers.CharField()
-    account = serializers.CharField()
-    flavor = serializers.CharField()
-    cluster = serializers.CharField(allow_blank=True)
-    before = serializers.IntegerField()
-    after = serializers.IntegerField()
+    record = ImpactRow
     words = serializers.CharField()
 
 
-class ManifestSerializer(serializers.Serializer[Any]):
+class ManifestSerializer(RecordSerializer):
     """One object that would change, in words and as it would be applied."""
 
-    kind = serializers.CharField()
-    name = serializers.CharField()
-    words = serializers.CharField()
-    yaml = serializers.CharField(allow_blank=True)
+    record = ManifestChange
 
 
-class ClusterChangesSerializer(serializers.Serializer[Any]):
+class ClusterChangesSerializer(RecordSerializer):
     """What would change on one cluster."""
 
-    cluster = serializers.CharField()
-    changes = ManifestSerializer(many=True)
+    record = ClusterChanges
 
 
-class PreviewSerializer(serializers.Serializer[Any]):
+class PreviewSerializer(RecordSerializer):
     """What a draft would do."""
 
+    record = RevisionPreview
+    without = ("promises_before", "promises_after", "price")
     state = serializers.ChoiceField(["live", "requested", "rejected"])
-    faults = FaultSerializer(many=True)
-    warnings = FaultSerializer(many=True)
-    request_reasons = FaultSerializer(many=True)
-    reach = ReachSerializer(many=True)
-    largest_job = serializers.IntegerField()
-    impact = ImpactSerializer(many=True)
     manifests = ClusterChangesSerializer(many=True)
 
 

@@ -7,155 +7,100 @@ from typing import Any
 from rest_framework import serializers
 
 from clusters.models import Cluster, GuardIncident, NominationWay, WorkloadState
-from portal.api.serializers.base import FaultSerializer, Strict
+from clusters.selectors.bars import BudgetBar
+from clusters.selectors.cluster_detail import (
+    ClusterDetail,
+    DriftRow,
+    ObjectRow,
+    ShiftRow,
+    StoredPreflight,
+    StoredRow,
+    TreeGroup,
+)
+from clusters.selectors.fleet import ClusterRow
+from clusters.selectors.guard import IncidentRow, NominationRow
+from clusters.selectors.sync import SyncPlace
+from clusters.selectors.workload_detail import TimelineEntry, WorkloadDetail, WorkloadHours
+from clusters.selectors.workloads import WorkloadRow
+from clusters.services.inspection import ContextRow, KubeconfigReport
+from clusters.services.registration import Departure
+from portal.api.serializers.base import RecordSerializer, Strict
 from portal.api.serializers.budgets import ManifestSerializer
 
 MOST_TEXT = 200_000
 
 
-def _text(**options: Any) -> serializers.CharField:
-    return serializers.CharField(allow_blank=True, **options)
-
-
-def _moment() -> serializers.DateTimeField:
-    return serializers.DateTimeField(allow_null=True)
-
-
-class ClusterSerializer(serializers.Serializer[Any]):
+class ClusterSerializer(RecordSerializer):
     """A cluster in one line: what it is, whether it answers, how far its sync is."""
 
-    slug = serializers.CharField()
-    name = serializers.CharField()
+    record = ClusterRow
+    without = ("mode_label",)
     role = serializers.ChoiceField(Cluster.Role.choices)
     mode = serializers.ChoiceField(Cluster.Mode.choices)
     state = serializers.ChoiceField(Cluster.State.choices)
-    is_reachable = serializers.BooleanField()
-    message = _text()
-    last_contact_at = _moment()
-    lost_since = _moment()
-    kubernetes_version = _text()
-    kueue_version = _text()
-    latency_ms = serializers.IntegerField(allow_null=True)
-    clock_skew_s = serializers.IntegerField(allow_null=True)
-    watch_age_s = serializers.IntegerField(allow_null=True)
-    object_count = serializers.IntegerField()
-    synced_count = serializers.IntegerField()
-    failed_count = serializers.IntegerField()
-    drift_count = serializers.IntegerField()
-    certificate_expires_at = _moment()
-    multikueue_active = _text()
-    multikueue_message = _text()
-    writes_enabled = serializers.BooleanField()
-    blocked_reason = _text()
 
 
-class ObjectSerializer(serializers.Serializer[Any]):
+class ObjectSerializer(RecordSerializer):
     """One object that the portal wants, or has, on a cluster."""
 
-    kind = serializers.CharField()
-    namespace = _text()
-    name = serializers.CharField()
-    state = serializers.CharField()
-    message = _text()
-    changed_at = serializers.DateTimeField()
+    record = ObjectRow
 
 
-class TreeGroupSerializer(serializers.Serializer[Any]):
+class TreeGroupSerializer(RecordSerializer):
     """The objects of one budget, account, pool or flavor."""
 
-    title = serializers.CharField()
-    subject = _text()
-    objects = ObjectSerializer(many=True)
+    record = TreeGroup
 
 
-class DriftSerializer(serializers.Serializer[Any]):
+class DriftSerializer(RecordSerializer):
     """One field that somebody else changed."""
 
-    kind = serializers.CharField()
-    namespace = _text()
-    name = serializers.CharField()
-    field = serializers.CharField()
-    wanted = serializers.JSONField(allow_null=True)
-    found = serializers.JSONField(allow_null=True)
-    manager = _text()
-    noticed_at = serializers.DateTimeField()
-    resolved_at = _moment()
-    resolution = _text()
+    record = DriftRow
 
 
-class PreflightRowSerializer(serializers.Serializer[Any]):
+class PreflightRowSerializer(RecordSerializer):
     """One thing that was looked at."""
 
-    name = serializers.CharField()
+    record = StoredRow
     state = serializers.CharField(help_text="ok, warn or fault")
-    found = serializers.CharField()
-    advice = _text()
 
 
-class PreflightSerializer(serializers.Serializer[Any]):
+class PreflightSerializer(RecordSerializer):
     """Everything that was looked at, at one instant."""
 
-    checked_at = _moment()
-    rows = PreflightRowSerializer(many=True)
-    modes_on_offer = serializers.ListField(child=serializers.CharField())
+    record = StoredPreflight
 
 
-class ShiftSerializer(serializers.Serializer[Any]):
+class ShiftSerializer(RecordSerializer):
     """Who works on one role of a cluster."""
 
-    role = serializers.CharField()
-    holder = serializers.CharField()
-    heartbeat_at = serializers.DateTimeField()
-    is_alive = serializers.BooleanField()
-    outcome = _text()
+    record = ShiftRow
 
 
-class NominationSerializer(serializers.Serializer[Any]):
+class NominationSerializer(RecordSerializer):
     """How the portal nominates workers beside a live Kueue."""
 
+    record = NominationRow
     way = serializers.ChoiceField(NominationWay.Way.choices)
-    label = serializers.CharField()  # type: ignore[assignment]  # Field has a label of its own
-    why = serializers.CharField()
-    checked_at = serializers.DateTimeField()
 
 
-class IncidentSerializer(serializers.Serializer[Any]):
+class IncidentSerializer(RecordSerializer):
     """A known defect of Kueue that the guard met: what was found, what was done, and when."""
 
-    cluster = serializers.CharField()
+    record = IncidentRow
+    without = ("label", "state_label")
     defect = serializers.ChoiceField(GuardIncident.Defect.choices)
-    namespace = serializers.CharField()
-    name = serializers.CharField()
-    uid = serializers.CharField()
-    worker = _text()
-    found = serializers.CharField()
-    done = _text()
     state = serializers.ChoiceField(GuardIncident.State.choices)
-    noticed_at = serializers.DateTimeField()
-    acted_at = _moment()
-    ended_at = _moment()
 
 
-class ClusterDetailSerializer(serializers.Serializer[Any]):
+class ClusterDetailSerializer(RecordSerializer):
     """A cluster with its objects, drift and preflight; ``planned`` while writing is off."""
 
-    row = ClusterSerializer()
-    server = serializers.CharField()
-    context = _text()  # type: ignore[assignment]  # Field has a context of its own
-    user_kind = serializers.CharField()
-    ca_fingerprint = _text()
+    record = ClusterDetail
+    without = ("dispatch", "under_way")
     drift_policy = serializers.ChoiceField(Cluster.DriftPolicy.choices)
     guard = serializers.ChoiceField(Cluster.Guard.choices)
-    allows_local_jobs = serializers.BooleanField()
-    multikueue_token_expires_at = _moment()
-    kueue_configuration = serializers.DictField()
-    tree = TreeGroupSerializer(many=True)
-    drifts = DriftSerializer(many=True)
-    preflight = PreflightSerializer()
-    shifts = ShiftSerializer(many=True)
     planned = ManifestSerializer(many=True)
-    nomination = NominationSerializer(allow_null=True)
-    incidents = IncidentSerializer(many=True)
 
 
 class KubeconfigInput(Strict):
@@ -184,21 +129,18 @@ class ClusterInput(KubeconfigInput):
     allows_local_jobs = serializers.BooleanField(required=False)
 
 
-class ContextSerializer(serializers.Serializer[Any]):
+class ContextSerializer(RecordSerializer):
     """One context to choose, and what speaks against it."""
 
-    name = serializers.CharField()
-    server = _text()
-    user_kind = _text()
-    ca_fingerprint = _text()
-    faults = FaultSerializer(many=True)
+    record = ContextRow
+    without = ("is_current",)
 
 
-class ReportSerializer(serializers.Serializer[Any]):
+class ReportSerializer(RecordSerializer):
     """The contexts of a kubeconfig, and what is wrong with it as a whole."""
 
-    contexts = ContextSerializer(many=True)
-    faults = FaultSerializer(many=True)
+    record = KubeconfigReport
+    without = ("current",)
 
 
 class SettingsInput(Strict):
@@ -234,11 +176,10 @@ class DeregisterInput(Strict):
     abandon = serializers.BooleanField(default=False)
 
 
-class DepartureSerializer(serializers.Serializer[Any]):
+class DepartureSerializer(RecordSerializer):
     """What becomes of a cluster, and what stays on it."""
 
-    state = serializers.CharField()
-    stays = serializers.ListField(child=serializers.CharField())
+    record = Departure
 
 
 class TokenEndSerializer(serializers.Serializer[Any]):
@@ -253,86 +194,51 @@ class RightsSerializer(serializers.Serializer[Any]):
     yaml = serializers.CharField()
 
 
-class WorkloadSerializer(serializers.Serializer[Any]):
+class WorkloadSerializer(RecordSerializer):
     """One job as it was last seen."""
 
-    cluster = serializers.CharField()
-    uid = serializers.CharField()
-    namespace = serializers.CharField()
-    name = serializers.CharField()
-    job_kind = _text()
-    job_name = _text()
-    queue = _text()
-    priority = serializers.IntegerField()
+    record = WorkloadRow
+    without = ("phase_label", "flavors", "is_remote_copy")
     phase = serializers.ChoiceField(WorkloadState.Phase.choices)
-    reason = _text()
-    message = _text()
-    why = _text(help_text="Why it waits, in one sentence; empty while nothing is known of it.")
-    gpu_total = serializers.IntegerField()
+    why = serializers.CharField(
+        allow_blank=True,
+        help_text="Why it waits, in one sentence; empty while nothing is known of it.",
+    )
     gpus = serializers.DictField(
         child=serializers.IntegerField(),
         help_text='Flavor to GPUs; before admission the request stands under "".',
     )
-    worker = _text()
-    evictions = serializers.IntegerField()
-    created_at = serializers.DateTimeField()
-    reserved_at = _moment()
-    admitted_at = _moment()
-    finished_at = _moment()
 
 
-class MomentSerializer(serializers.Serializer[Any]):
+class MomentSerializer(RecordSerializer):
     """One step of a job's life."""
 
-    at = serializers.DateTimeField()
-    words = serializers.CharField()
-    detail = _text()
+    record = TimelineEntry
 
 
-class WorkloadHoursSerializer(serializers.Serializer[Any]):
+class WorkloadHoursSerializer(RecordSerializer):
     """GPU-seconds of a job on one cluster and flavor, by class."""
 
-    cluster = serializers.CharField()
-    flavor = serializers.CharField()
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    first = serializers.DateTimeField()
-    last = serializers.DateTimeField()
+    record = WorkloadHours
 
 
-class WorkloadDetailSerializer(serializers.Serializer[Any]):
+class WorkloadDetailSerializer(RecordSerializer):
     """A job with its time line and its copies on workers."""
 
-    row = WorkloadSerializer()
-    sentence = serializers.CharField()
-    timeline = MomentSerializer(many=True)
-    copies = WorkloadSerializer(many=True)
+    record = WorkloadDetail
     usage = WorkloadHoursSerializer(many=True)
 
 
-class BarSerializer(serializers.Serializer[Any]):
+class BarSerializer(RecordSerializer):
     """One flavor of a budget now, whole GPUs; never what is billed."""
 
-    flavor = serializers.CharField()
-    flavor_name = serializers.CharField()
-    committed = serializers.IntegerField()
-    ceiling = serializers.IntegerField()
-    used = serializers.IntegerField()
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    lent = serializers.IntegerField()
-    pending = serializers.IntegerField()
-    cap = serializers.IntegerField(allow_null=True)
-    on_workers = serializers.DictField(child=serializers.IntegerField())
+    record = BudgetBar
 
 
-class PlaceSerializer(serializers.Serializer[Any]):
+class PlaceSerializer(RecordSerializer):
     """How far one cluster is behind a budget."""
 
-    cluster = serializers.CharField()
-    state = serializers.CharField()
-    is_synced = serializers.BooleanField()
-    words = serializers.CharField()
+    record = SyncPlace
     generation = serializers.IntegerField(allow_null=True)
     observed_generation = serializers.IntegerField(allow_null=True)
 

@@ -8,105 +8,81 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
-from clusters.explaining.stops import StopSource
-from clusters.forecasting import Confidence
-from portal.api.serializers.base import Strict
+from clusters.explaining import answers, findings
+from clusters.explaining.stops import Stop, StopSource
+from clusters.forecasting import StartForecast
+from clusters.selectors.differences import DifferenceRow, ShadowReport, Side
+from clusters.selectors.explained import PlaceWhy, WhyPending
+from clusters.services import ShownReply
+from portal.api.serializers.base import RecordSerializer, Strict
 
 
-def _text(**options: Any) -> serializers.CharField:
-    return serializers.CharField(allow_blank=True, **options)
-
-
-def _moment() -> serializers.DateTimeField:
-    return serializers.DateTimeField(allow_null=True)
-
-
-class FlavorFindingSerializer(serializers.Serializer[Any]):
+class FlavorFindingSerializer(RecordSerializer):
     """One flavor that was tried."""
 
-    flavor = serializers.CharField()
-    words = serializers.CharField()
+    record = findings.FlavorFinding
 
 
-class HolderSerializer(serializers.Serializer[Any]):
+class HolderSerializer(RecordSerializer):
     """Who holds what is lacking; others' jobs stand together under what they may be called."""
 
-    name = serializers.CharField()
-    amounts = _text()
-    protection = _text()
-    since = _moment()
+    record = findings.HolderFinding
+    without = ("namespace", "workload")
 
 
-class CheckSerializer(serializers.Serializer[Any]):
+class CheckSerializer(RecordSerializer):
     """One admission check."""
 
-    name = serializers.CharField()
-    state = serializers.CharField()
-    message = _text()
+    record = findings.CheckFinding
 
 
-class StopSerializer(serializers.Serializer[Any]):
+class StopSerializer(RecordSerializer):
     """Something that holds the whole queue."""
 
+    record = Stop
+    without = ("source", "policy", "flavor")
     kind = serializers.ChoiceField([item.value for item in StopSource], source="source")
-    what = _text(help_text="The person, the cap or the place that is under maintenance.")
-    since = _moment()
-    until = _moment()
-    note = _text(help_text="The reason that a person gave.")
-    keeper = _text(help_text="Who may end it before; empty for nobody.")
+    what = serializers.CharField(
+        allow_blank=True, help_text="The person, the cap or the place that is under maintenance."
+    )
+    note = serializers.CharField(allow_blank=True, help_text="The reason that a person gave.")
+    keeper = serializers.CharField(
+        allow_blank=True, help_text="Who may end it before; empty for nobody."
+    )
 
 
-class ExplainedSerializer(serializers.Serializer[Any]):
+class ExplainedSerializer(RecordSerializer):
     """The evidence of one cluster."""
 
-    sentence = serializers.CharField()
-    reason = _text()
-    message = _text()
+    record = findings.Explained
     position = serializers.IntegerField(help_text="1 is next; 0 when it stands in no queue.")
-    waiting = serializers.IntegerField()
-    is_parked = serializers.BooleanField()
-    flavors = FlavorFindingSerializer(many=True)
-    holders = HolderSerializer(many=True)
-    holders_more = serializers.IntegerField()
-    checks = CheckSerializer(many=True)
     stops = StopSerializer(many=True, help_text="The strongest first; each of them has to go.")
-    remedies = serializers.ListField(child=serializers.CharField())
 
 
-class PlaceWhySerializer(serializers.Serializer[Any]):
+class PlaceWhySerializer(RecordSerializer):
     """Why a worker has not taken a job that has quota."""
 
-    cluster = serializers.CharField()
-    words = serializers.CharField()
-    detail = ExplainedSerializer(allow_null=True)
+    record = PlaceWhy
 
 
-class StartForecastSerializer(serializers.Serializer[Any]):
+class StartForecastSerializer(RecordSerializer):
     """When a job is likely to start: a range, or why there is none."""
 
-    confidence = serializers.ChoiceField([item.value for item in Confidence])
-    earliest = _moment()
-    latest = _moment()
+    record = StartForecast
     coverage = serializers.FloatField(
         help_text="Share of such forecasts that hold; 0 when it is unknown."
     )
     runs = serializers.IntegerField(
         help_text="Recorded runs behind it; 0 where others' jobs are among them."
     )
-    why_unknown = _text()
 
 
-class WhySerializer(serializers.Serializer[Any]):
+class WhySerializer(RecordSerializer):
     """Why a job waits."""
 
+    record = WhyPending
     is_waiting = serializers.BooleanField()
-    sentence = _text()
-    cluster = serializers.CharField()
-    since = _moment()
     is_stale = serializers.BooleanField(help_text="The cluster's worker is not running.")
-    detail = ExplainedSerializer(allow_null=True)
-    places = PlaceWhySerializer(many=True)
-    forecast = StartForecastSerializer(allow_null=True)
 
 
 class WhatIfInput(Strict):
@@ -147,45 +123,30 @@ class WhatIfInput(Strict):
         return attrs
 
 
-class JobOutcomeSerializer(serializers.Serializer[Any]):
+class JobOutcomeSerializer(RecordSerializer):
     """What becomes of a job; others' jobs stand together under what they may be called."""
 
-    name = serializers.CharField()
-    amounts = _text()
-    why = _text()
+    record = answers.JobOutcome
+    without = ("namespace", "workload")
 
 
-class CapacityChangeSerializer(serializers.Serializer[Any]):
+class CapacityChangeSerializer(RecordSerializer):
     """Whose largest reach changes."""
 
-    name = serializers.CharField()
-    amounts = serializers.CharField()
-    is_loss = serializers.BooleanField()
+    record = answers.CapacityChange
 
 
-class WhatIfAnswerSerializer(serializers.Serializer[Any]):
+class WhatIfAnswerSerializer(RecordSerializer):
     """What one cluster's engine says; counts are of all jobs for platform roles, else of own."""
 
-    headline = serializers.CharField()
-    started = JobOutcomeSerializer(many=True)
-    preempted = JobOutcomeSerializer(many=True)
-    stopped = JobOutcomeSerializer(many=True)
-    started_count = serializers.IntegerField()
-    preempted_count = serializers.IntegerField()
-    stopped_count = serializers.IntegerField()
-    capacity = CapacityChangeSerializer(many=True)
-    took_ms = serializers.IntegerField()
-    is_settled = serializers.BooleanField()
+    record = answers.WhatIfAnswer
 
 
-class QuestionSerializer(serializers.Serializer[Any]):
+class QuestionSerializer(RecordSerializer):
     """One cluster's part of a question."""
 
-    id = serializers.UUIDField()
-    cluster = serializers.CharField()
+    record = ShownReply
     state = serializers.ChoiceField(["waiting", "answered", "refused", "silent"])
-    problem = _text()
-    answer = WhatIfAnswerSerializer(allow_null=True)
 
 
 class WhatIfSerializer(serializers.Serializer[Any]):
@@ -197,35 +158,19 @@ class WhatIfSerializer(serializers.Serializer[Any]):
     questions = QuestionSerializer(many=True)
 
 
-class SideSerializer(serializers.Serializer[Any]):
+class SideSerializer(RecordSerializer):
     """What one of the two said."""
 
-    decision = _text()
-    cluster_queue = _text()
-    flavors = serializers.ListField(child=serializers.CharField())
-    reason = _text()
-    message = _text()
+    record = Side
 
 
-class DifferenceSerializer(serializers.Serializer[Any]):
+class DifferenceSerializer(RecordSerializer):
     """One workload about which Kueue and the engine do not agree."""
 
-    namespace = serializers.CharField()
-    name = serializers.CharField()
-    uid = serializers.CharField()
-    kind = serializers.CharField()
-    portal = SideSerializer()
-    kueue = SideSerializer()
-    count = serializers.IntegerField()
-    first_seen_at = serializers.DateTimeField()
-    seen_at = serializers.DateTimeField()
+    record = DifferenceRow
 
 
-class ShadowReportSerializer(serializers.Serializer[Any]):
+class ShadowReportSerializer(RecordSerializer):
     """Decisions of Kueue on one cluster, compared with the engine's; the newest differences."""
 
-    compared = serializers.IntegerField(allow_null=True)
-    different = serializers.IntegerField()
-    passed_over = serializers.IntegerField()
-    since = _moment()
-    rows = DifferenceSerializer(many=True)
+    record = ShadowReport

@@ -9,7 +9,8 @@ from rest_framework import serializers
 
 from budgets.exports import FORMATS
 from budgets.models.exports import DATASETS, Export, ExportPlan
-from portal.api.serializers.base import MOST_ROWS, Strict
+from budgets.selectors.exports.wishes import Preview
+from portal.api.serializers.base import MOST_ROWS, RecordSerializer, Strict
 
 
 class ExportInput(Strict):
@@ -67,12 +68,10 @@ class ExportPlanSerializer(serializers.ModelSerializer[ExportPlan]):
         ]
 
 
-class ExportPreviewSerializer(serializers.Serializer[Any]):
+class ExportPreviewSerializer(RecordSerializer):
     """The first rows as texts; ``facts``: hour facts that the file would be made of."""
 
-    names = serializers.ListField(child=serializers.CharField())
-    rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
-    facts = serializers.IntegerField()
+    record = Preview
 
 
 class AboutSerializer(serializers.Serializer[Any]):

@@ -7,7 +7,14 @@ from typing import Any
 from rest_framework import serializers
 
 from budgets import models
-from portal.api.serializers.base import GpusField, InstantField, Strict, name_of
+from budgets.selectors.fleet.grid import FleetCell, FleetTotal
+from portal.api.serializers.base import (
+    GpusField,
+    InstantField,
+    RecordSerializer,
+    Strict,
+    name_of,
+)
 
 SLUG: Any = {"max_length": 63}
 NAME: Any = {"max_length": 120}
@@ -229,37 +236,19 @@ class PoolShareInput(Strict):
     limits = serializers.DictField(child=GpusField(), default=dict)
 
 
-class FleetCellSerializer(serializers.Serializer[Any]):
+class FleetCellSerializer(RecordSerializer):
     """One flavor on one worker, whole GPUs."""
 
+    record = FleetCell
     flavor = serializers.CharField()
     cluster = serializers.CharField()
-    capacity = serializers.IntegerField()
-    stated = serializers.IntegerField(allow_null=True)
-    measured = serializers.IntegerField(allow_null=True)
-    committed = serializers.IntegerField()
-    pools = serializers.IntegerField()
-    in_use = serializers.IntegerField()
-    free = serializers.IntegerField()
-    broken = serializers.IntegerField()
-    unmet = serializers.IntegerField()
 
 
-class FleetTotalSerializer(serializers.Serializer[Any]):
+class FleetTotalSerializer(RecordSerializer):
     """One flavor over all workers; ``excess`` above 0 is promised beyond the limit."""
 
+    record = FleetTotal
     flavor = serializers.CharField()
-    capacity = serializers.IntegerField()
-    limit = serializers.IntegerField()
-    committed = serializers.IntegerField()
-    account_pools = serializers.IntegerField()
-    platform_pools = serializers.IntegerField()
-    promised = serializers.IntegerField()
-    excess = serializers.IntegerField()
-    in_use = serializers.IntegerField()
-    free = serializers.IntegerField()
-    broken = serializers.IntegerField()
-    unmet = serializers.IntegerField()
 
 
 class FleetSerializer(serializers.Serializer[Any]):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework import serializers
 
 from budgets import models
 from budgets.metering import CapacityFact
-from portal.api.serializers.base import Strict, name_of
+from budgets.selectors.billing.reconciliation import Reconciliation
+from portal.api.serializers.base import RecordSerializer, Strict, name_of
 
 
 class DiscrepancySerializer(serializers.ModelSerializer[models.Discrepancy]):
@@ -47,38 +46,20 @@ class AcceptanceDecision(Strict):
     approve = serializers.BooleanField()
 
 
-class CapacityFactSerializer(serializers.Serializer[CapacityFact]):
+class CapacityFactSerializer(RecordSerializer):
     """One flavor on one cluster in one UTC hour, GPU-seconds.
 
     The parts + unexplained − over_admitted = capacity.
     """
 
-    hour = serializers.DateTimeField()
-    cluster = serializers.CharField()
-    flavor = serializers.CharField()
-    measured_s = serializers.IntegerField()
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    race = serializers.IntegerField()
-    undecided = serializers.IntegerField()
-    outside = serializers.IntegerField()
-    starting = serializers.IntegerField()
-    free = serializers.IntegerField()
-    down = serializers.IntegerField()
-    over_admitted = serializers.IntegerField()
+    record = CapacityFact
     unexplained = serializers.IntegerField()
     tolerance = serializers.IntegerField()
-    capacity = serializers.IntegerField()
-    by_pods = serializers.BooleanField()
     is_explained = serializers.BooleanField()
 
 
-class ReconciliationSerializer(serializers.Serializer[Any]):
+class ReconciliationSerializer(RecordSerializer):
     """One UTC day of one cluster."""
 
-    cluster = serializers.CharField()
-    day = serializers.DateField()
-    clusters = serializers.ListField(child=serializers.CharField())
-    known_until = serializers.DateTimeField(allow_null=True)
-    gaps = serializers.ListField(child=serializers.CharField())
-    facts = CapacityFactSerializer(many=True)
+    record = Reconciliation
+    without = ("sums",)
