@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
-
-from clusters.documents.numbers import whole_number
+from typing import Any, Final, TypeAlias
 
 Document: TypeAlias = Mapping[str, Any]
+_VERSION_DIGITS: Final = 20
 
 
 def key_of(document: Document) -> str:
@@ -27,7 +26,8 @@ def version_of(document: Document) -> int:
 
     Whole numbers that grow, on every API server that the portal supports.
     """
-    return whole_number(document["metadata"].get("resourceVersion")) or 0
+    text = document["metadata"].get("resourceVersion", "")
+    return int(text) if len(text) <= _VERSION_DIGITS and text.isdecimal() else 0
 
 
 def labels_of(document: Document) -> Mapping[str, str]:

@@ -20,6 +20,10 @@ class Resource:
     kind: str
     namespaced: bool
 
+    def __hash__(self) -> int:
+        # A key of every cache: the hash of one string is worked out once, that of five is not.
+        return hash(self.plural)
+
     @property
     def api_version(self) -> str:
         """What a document says in `apiVersion`."""

@@ -61,7 +61,7 @@ class Cache:
         self._documents: dict[Resource, dict[str, dict[str, Any]]] = defaultdict(dict)
         self._indexes: dict[Resource, list[Index]] = defaultdict(list)
         self._found: dict[str, dict[str, dict[Place, None]]] = {}
-        self._values: dict[Place, tuple[tuple[str, ...], ...]] = {}
+        self._values: dict[Place, list[tuple[str, ...]]] = {}
         self._gone: dict[str, int] = {}
         for index in indexes:
             self._found[index.name] = {}
@@ -128,31 +128,38 @@ class Cache:
         """The documents that are found under a value of an index."""
         return [self._documents[resource][key] for resource, key in self.places(index, value)]
 
+    def newest(self, index: str, value: str) -> str:
+        """Key of what came last under a value of an index; empty when there is nothing. O(1)."""
+        found = self._found[index].get(value)
+        return next(reversed(found))[1] if found else ""
+
     def values(self, index: str) -> Collection[str]:
         """Values of an index under which anything is found, as they come and go. O(1)."""
         return self._found[index].keys()
 
     def _file(self, place: Place, indexes: list[Index], document: Document) -> None:
         # All of them first: a document that cannot be read leaves nothing half done.
-        now = tuple(tuple(dict.fromkeys(index.values(document))) for index in indexes)
+        now = [tuple(index.values(document)) for index in indexes]
         before = self._values.get(place)
         if now == before:
             return
         if before is not None:
             self._unfile(place, indexes)
-        if not any(now):
-            return
         for index, values in zip(indexes, now, strict=True):
             found = self._found[index.name]
             for value in values:
-                found.setdefault(value, {})[place] = None
+                there = found.get(value)
+                if there is None:
+                    found[value] = {place: None}
+                else:
+                    there[place] = None
         self._values[place] = now
 
     def _unfile(self, place: Place, indexes: list[Index]) -> None:
-        before = self._values.pop(place, None)
-        for index, values in zip(indexes, before or (), strict=False):
+        for index, values in zip(indexes, self._values.pop(place), strict=True):
             found = self._found[index.name]
-            for value in values:
-                del found[value][place]
-                if not found[value]:
+            for value in dict.fromkeys(values):
+                there = found[value]
+                del there[place]
+                if not there:
                     del found[value]

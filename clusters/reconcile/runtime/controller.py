@@ -63,6 +63,7 @@ class Controller(Generic[K]):
         hook: Called around every write; for tests.
         indexes: Over the cache.
         cluster: What watches call the cluster; its slug when not given.
+        cache: A cache with indexes of its own, in place of ``indexes``.
 
     Attributes:
         cache: What is known of the cluster.
@@ -88,11 +89,12 @@ class Controller(Generic[K]):
         hook: Hook = no_fault,
         indexes: Iterable[Index] = (),
         cluster: str | None = None,
+        cache: Cache | None = None,
     ) -> None:
         slug = context.cluster.slug
         self.context, self.faults = context, context.faults
         self.cluster = slug if cluster is None else cluster
-        self.cache = Cache(indexes)
+        self.cache = Cache(indexes) if cache is None else cache
         self.queue: WorkQueue[K] = WorkQueue()
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.pool: Pool[K] = Pool(
@@ -174,6 +176,10 @@ class Controller(Generic[K]):
             return None
         targets = [(write.resource, write.key)]
         return reading(self.context.client, targets, cluster=self.cluster)
+
+    def concerned(self, key: K) -> Iterable[K]:
+        """What is looked at once the work of a key, or its hold, is over; itself by default."""
+        return (key,)
 
     def all_keys(self) -> Iterable[K]:
         """Everything that is looked at in a sweep."""
@@ -347,7 +353,7 @@ class Controller(Generic[K]):
                 self.answered(answer)
             except Exception as error:
                 self.park(key, error, doing=Doing.READING)
-        self.queue.add(key)
+        self.queue.add_all(self.concerned(key))
 
     def take_effect(self, effect: Effect) -> None:
         """Take in at once what a watch would tell later."""
@@ -398,6 +404,8 @@ class Controller(Generic[K]):
             again = self._unsure.get(key)
             if again is not None:
                 self.start(key, again, about=REREAD)
+            else:
+                self.queue.add_all(self.concerned(key))
         if self._unread:
             for subject in self._reading.wake(self.context.now(), moment):
                 self.take_safely(self._unread[subject])

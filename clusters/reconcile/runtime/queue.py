@@ -132,13 +132,14 @@ class WorkQueue(Generic[K]):
         """Let time pass: what was asked for by now is ready, and so is what is held no longer.
 
         Returns:
-            The keys that were held until now.
+            The keys that were held until now; the caller adds them, or reads something first.
         """
         self.add_all(self._wishes.due(now))
         freed = self._held.due(monotonic)
         for key in freed:
-            self._later.pop(key, None)
-            self.add(key)
+            if key in self._later:
+                del self._later[key]
+                self.add(key)
         return freed
 
     # What is to be done
@@ -201,7 +202,7 @@ class WorkQueue(Generic[K]):
             self._ready[key] = None
 
     def hold(self, key: K, *, until: float) -> None:
-        """Leave a key alone until then; it is ready afterwards."""
+        """Leave a key alone until then; :meth:`wake` tells that it is over."""
         self._held.set(key, until)
         self._ready.pop(key, None)
 
