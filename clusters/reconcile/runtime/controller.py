@@ -25,6 +25,7 @@ from clusters.reconcile.runtime.cache import Cache, Effect, Index
 from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
 from clusters.reconcile.runtime.queue import WorkQueue
+from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
@@ -70,6 +71,7 @@ class Controller(Generic[K]):
         queue: Which keys are to be looked at.
         pool: Threads that write.
         writer: For the cluster.
+        recorder: Tells Events to it.
         faults: Where a key's fault ends.
     """
 
@@ -106,6 +108,16 @@ class Controller(Generic[K]):
             fence=context.fence,
             may_write=lambda: context.cluster.may_write,
             hook=hook,
+        )
+        self.recorder = Recorder(
+            Writer(
+                context.client,
+                cluster=slug,
+                fence=context.fence,
+                may_write=lambda: context.cluster.may_write,
+            ),
+            cluster=slug,
+            now=context.now,
         )
         self.watches = Watches(
             context.client, cluster=self.cluster, pulse=context.pulse, sink=self.inbox.put
@@ -269,6 +281,7 @@ class Controller(Generic[K]):
         """End what :meth:`open` began."""
         self.watches.close()
         self.pool.close()
+        self.recorder.close()
         self.closing()
 
     def is_same_configuration(self) -> bool:

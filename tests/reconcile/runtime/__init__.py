@@ -1,0 +1,1 @@
+"""The runtime of roles, part by part; no cluster is needed."""
