@@ -33,6 +33,7 @@ fix: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	-$(VENV)/bin/djade $$(git ls-files 'templates/*.html')
+	$(VENV)/bin/djangofmt templates
 
 # Needs uv on the PATH; everything else of the project does without it.
 requirements:

@@ -147,6 +147,7 @@ def static() -> bool:
         [PYTHON, "manage.py", "check"],
         [PYTHON, "manage.py", "makemigrations", "--check", "--dry-run"],
         [BIN / "djade", "--check", *sorted(ROOT.glob("templates/**/*.html"))],
+        [BIN / "djangofmt", "--check", "templates"],
         [BIN / "typos"],
     ]
     results = [run(*command, env=SETTINGS) for command in commands]  # all of them, then the verdict

@@ -1,4 +1,4 @@
-"""Template tags and filters of the pages: partials, bars, and numbers and times in words."""
+"""Template tags and filters of the pages: bars, and numbers and times in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from django import template
 from django.forms import BoundField
-from django.template.base import NodeList, Parser, Token
 from django.template.context import Context
 from django.utils import timezone
 from django.utils.html import format_html
@@ -22,28 +21,6 @@ from portal.web.bars import Bar, BarNumbers, draw
 from portal.web.numbers import hours_text, money_text
 
 register = template.Library()
-
-
-class PartialNode(template.Node):
-    """A named part of a page: rendered in place, and alone by ``htmx.render_partial``."""
-
-    def __init__(self, name: str, nodelist: NodeList) -> None:
-        self.name = name
-        self.nodelist = nodelist
-
-    def render(self, context: Context) -> SafeString:
-        return self.nodelist.render(context)
-
-
-@register.tag("partial")
-def partial(parser: Parser, token: Token) -> PartialNode:
-    """``{% partial name %} … {% endpartial %}``."""
-    words = token.split_contents()
-    if len(words) != 2:
-        raise template.TemplateSyntaxError("partial takes one name: {% partial name %}")
-    nodelist = parser.parse(("endpartial",))
-    parser.delete_first_token()
-    return PartialNode(words[1], nodelist)
 
 
 @register.inclusion_tag("partials/bars.html")

@@ -37,11 +37,15 @@ BOXES_WITHIN = {"card": "header", "parts": "li", "steps": "li", "timeline": "li"
 VERBATIM = _names("pre script style textarea")
 
 SPACE = re.compile(r"[ \t\r\n\f]+")
-# Tags of elements that are nothing but their text, and take no place of their own.
-TAG = r"<(?!/?(?:input|img|svg|button|select|meter|progress|textarea)\b)[^<>]*>"
-# A space, such tags, one more space: the second does not show. Nor does one that begins a line.
+# Tags of elements that take no place of their own: nothing is left of them without their text.
+TAG = (
+    r"<(?!/?(?:img|svg|button|select|meter|progress|textarea|input(?![^<>]*hidden))\b)"
+    r"[^<>]*>"
+)
+# A space, such tags, one more: the second does not show. Nor does one at either end of a line.
 TWO_SPACES = re.compile(rf" ((?:{TAG})+) ")
 LEADING = re.compile(rf"^((?:(?!</){TAG})+) ")
+TRAILING = re.compile(rf" ((?:(?=</){TAG})+)$")
 # Of long tables and choices the first few stand for the rest, which is counted, rows with a print.
 SHOWN = {"tr": 4, "option": 4}
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -207,4 +211,4 @@ def _seen(text: str) -> str:
     """A text with its inline elements, without the spaces that do not show."""
     while (shorter := TWO_SPACES.sub(r" \1", SPACE.sub(" ", text))) != text:
         text = shorter
-    return LEADING.sub(r"\1", text.strip(" "))
+    return TRAILING.sub(r"\1", LEADING.sub(r"\1", text.strip(" ")))

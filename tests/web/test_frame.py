@@ -7,14 +7,16 @@ import json
 import pytest
 from django.contrib.staticfiles import finders
 from django.db import DatabaseError, connection
+from django.template import TemplateDoesNotExist
 from django.test import Client, RequestFactory, override_settings
+from django_htmx.middleware import HtmxDetails
 from kombu.exceptions import OperationalError
 
 from budgets import services
 from budgets.services.announcements import Work
 from clusters.services import broker
 from portal.web import errors
-from portal.web.htmx import render_partial
+from portal.web.htmx import render
 from tests.builders import line
 from tests.web.conftest import HTMX, Visitors
 
@@ -103,9 +105,10 @@ def test_a_boosted_link_gets_the_whole_page(visitors: Visitors):
 
 
 def test_an_unknown_partial_is_an_error():
-    request = RequestFactory().get("/")
-    with pytest.raises(LookupError, match="no partial 'nothing'"):
-        render_partial(request, "fleet/fleet.html", "nothing")
+    request = RequestFactory().get("/", **HTMX)
+    request.htmx = HtmxDetails(request)
+    with pytest.raises(TemplateDoesNotExist, match="nothing"):
+        render(request, "fleet/fleet.html", partial="nothing")
 
 
 def test_error_pages_say_what_to_do_and_parts_get_a_sentence(visitors: Visitors):

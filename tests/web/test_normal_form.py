@@ -16,6 +16,7 @@ from tests.web.normal_form import normal_form
         pytest.param("<p>a <b> b</b></p>", "<p>a <b>b</b></p>", id="the second of two"),
         pytest.param("<p>a <span> </span> b</p>", "<p>a <span></span>b</p>", id="of three"),
         pytest.param("<p><b> a</b></p>", "<p><b>a</b></p>", id="at the begin of a line"),
+        pytest.param("<p><b>a </b></p>", "<p><b>a</b></p>", id="at the end of a line"),
         pytest.param(
             '<p class="row"><a>a</a><a>b</a></p>',
             '<p class="row"> <a>a</a> <a>b</a> </p>',
