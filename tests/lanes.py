@@ -95,6 +95,7 @@ QUICK = (
     "tests/spending",
     "tests/test_docs.py",
     "tests/test_readme.py",
+    "tests/test_templates.py",
 )
 # Pages and API are the same on each database. Where the whole run has PostgreSQL they run there;
 # on SQLite a browser goes through them, and the unit lane by itself.

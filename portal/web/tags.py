@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -22,6 +22,24 @@ from portal.web.numbers import hours_text, money_text
 
 register = template.Library()
 
+# The color of a state's tag; "" is any other state of the subject.
+TONES: Mapping[str, Mapping[str, str]] = {
+    "action": {"done": "good", "failed": "trouble", "waiting": "busy"},
+    "cluster": {"failed": "trouble", "lost": "trouble", "": "busy"},
+    "incident": {"open": "trouble", "cured": "good", "": "plain"},
+    "job": {
+        "running": "good",
+        "pending": "pending",
+        "reserved": "busy",
+        "failed": "trouble",
+        "evicted": "warn",
+    },
+    "maintenance": {"active": "warn", "scheduled": "busy"},
+    "object": {"synced": "good", "failed": "trouble", "pending": "busy", "": "warn"},
+    "offer": {"won": "good", "asked": "busy", "": "plain"},
+    "revision": {"in force": "good", "requested": "warn", "scheduled": "busy", "": "plain"},
+}
+
 
 @register.inclusion_tag("partials/bars.html")
 def budget_bars(
@@ -36,6 +54,13 @@ def budget_bars(
 def field(bound: BoundField, unit: str = "") -> dict[str, Any]:
     """One field: label, input, hint and the place for its fault."""
     return {"field": bound, "unit": unit}
+
+
+@register.filter
+def tone(state: str, subject: str) -> str:
+    """The class that colors the tag of a state; the subjects are those of :data:`TONES`."""
+    tones = TONES[subject]
+    return tones.get(state, tones.get("", ""))
 
 
 @register.filter

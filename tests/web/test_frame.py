@@ -225,8 +225,8 @@ def test_plotly_is_only_asked_for_where_a_chart_is(visitors: Visitors):
 @override_settings(DEBUG=False)
 def test_htmx_is_told_to_evaluate_and_store_nothing(visitors: Visitors):
     text = visitors.text("owner", "/")
-    start = text.index("htmx-config\" content='") + len("htmx-config\" content='")
-    config = json.loads(text[start : text.index("'>", start)])
+    start = text.index("content='", text.index("htmx-config")) + len("content='")
+    config = json.loads(text[start : text.index("'", start)])
 
     assert config["allowEval"] is False
     assert config["includeIndicatorStyles"] is False
