@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from clusters.documents.numbers import whole_number
+
 Document: TypeAlias = dict[str, Any]
 
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
@@ -65,12 +67,13 @@ class Key:
         """
         return KIND_ORDER.index(self.kind)
 
+    @property
+    def path(self) -> str:
+        """``namespace/name``, or the name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
     def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.namespace}/{self.name}"
-            if self.namespace
-            else (f"{self.kind} {self.name}")
-        )
+        return f"{self.kind} {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +125,10 @@ def owner_of(document: Mapping[str, Any]) -> Ownership | None:
     if not installation or labels.get(MANAGED_BY_LABEL) != MANAGED_BY:
         return None
     annotations = document["metadata"].get("annotations") or {}
-    generation = annotations.get(GENERATION_ANNOTATION, "")
     return Ownership(
         installation=installation,
         subject=annotations.get(SUBJECT_ANNOTATION, ""),
-        generation=int(generation) if generation.isdecimal() else 0,
+        generation=whole_number(annotations.get(GENERATION_ANNOTATION)) or 0,
     )
 
 

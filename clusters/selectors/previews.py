@@ -111,15 +111,11 @@ def _differences(
         words = "is made" if old is None else _words(changes(document, old))
         yield _change(key, words or "changes", document)
     for key in before.keys() - after.keys():
-        yield ManifestChange(key.kind, _name(key), "is drained and goes", "")
+        yield ManifestChange(key.kind, key.path, "is drained and goes", "")
 
 
 def _change(key: Key, words: str, document: Document) -> ManifestChange:
-    return ManifestChange(key.kind, _name(key), words, yaml.safe_dump(document, sort_keys=False))
-
-
-def _name(key: Key) -> str:
-    return f"{key.namespace}/{key.name}" if key.namespace else key.name
+    return ManifestChange(key.kind, key.path, words, yaml.safe_dump(document, sort_keys=False))
 
 
 def _words(found: tuple[FieldChange, ...]) -> str:

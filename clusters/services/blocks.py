@@ -19,8 +19,12 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.manifests.names import INSTALLATION_LABEL
 from clusters.models import Cluster
 from clusters.reconcile.context import registered
-from clusters.reconcile.quota.decide import Newer, newer_than_known
-from clusters.reconcile.quota.image import MULTIKUEUE_RESOURCES, QUOTA_RESOURCES
+from clusters.reconcile.quota.decide import (
+    MULTIKUEUE_RESOURCES,
+    QUOTA_RESOURCES,
+    Newer,
+    newer_than_known,
+)
 from clusters.reconcile.quota.wanted import known_generations
 from clusters.services.generations import raise_generation
 from clusters.vault import unseal

@@ -157,7 +157,7 @@ def sweep(fleet: Fleet) -> tuple[list[float], dict[str, int]]:
         ):
             hand.settle()
             before = versions(client)
-            hand.body._swept_at = 0.0
+            hand.sweep()
             with mock.patch.object(Transport, "send", counted):
                 begun = time.perf_counter()
                 hand.body.turn()

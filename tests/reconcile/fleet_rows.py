@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
@@ -14,8 +16,9 @@ from clusters.kube.pulse import Pulse
 from clusters.models import Cluster, ClusterHealth
 from clusters.reconcile.context import Clients, ShiftContext, registered
 from clusters.reconcile.quota import QuotaBody
+from clusters.reconcile.runtime.writer import no_fault
 from clusters.vault import seal, unseal
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import PATIENCE_S
 
 
 def register(slug: str, kubeconfig: str, *, role: str = "worker", mode: str = "kueue") -> Cluster:
@@ -43,19 +46,25 @@ class Hand:
     fenced: list[str] = field(default_factory=list)
 
     def settle(self, turns: int = 40) -> None:
-        """Turns until nothing is left to do, at most so often."""
-        eventually(lambda: self.body.image.is_synced, why="the cluster was not listed")
+        """Turns until nothing is left to do, at most so often; nothing waits for its time."""
         quiet = 0
         for _ in range(turns):
-            self.body._retry_at = 0.0
+            queue = self.body.queue
+            queue.add_all(queue.wake(datetime.max.replace(tzinfo=UTC), math.inf))
             self.body.turn()
-            quiet = 0 if self.body.image.changed.wait(0.03) else quiet + 1
+            self.context.stop.wait(0.03)
+            is_quiet = self.body.inbox.empty() and not self.body.queue.has_ready
+            quiet = quiet + 1 if is_quiet else 0
             if quiet >= 3:
                 return
 
+    def sweep(self) -> None:
+        """Have everything looked at with the next turn."""
+        self.body.queue.add_all(self.body.all_keys())
+
 
 @contextmanager
-def quota_hand(slug: str, *, fence=lambda: None) -> Iterator[Hand]:
+def quota_hand(slug: str, *, fence=lambda: None, hook=no_fault) -> Iterator[Hand]:
     """A quota body on a registered cluster, with real watches and without a Lease."""
     registration = registered(slug)
     assert registration is not None
@@ -74,14 +83,14 @@ def quota_hand(slug: str, *, fence=lambda: None) -> Iterator[Hand]:
             fence=fence,
             holder="test",
         )
-        body = QuotaBody(context)
-        body.image.start()
+        body = QuotaBody(context, hook=hook)
+        body.tick_s = 0.01
         try:
+            assert body.open()
             yield Hand(body, context)
         finally:
             stop.set()
-            body.image.close()
-            body._writer.close()
+            body.close()
             clients.close()
             beating.join(PATIENCE_S)
 

@@ -10,18 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from unittest import mock
 
 import pytest
 from django.test import Client
 
-from clusters.manifests.names import SPEND_CHECK, spend_controller
+from clusters.manifests.names import SPEND_CHECK, Key, spend_controller
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile import claims
+from clusters.reconcile.quota import body as quota_body
+from clusters.reconcile.quota.decide import Decision, decide_wanted
 from clusters.reconcile.runtime.faults import Doing, Faults, Standing
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.api.rows import add_cluster
 from tests.builders import SmallFleet, line
+from tests.factories import FlavorFactory
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     Embedded,
@@ -31,6 +35,7 @@ from tests.reconcile.admission_harness import (
     kueue,
     quota_objects,
 )
+from tests.reconcile.fleet_rows import dev_server, quota_hand, register
 from tests.reconcile.spend_hand import spend_hand
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
@@ -129,7 +134,47 @@ def budget_check(fleet: SmallFleet) -> Iterator[Stage]:
             yield BudgetCheck(manager, poison, hand)
 
 
+@dataclass
+class Quota:
+    """Flavors that come to stand on a cluster."""
+
+    poison: Poison
+    hand: Any
+    role: str = "quota"
+
+    def submit(self, name: str) -> None:
+        FlavorFactory(slug=name)
+
+    def is_done(self, name: str) -> bool:
+        return self.hand.body.live(Key("ResourceFlavor", "", name)) is not None
+
+    def turn(self) -> None:
+        self.hand.body.turn()
+
+    def standing(self) -> Standing:
+        return self.hand.context.faults.standing
+
+
+@contextmanager
+def quota(fleet: SmallFleet) -> Iterator[Stage]:
+    poison = Poison()
+
+    def decide(key: Key, *about: Any) -> Decision:
+        poison.tried(Doing.DECIDING, key)
+        return decide_wanted(key, *about)
+
+    with dev_server("gpu-east") as server:
+        register("gpu-east", server.kubeconfig)
+        with (
+            quota_hand("gpu-east", hook=poison.hook) as hand,
+            mock.patch.object(quota_body, "decide_wanted", decide),
+        ):
+            poison.into(hand.body)
+            yield Quota(poison, hand)
+
+
 ROLES = [
+    pytest.param(quota, id="quota"),
     pytest.param(budget_check, id="budget check"),
 ]
 Ground = Callable[[SmallFleet], AbstractContextManager[Stage]]

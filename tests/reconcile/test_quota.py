@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
+from django.db import DataError
 from django.db.models import F
 
 from budgets import services as promises
@@ -15,6 +18,7 @@ from clusters.errors import LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
+from clusters.reconcile.quota.record import Recorder, Result
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
 from tests.reconcile.large_fleet import many_workspaces
@@ -61,7 +65,7 @@ def test_budget_is_observed_when_all_its_objects_are_there(
 def test_second_sweep_sends_no_request(hand: Hand, east: DevServer) -> None:
     hand.settle()
     east.cluster.faults.fail(500, count=1, path="resourceflavors|cohorts|queues|namespaces")
-    hand.body._swept_at = -1e9
+    hand.sweep()
     hand.body.turn()
     assert set(states().values()) == {"synced"}
     assert east.cluster.faults.before("GET", "/namespaces") == 500, "a request was sent"
@@ -303,8 +307,6 @@ def test_one_refused_object_does_not_stop_the_others(
 ) -> None:
     east.cluster.faults.fail(403, count=1, method="PATCH", path="clusterqueues/acme-vision")
     with quota_hand("gpu-east") as hand:
-        while not hand.body.image.is_synced:
-            hand.context.stop.wait(0.01)
         hand.body.turn()
         assert states()["ClusterQueue", "acme-vision"] == "failed"
         assert states()["ClusterQueue", "globex-search"] == "synced"
@@ -341,12 +343,11 @@ def test_two_hundred_workspaces_are_synced_quickly_and_an_edit_touches_three_obj
         hand.settle()
         assert ObjectState.objects.filter(state="synced").count() == 3 * 200 + 20 + 2
         before = {
-            key: document["metadata"]["resourceVersion"]
-            for key, document in hand.body.image.documents().items()
+            key: hand.body.live(key)["metadata"]["resourceVersion"] for key in hand.body.all_keys()
         }
         Budget.objects.filter(workspace__namespace="acc3-w3").update(generation=F("generation") + 1)
         hand.settle()
-        after = hand.body.image.documents()
+        after = {key: hand.body.live(key) for key in before}
     changed = {
         key.kind
         for key, version in before.items()
@@ -364,9 +365,33 @@ def test_sweep_of_a_thousand_unchanged_workspaces_is_quick_and_asks_nothing(
     with quota_hand("gpu-east") as hand:
         hand.settle()
         east.cluster.faults.fail(500, count=1, path="resourceflavors|cohorts|queues|namespaces")
-        hand.body._swept_at = -1e9
+        hand.sweep()
         begun = time.monotonic()
         hand.body.turn()
         assert time.monotonic() - begun < 10
         assert east.cluster.faults.before("GET", "/namespaces") == 500, "a request was sent"
     assert ObjectState.objects.filter(state="synced").count() == 3 * 1000 + 20 + 2
+
+
+def test_row_that_the_database_refuses_keeps_no_other_back(
+    worker: Cluster, fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Recorder._store_states
+
+    def refusing(self: Recorder, results: Sequence[Result], now: datetime) -> object:
+        if any(str(result.decision.key) == "ClusterQueue acme-vision" for result in results):
+            raise DataError("a character that no database keeps")
+        return store(self, results, now)
+
+    with quota_hand("gpu-east") as hand:
+        with monkeypatch.context() as refused:
+            refused.setattr(Recorder, "_store_states", refusing)
+            hand.settle()
+        standing = hand.context.faults.standing
+        assert standing.parked == 1
+        assert "ClusterQueue acme-vision could not be written: DataError" in standing.says
+        assert states()["ClusterQueue", "globex-search"] == "synced"
+        assert ("ClusterQueue", "acme-vision") not in states()
+        hand.settle()
+        assert states()["ClusterQueue", "acme-vision"] == "synced"
+        assert not hand.context.faults.standing.parked

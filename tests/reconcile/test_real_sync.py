@@ -204,7 +204,7 @@ def test_two_installations_share_real_clusters_in_peace(bare_road: Road, fleet: 
     }
     worker = bare_road.workers[0]
     worker.create(r.COHORT, other)
-    bare_road.hands[1].body._swept_at = -1e9
+    bare_road.hands[1].sweep()
     bare_road.hands[1].settle()
     assert worker.get(r.COHORT, "theirs")["spec"] == {}
     assert not ObjectState.objects.filter(name="theirs").exists()

@@ -1,4 +1,4 @@
-"""The loop of quota sync on one cluster.
+"""The controller of quota sync on one cluster.
 
 It wakes when an object changed on the cluster, when a generation rose in the database (one small
 query, so that nothing depends on the broker), when a retry is due, and for a sweep of everything.
@@ -9,38 +9,51 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.db.models import Count
 
 from budgets import services as promises
-from clusters.errors import ClusterError, LeaseLost
-from clusters.manifests.names import Key
+from clusters.errors import Unreachable
+from clusters.manifests.names import Document, Key
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.quota.decide import (
+    MULTIKUEUE_RESOURCES,
+    QUOTA_RESOURCES,
+    REFERRING,
+    RESOURCES,
     WRITES,
     Decision,
     Policy,
     Step,
     decide_unwanted,
     decide_wanted,
+    is_of,
+    look_of,
     newer_than_known,
+    order_of,
+    write_of,
 )
-from clusters.reconcile.quota.image import MULTIKUEUE_RESOURCES, QUOTA_RESOURCES, Image, is_of
 from clusters.reconcile.quota.record import Recorder, Result
 from clusters.reconcile.quota.secrets import SecretSync, secret_keys
 from clusters.reconcile.quota.wanted import Fingerprint, Wanted, fingerprint, wanted_on
-from clusters.reconcile.quota.write import Writer
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.faults import Doing, words_of
+from clusters.reconcile.runtime.pool import Answer, sending
+from clusters.reconcile.runtime.queue import WorkQueue
+from clusters.reconcile.runtime.watches import Change, Seen
+from clusters.reconcile.runtime.writer import Hook, no_fault
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.25
-LISTING_S = 0.05
-SWEEP_S = 30.0
-RETRY_FIRST_S, RETRY_CAP_S = 1.0, 30.0
-WAIT_S = 2.0
+RETRY_FIRST_S, RETRY_CAP_S = 0.5, 30.0
+WAIT = timedelta(seconds=2)
+BITE = 60
+"""So many objects of a kind are written side by side and recorded together."""
 _HOLDING = (
     WorkloadState.Phase.RESERVED,
     WorkloadState.Phase.RUNNING,
@@ -48,228 +61,260 @@ _HOLDING = (
 )
 
 
-class QuotaBody:
+class QuotaBody(Controller[Key]):
     """One shift of quota sync."""
 
-    def __init__(self, context: ShiftContext) -> None:
-        self._context = context
-        is_manager = context.cluster.is_manager
-        resources = QUOTA_RESOURCES + (MULTIKUEUE_RESOURCES if is_manager else ())
-        self.image = Image(context, resources)
-        self._writer = Writer(context.client, fence=context.fence, seen=self.image.put)
-        self._recorder = Recorder(context.cluster.pk)
+    tick_s = 0.25
+    threads = 6
+    resync_s = 30.0
+
+    def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
+        super().__init__(context, hook=hook, indexes=(REFERRING,))
+        self.queue = WorkQueue(first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
+        self._recorder = Recorder(context.cluster.pk, refused=self._refused)
         self._secrets = SecretSync(context) if context.cluster.is_manager else None
         self._fingerprint: Fingerprint = ()
         self._wanted = Wanted({}, {}, ())
-        self._retry: set[Key] = set()
-        self._retry_at, self._retry_s = 0.0, RETRY_FIRST_S
-        self._swept_at = 0.0
-        self._seen_at = ""
+        self._looks: dict[Key, tuple[object, ...]] = {}
+        self._written: list[Result] = []
+        self._is_cut_off = False
 
-    def run(self) -> None:
-        """Works until the shift ends."""
-        self.image.start()
-        try:
-            while not self._context.stop.is_set():
-                try:
-                    self.turn()
-                except DatabaseError as error:
-                    log.warning(
-                        "sync_waits cluster=%s error=%s",
-                        self._context.cluster.slug, type(error).__name__,
-                    )  # fmt: skip
-                    connection.close()
-                    self._fingerprint = ()
-                    self._context.stop.wait(1.0)
-                if self.image.is_synced:
-                    self.image.changed.wait(POLL_S)
-                else:
-                    self._context.stop.wait(LISTING_S)
-        finally:
-            self._context.stop.set()
-            self.image.close()
-            self._writer.close()
+    def watched(self) -> Iterable[Watched]:
+        """Objects of other owners, too: a taken name must be known before it is written."""
+        is_manager = self.context.cluster.is_manager
+        return map(Watched, QUOTA_RESOURCES + (MULTIKUEUE_RESOURCES if is_manager else ()))
+
+    def keys_of(self, seen: Seen) -> Iterable[Key]:
+        """The object's own key, if what quota sync looks at changed."""
+        metadata = seen.document["metadata"]
+        key = Key(seen.resource.kind, metadata.get("namespace") or "", metadata["name"])
+        look = () if seen.change is Change.DELETED else look_of(seen.document)
+        if self._looks.get(key) == look:
+            return ()
+        if look:
+            self._looks[key] = look
+        else:
+            self._looks.pop(key, None)
+        return (key,)
+
+    def all_keys(self) -> set[Key]:
+        """Everything that is wanted, there, or recorded."""
+        return {*self._wanted.documents, *self._looks, *self._recorder.recorded()}
+
+    def opened(self) -> None:
+        """What is recorded and neither wanted nor there has to be looked at, too."""
+        self.queue.add_all(self.all_keys())
+
+    def look(self) -> None:
+        """Find out whether the promises may have changed."""
+        mark = fingerprint(self.context.cluster.pk)
+        if mark != self._fingerprint:
+            self.queue.add_all(self._reload(mark))
 
     def turn(self) -> None:
-        """Looks once at both sides, and does what is due.
+        """One turn; what would be written is decided and shown while writing is off, too."""
+        self.take_in()
+        self.pass_time()
+        self.look()
+        self.handle_all()
+
+    def handle_all(self) -> None:
+        """Look at all keys that are ready, together.
 
         Raises:
             LeaseLost: nothing was written after it.
         """
-        if not self.image.is_synced:
-            return
-        keys = self._due()
+        keys = self.queue.take()
         if not keys and self._wanted.documents:
             return
         begun = time.monotonic()
         try:
-            results = self.sync(keys)
-        except LeaseLost:
+            results = self._sync(keys)
+        except DatabaseError:
+            self.queue.add_all(keys)
             raise
-        except ClusterError as error:
-            log.warning(
-                "sync_interrupted cluster=%s reason=%s", self._context.cluster.slug, error.reason
-            )
-            self._retry |= keys
-            self._plan_retry(failed=True)
-            return
         written = sum(result.was_written for result in results)
         failed = sum(bool(result.error) for result in results)
         if written or failed:
             log.info(
                 "synced cluster=%s looked_at=%d written=%d failed=%d duration_ms=%d",
-                self._context.cluster.slug, len(keys), written, failed,
-                (time.monotonic() - begun) * 1000,
+                self.cluster, len(keys), written, failed, (time.monotonic() - begun) * 1000,
             )  # fmt: skip
 
-    def sync(self, keys: Collection[Key]) -> list[Result]:
-        """Decides on these keys, writes what may be written, records all of it.
+    def answered(self, answer: Answer[Key]) -> None:
+        """A write went well."""
+        live = answer.effects[-1].document if answer.effects else None
+        self._written.append(Result(answer.about, was_written=True, live=live))
 
-        Raises:
-            LeaseLost: nothing was written after it.
-            Unreachable: the cluster is gone; what was done is recorded.
-        """
-        facts = self._context.cluster
+    def failed(self, answer: Answer[Key]) -> None:
+        """A write failed; its key is looked at again later."""
+        assert answer.error is not None
+        self._is_cut_off |= isinstance(answer.error, Unreachable)
+        self._written.append(Result(answer.about, error=words_of(answer.error)))
+
+    def _sync(self, keys: Collection[Key]) -> list[Result]:
+        """Decides on these keys, writes what may be written, records all of it."""
+        may_write = self.context.cluster.writes_enabled
         if self._is_blocked():
             return []
-        decisions = self._decisions(keys)
-        now, image = self._context.now(), self.image.documents()
+        decisions = list(self._decisions(keys))
         settled = [
-            Result(decision, live=image.get(decision.key))
+            Result(decision, live=self.live(decision.key))
             for decision in decisions
-            if decision.step not in WRITES or not facts.writes_enabled
+            if decision.step not in WRITES or not may_write
         ]
-        results = list(settled)
-        self._recorder.record(settled, now)
-        if facts.writes_enabled:
-            self._writer.carry_out(decisions, on_batch=lambda batch: self._took(batch, results))
+        results = self._recorder.record(settled, self.context.now())
+        if may_write:
+            for batch in self._carry_out(decisions):
+                results += batch
+                self._tell_progress(len(batch), results)
+            if self._is_cut_off:
+                self._is_cut_off = False
+                return results
             if self._secrets is not None:
-                secrets = self._secrets.sync(self._recorder.recorded())
-                self._recorder.record(secrets, self._context.now())
-                results += secrets
+                results += self._sync_secrets(self._secrets)
         self._finish(results)
         return results
 
-    def _due(self) -> set[Key]:
-        """Keys to look at now."""
-        keys = self.image.take_changed()
-        now = time.monotonic()
-        mark = fingerprint(self._context.cluster.pk)
-        if mark != self._fingerprint:
-            keys |= self._reload(mark)
-        if self._retry and now >= self._retry_at:
-            keys |= self._retry
-            self._retry = set()
-        if now - self._swept_at > SWEEP_S:
-            self._swept_at = now
-            keys |= set(self._wanted.documents) | set(self.image.documents())
-            keys |= set(self._recorder.recorded())
-        return keys
-
     def _reload(self, mark: Fingerprint) -> set[Key]:
-        """Reads the promises anew; returns what they say differently from before."""
-        before = self._wanted
-        had_facts = self._context.cluster
-        facts = self._context.refresh()
+        """Reads the promises anew; returns what has to be looked at for it."""
+        before, had_facts = self._wanted, self.context.cluster
+        facts = self.context.refresh()
         self._wanted = wanted_on(facts)
         self._fingerprint = mark
         if facts != had_facts or not before.generations:
-            self._swept_at = 0.0
+            return self.all_keys()
         now, old = self._wanted.documents, before.documents
         return {key for key in now.keys() | old.keys() if now.get(key) != old.get(key)}
 
-    def _decisions(self, keys: Collection[Key]) -> list[Decision]:
-        facts, wanted = self._context.cluster, self._wanted.documents
-        image = self.image.documents()
+    def live(self, key: Key) -> Document | None:
+        """An object as the cluster has it; None when it is not there."""
+        return self.cache.get(RESOURCES[key.kind], key.path)
+
+    def _on_cluster(self) -> Iterator[Document]:
+        for resource in RESOURCES.values():
+            yield from self.cache.of(resource).values()
+
+    def _decisions(self, keys: Collection[Key]) -> Iterator[Decision]:
+        """What to do with each, in the order of the plan, which puts parents first."""
+        facts, wanted = self.context.cluster, self._wanted.documents
         policy = Policy(
             installation=facts.installation,
             restores_drift=facts.drift_policy == Cluster.DriftPolicy.RESTORE,
             known=self._recorder.known(),
         )
-        unwanted = [key for key in keys if key not in wanted and key in image]
-        ours = [key for key in unwanted if is_of(image[key], facts.installation)]
-        held = self._held([key.name for key in ours if key.kind == "ClusterQueue"])
         is_leaving = facts.state == Cluster.State.DRAINING
-        found = [
-            decide_unwanted(key, image[key], image, held, is_leaving=is_leaving) for key in ours
-        ]
-        # In the order of the plan, which puts parents first.
-        chosen = keys & wanted.keys() if isinstance(keys, set) else set(keys) & wanted.keys()
+        readable = {key for key in keys if not self.is_unread(str(key))}
+        ours = {
+            key: live
+            for key in readable - wanted.keys()
+            if (live := self.live(key)) is not None and is_of(live, facts.installation)
+        }
+        for key in readable - ours.keys() - wanted.keys():
+            self.went_well(key)
+        held = self._held([key.name for key in ours if key.kind == "ClusterQueue"])
+        chosen = readable & wanted.keys()
         in_order = wanted if len(chosen) > len(wanted) // 2 else sorted(chosen)
-        found += [
-            decide_wanted(key, wanted[key], image.get(key), policy)
-            for key in in_order
-            if key in chosen
-        ]
-        return found
+        for key in (*ours, *(key for key in in_order if key in chosen)):
+            try:
+                yield (
+                    decide_unwanted(key, ours[key], self.cache, held, is_leaving=is_leaving)
+                    if key in ours
+                    else decide_wanted(key, wanted[key], self.live(key), policy)
+                )
+            except Exception as error:
+                self.park(key, error, doing=Doing.DECIDING)
 
     def _held(self, namespaces: Sequence[str]) -> dict[str, int]:
         """Workloads that hold quota in these namespaces here, as usage has seen them."""
         if not namespaces:
             return {}
         rows = WorkloadState.objects.filter(
-            cluster_id=self._context.cluster.pk, namespace__in=namespaces, phase__in=_HOLDING
+            cluster_id=self.context.cluster.pk, namespace__in=namespaces, phase__in=_HOLDING
         ).values_list("namespace")
         return dict(rows.annotate(count=Count("pk")).values_list("namespace", "count"))
 
-    def _took(self, batch: list[Result], results: list[Result]) -> None:
-        self._recorder.record(batch, self._context.now())
-        results += batch
-        done = sum(1 for result in results if result.was_written)
-        if len(self._wanted.documents) > len(batch) and done:
-            self._recorder.progress(
-                self._context.cluster.slug, done=done, total=len(self._wanted.documents) + 1
-            )
+    def _carry_out(self, decisions: Sequence[Decision]) -> Iterator[list[Result]]:
+        """Writes in the order that holds, each batch recorded; ends when the cluster is gone.
+
+        What others refer to comes first, deletions last and backwards; Cohorts go one after the
+        other, a parent before its children.
+        """
+        todo = sorted((each for each in decisions if each.step in WRITES), key=order_of)
+        for _, group in groupby(todo, key=order_of):
+            batch = list(group)
+            bite = 1 if batch[0].key.kind == "Cohort" else BITE
+            for start in range(0, len(batch), bite):
+                if self._is_cut_off:
+                    for decision in batch[start:]:
+                        self.queue.retry(decision.key, time.monotonic())
+                    break
+                yield self._written_together(batch[start : start + bite])
+
+    def _written_together(self, batch: Sequence[Decision]) -> list[Result]:
+        self._written = []
+        try:
+            for decision in batch:
+                work = sending(self.writer, write_of(decision), cluster=self.cluster)
+                self.start(decision.key, work, about=decision)
+            self.settle()
+        finally:
+            taken = self._recorder.record(self._written, self.context.now())
+        return taken
+
+    def _refused(self, result: Result, error: Exception) -> None:
+        """The database does not take a row."""
+        self.park(result.decision.key, error, doing=Doing.WRITING)
+
+    def _tell_progress(self, newest: int, results: Sequence[Result]) -> None:
+        done = sum(result.was_written for result in results)
+        if len(self._wanted.documents) > newest and done:
+            self._recorder.progress(self.cluster, done=done, total=len(self._wanted.documents) + 1)
+
+    def _sync_secrets(self, secrets: SecretSync) -> list[Result]:
+        results = secrets.sync(self._recorder.recorded())
+        found = self._recorder.record(results, self.context.now())
+        for result in found:
+            if result.error:
+                self.queue.retry(result.decision.key, time.monotonic())
+            else:
+                self.went_well(result.decision.key)
+        return found
 
     def _finish(self, results: Sequence[Result]) -> None:
-        """Observed generations, rows of what is gone, retries, the end of a removal."""
-        facts, image = self._context.cluster, self.image.documents()
-        wanted = self._wanted.documents
-        kept = wanted.keys() | image.keys() | secret_keys(self._wanted.workers)
+        """Observed generations, rows of what is gone, later looks, the end of a removal."""
+        facts, wanted, now = self.context.cluster, self._wanted.documents, self.context.now()
+        kept = wanted.keys() | self._looks.keys() | secret_keys(self._wanted.workers)
         kept |= {result.decision.key for result in results if result.error}
         self._recorder.forget([key for key in self._recorder.recorded() if key not in kept])
         if facts.writes_enabled:
-            in_place = self._recorder.observe(wanted, self._context.now())
+            in_place = self._recorder.observe(wanted, now)
             self._recorder.progress(facts.slug, done=in_place, total=len(wanted))
-        connections = {
-            result.decision.key.name: image[result.decision.key]
-            for result in results
-            if result.decision.key.kind == "MultiKueueCluster" and result.decision.key in image
-        }
+        connections = {}
+        for result in results:
+            key, step = result.decision.key, result.decision.step
+            live = self.live(key)
+            if key.kind == "MultiKueueCluster" and live is not None:
+                connections[key.name] = live
+            if step in (Step.WAIT, Step.DRAIN) and key.kind != "Namespace":
+                self.queue.add_at(key, now + WAIT)
+            elif step not in WRITES:
+                self.went_well(key)
         self._recorder.connections(connections)
-        failed = {result.decision.key for result in results if result.error}
-        waiting = {
-            result.decision.key
-            for result in results
-            if result.decision.step in (Step.WAIT, Step.DRAIN)
-            and result.decision.key.kind != "Namespace"
-        }
-        self._retry |= failed | waiting
-        self._plan_retry(failed=bool(failed))
         if facts.state == Cluster.State.DRAINING and facts.writes_enabled:
             self._end_registration()
-
-    def _plan_retry(self, *, failed: bool) -> None:
-        if not self._retry:
-            self._retry_s = RETRY_FIRST_S
-            return
-        if not failed and self._retry_at > time.monotonic():
-            return  # planned already; a look that comes in between must not put it off
-        wait = self._retry_s if failed else WAIT_S
-        self._retry_s = min(RETRY_CAP_S, self._retry_s * 2) if failed else RETRY_FIRST_S
-        self._retry_at = time.monotonic() + wait
 
     def _is_blocked(self) -> bool:
         """Stops when the cluster knows of promises that this database does not.
 
         That happens when a backup was restored: going on would roll the cluster back silently.
         """
-        facts = self._context.cluster
+        facts = self.context.cluster
         if facts.blocked_reason:
             return True
         for is_fresh in (False, True):
             newer = newer_than_known(
-                self.image.documents().values(),
+                self._on_cluster(),
                 self._wanted.generations,
                 facts.installation,
                 forgotten=facts.forgotten_subjects,
@@ -278,7 +323,7 @@ class QuotaBody:
                 return False
             if not is_fresh:
                 # What we wrote ourselves a moment ago may be newer than what was read before.
-                self._reload(fingerprint(facts.pk))
+                self.queue.add_all(self._reload(fingerprint(facts.pk)))
         first = newer[0]
         known = "does not know it" if first.in_database is None else f"knows {first.in_database}"
         self._block(
@@ -289,7 +334,7 @@ class QuotaBody:
         return True
 
     def _block(self, reason: str) -> None:
-        facts = self._context.cluster
+        facts = self.context.cluster
         blocked = Cluster.objects.filter(pk=facts.pk, blocked_reason="").update(
             blocked_reason=reason[:500]
         )
@@ -302,13 +347,12 @@ class QuotaBody:
                 reason=reason,
             )
             log.warning("sync_blocked cluster=%s", facts.slug)
-        self._context.refresh()
+        self.context.refresh()
 
     def _end_registration(self) -> None:
         """Forgets the credentials of a cluster that carries nothing of ours any more."""
-        facts = self._context.cluster
-        documents = self.image.documents().values()
-        if any(is_of(document, facts.installation) for document in documents):
+        facts = self.context.cluster
+        if any(is_of(document, facts.installation) for document in self._on_cluster()):
             return
         stays = [str(key) for key in self._recorder.recorded() if key.kind == "Namespace"]
         is_first = Cluster.objects.filter(pk=facts.pk, state=Cluster.State.DRAINING).update(

@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from budgets.plan import HOST_FLAVOR
+from clusters.documents.conditions import condition
+from clusters.documents.numbers import whole_number
+from clusters.kube import resources as r
 from clusters.manifests import diff
 from clusters.manifests.diff import FieldChange
-from clusters.manifests.names import Document, Key, Ownership, owner_of
-from clusters.reconcile.quota.image import reserving
+from clusters.manifests.names import INSTALLATION_LABEL, Document, Key, Ownership, key_of, owner_of
+from clusters.reconcile.runtime.cache import Cache, Index
+from clusters.reconcile.runtime.writer import Write
+
+QUOTA_RESOURCES = (r.NAMESPACE, r.RESOURCE_FLAVOR, r.COHORT, r.CLUSTER_QUEUE, r.LOCAL_QUEUE)
+MULTIKUEUE_RESOURCES = (r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG, r.ADMISSION_CHECK)
+RESOURCES = {
+    resource.kind: resource for resource in (*QUOTA_RESOURCES, *MULTIKUEUE_RESOURCES, r.SECRET)
+}
+DRAINED = {"stopPolicy": "HoldAndDrain"}
 
 
 class Step(StrEnum):
@@ -114,7 +126,7 @@ def decide_wanted(key: Key, wanted: Document, live: Document | None, policy: Pol
 def decide_unwanted(
     key: Key,
     live: Document,
-    image: Mapping[Key, Document],
+    cache: Cache,
     held: Mapping[str, int],
     *,
     is_leaving: bool = False,
@@ -124,7 +136,7 @@ def decide_unwanted(
     Args:
         key: Its key.
         live: The object, which carries our label.
-        image: Everything on the cluster, to see what refers to it.
+        cache: Everything on the cluster, to see what refers to it.
         held: Namespace → workloads that hold quota there, as the database has seen them.
         is_leaving: The portal leaves this cluster: namespaces lose its labels.
     """
@@ -144,7 +156,7 @@ def decide_unwanted(
         return decision(Step.WAIT, f"It is being deleted; held by {holders}.")
     if key.kind == "ClusterQueue":
         return _leaving_queue(key, live, owner, held)
-    users = sorted(str(user) for user in _users_of(key, image))
+    users = sorted(str(user) for user in _users_of(key, cache))
     if users:
         return decision(Step.WAIT, f"It stays while it is used by {', '.join(users[:3])}.")
     return decision(Step.DELETE)
@@ -174,12 +186,7 @@ def newer_than_known(
         if known is None and (owner.subject in forgotten or document["kind"] == "Namespace"):
             continue
         if known is None or owner.generation > known:
-            key = Key(
-                document["kind"],
-                document["metadata"].get("namespace") or "",
-                document["metadata"]["name"],
-            )
-            found.append(Newer(key, owner.subject, owner.generation, known))
+            found.append(Newer(key_of(document), owner.subject, owner.generation, known))
     return found
 
 
@@ -224,7 +231,7 @@ def _drifted(changes: Iterable[FieldChange], live: Document) -> Iterator[tuple[F
 
 def _leaving_queue(key: Key, live: Document, owner: Ownership, held: Mapping[str, int]) -> Decision:
     holders = max(reserving(live), held.get(key.name, 0))
-    if (live.get("spec") or {}).get("stopPolicy") != "HoldAndDrain":
+    if (live.get("spec") or {}).get("stopPolicy") != DRAINED["stopPolicy"]:
         message = "It is held and drained before it goes."
         return Decision(key, Step.DRAIN, live, owner, message=message)
     if holders:
@@ -233,32 +240,80 @@ def _leaving_queue(key: Key, live: Document, owner: Ownership, held: Mapping[str
     return Decision(key, Step.DELETE, live, owner)
 
 
-def _users_of(key: Key, image: Mapping[Key, Document]) -> Iterator[Key]:
+def _users_of(key: Key, cache: Cache) -> Iterator[Key]:
     """Objects that refer to this one, whoever owns them."""
     if key.kind == "LocalQueue":
-        queue = Key("ClusterQueue", "", key.namespace)
-        if queue in image and reserving(image[queue]):
-            yield queue
+        queue = cache.get(r.CLUSTER_QUEUE, key.namespace)
+        if queue is not None and reserving(queue):
+            yield key_of(queue)
         return
-    for other, document in image.items():
-        spec = document.get("spec") or {}
-        is_user = False
-        if key.kind == "Cohort" and other.kind == "ClusterQueue":
-            is_user = spec.get("cohortName") == key.name
-        elif key.kind == "Cohort" and other.kind == "Cohort":
-            is_user = spec.get("parentName") == key.name
-        elif key.kind == "ResourceFlavor" and other.kind in ("ClusterQueue", "Cohort"):
-            is_user = key.name in _flavors(spec)
-        elif key.kind == "AdmissionCheck" and other.kind == "ClusterQueue":
-            checks = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
-            is_user = any(check.get("name") == key.name for check in checks)
-        if is_user:
-            yield other
+    for resource, name in cache.places(REFERRING.name, str(key)):
+        yield Key(resource.kind, "", name)
 
 
-def _flavors(spec: Document) -> set[str]:
-    return {
-        flavor["name"]
-        for group in spec.get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-    }
+def _references(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a ClusterQueue or Cohort refers to, as keys are written."""
+    spec = document.get("spec") or {}
+    for parent in (spec.get("cohortName"), spec.get("parentName")):
+        if parent:
+            yield f"Cohort {parent}"
+    for group in spec.get("resourceGroups") or []:
+        for flavor in group.get("flavors") or []:
+            yield f"ResourceFlavor {flavor['name']}"
+    for check in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []:
+        yield f"AdmissionCheck {check.get('name')}"
+
+
+REFERRING = Index("refers to", frozenset({r.COHORT, r.CLUSTER_QUEUE}), _references)
+
+
+def write_of(decision: Decision) -> Write:
+    """The request that carries a decision out."""
+    document, resource = decision.document, RESOURCES[decision.key.kind]
+    step = str(decision.step)
+    match decision.step:
+        case Step.DELETE:
+            return Write.delete(step, resource, document, exact=True)
+        case Step.DRAIN:
+            seen = {"resourceVersion": document["metadata"]["resourceVersion"]}
+            return Write.patch(step, resource, document, {"metadata": seen, "spec": DRAINED})
+        case Step.RELEASE:
+            # Applying nothing gives up every field that is ours.
+            bare = {"metadata": {"name": decision.key.name}}
+            return Write.apply(step, resource, bare, takes_over=False)
+    return Write.apply(step, resource, document, takes_over=decision.step is Step.RESTORE)
+
+
+def order_of(decision: Decision) -> tuple[bool, int]:
+    """By kind, what others refer to first; deletions last and backwards."""
+    is_going = decision.step in GOING
+    return is_going, -decision.key.rank if is_going else decision.key.rank
+
+
+def look_of(document: Document) -> tuple[object, ...]:
+    """What quota sync looks at; usage in the status changes with every admission and is not."""
+    metadata = document["metadata"]
+    active = condition(document, "Active")
+    return (
+        metadata.get("uid"),
+        metadata.get("generation"),
+        metadata.get("labels"),
+        metadata.get("annotations"),
+        metadata.get("deletionTimestamp"),
+        reserving(document) == 0,
+        active.get("status"),
+        active.get("message"),
+        # Kinds without metadata.generation are compared as they are.
+        None if "generation" in metadata else metadata.get("resourceVersion"),
+    )
+
+
+def reserving(document: Mapping[str, Any]) -> int:
+    """Workloads that hold quota of a ClusterQueue, as whoever admits there counts them."""
+    return whole_number((document.get("status") or {}).get("reservingWorkloads")) or 0
+
+
+def is_of(document: Document, installation: str) -> bool:
+    """Whether an object carries an installation's label."""
+    labels = document["metadata"].get("labels") or {}
+    return bool(labels.get(INSTALLATION_LABEL) == installation)

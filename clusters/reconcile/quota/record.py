@@ -6,7 +6,7 @@ Only what changed is written; what was written last is kept in memory for the sh
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,10 +16,11 @@ from django.db.models import Q
 
 from budgets import services as promises
 from budgets.models import Operation
+from clusters.documents.conditions import condition
 from clusters.manifests.names import Document, Key, owner_of
 from clusters.models import AppliedGeneration, ClusterHealth, Drift, ObjectState
 from clusters.reconcile.quota.decide import GOING, Decision, Step
-from clusters.reconcile.quota.image import condition
+from clusters.reconcile.runtime.rows import store_apart
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +85,15 @@ _Row = tuple[str, str, int, bool]
 
 
 class Recorder:
-    """Writes the rows of one cluster; used by one thread."""
+    """Writes the rows of one cluster; used by one thread.
 
-    def __init__(self, cluster_id: int) -> None:
-        self._cluster_id = cluster_id
+    Args:
+        cluster_id: Primary key.
+        refused: Told of each result that the database does not take.
+    """
+
+    def __init__(self, cluster_id: int, *, refused: Callable[[Result, Exception], None]) -> None:
+        self._cluster_id, self._refuse = cluster_id, refused
         self._rows: dict[Key, _Row] = {
             Key(kind, namespace, name): (state, message, generation, would is not None)
             for kind, namespace, name, state, message, generation, would in (
@@ -112,11 +118,22 @@ class Recorder:
             if state in written or generation
         )
 
-    def record(self, results: Sequence[Result], now: datetime) -> None:
-        """Stores results, in one transaction."""
-        with transaction.atomic():
-            self._store_states(results, now)
-            self._store_drift(results, now)
+    def record(self, results: Sequence[Result], now: datetime) -> list[Result]:
+        """Stores results, in one transaction; returns those that the database took."""
+        refused: list[Result] = []
+
+        def store(part: Sequence[Result]) -> None:
+            with transaction.atomic():
+                rows = self._store_states(part, now)
+                self._store_drift(part, now)
+            self._rows.update(rows)
+
+        def refuse(result: Result, error: Exception) -> None:
+            refused.append(result)
+            self._refuse(result, error)
+
+        store_apart(results, store, refuse)
+        return [result for result in results if result not in refused] if refused else list(results)
 
     def forget(self, keys: Collection[Key]) -> None:
         """Drops the rows of objects that are neither wanted nor there."""
@@ -179,8 +196,9 @@ class Recorder:
                 multikueue_message=str(active.get("message") or "")[:500],
             )
 
-    def _store_states(self, results: Iterable[Result], now: datetime) -> None:
-        rows = []
+    def _store_states(self, results: Iterable[Result], now: datetime) -> dict[Key, _Row]:
+        """Writes what changed, and returns it."""
+        rows, changed = [], {}
         for result in results:
             key, owner = result.decision.key, result.decision.owner
             if result.is_gone:
@@ -191,7 +209,7 @@ class Recorder:
             row = (str(state.value), result.message, int(generation), result.would is not None)
             if before == row and not row[3]:
                 continue
-            self._rows[key] = row
+            changed[key] = row
             rows.append(
                 ObjectState(
                     cluster_id=self._cluster_id,
@@ -213,6 +231,7 @@ class Recorder:
             update_fields=["subject", "state", "message", "generation", "would", "changed_at"],
             batch_size=500,
         )
+        return changed
 
     def _store_observed(
         self, changed: Mapping[str, int], gone: Sequence[str], now: datetime

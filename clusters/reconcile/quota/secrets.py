@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from clusters.errors import ClusterError, LeaseLost, NotFound
+from clusters.errors import LeaseLost, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions, delete_exactly
 from clusters.manifests.names import (
@@ -28,7 +28,8 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.quota.decide import Decision, Step
 from clusters.reconcile.quota.record import Result
 from clusters.reconcile.quota.wanted import site_for
-from clusters.vault import SealBroken, unseal
+from clusters.reconcile.runtime.faults import words_of
+from clusters.vault import unseal
 
 DIGEST_ANNOTATION = "gpu-budget-portal.dev/kubeconfig-digest"
 CHECK_EVERY_S = 60.0
@@ -58,10 +59,17 @@ class SecretSync:
         )
         results: list[Result] = []
         for slug, state, sealed in rows:
-            if is_active and state == Cluster.State.ACTIVE and sealed:
-                results += self._keep(slug, bytes(sealed))
-            elif _key(slug) in known:
-                results += self._remove(slug)
+            kept = sealed if is_active and state == Cluster.State.ACTIVE else None
+            try:
+                if kept:
+                    results += self._keep(slug, bytes(kept))
+                elif _key(slug) in known:
+                    self._remove(slug)
+            except LeaseLost:
+                raise
+            except Exception as error:
+                step = Step.UPDATE if kept else Step.DELETE
+                results.append(_result(slug, step, self._owner(), error=words_of(error)))
         return results
 
     def _keep(self, slug: str, sealed: bytes) -> Iterator[Result]:
@@ -76,41 +84,26 @@ class SecretSync:
         yield result
 
     def _written(self, slug: str, sealed: bytes, digest: str) -> Result:
-        owner = self._owner()
-        try:
-            live = self._live(slug)
-            refusal = self._refusal(live)
-            if refusal:
-                return _result(slug, Step.REFUSE, owner, message=refusal)
-            if live is not None and _digest_of(live) == digest:
-                return _result(slug, Step.NOTHING, owner)
-            encoded = base64.b64encode(unseal(sealed).encode()).decode()
-            document = secret_document(slug, encoded, owner=owner)
-            document["metadata"]["annotations"][DIGEST_ANNOTATION] = digest
-            self._context.fence()
-            self._context.client.apply(r.SECRET, document, options=WriteOptions(force=True))
-        except LeaseLost:
-            raise
-        except ClusterError as error:
-            return _result(slug, Step.UPDATE, owner, error=f"{error.reason}: {error.message}")
-        except SealBroken as error:
-            return _result(slug, Step.UPDATE, owner, error=str(error))
+        owner, live = self._owner(), self._live(slug)
+        refusal = self._refusal(live)
+        if refusal:
+            return _result(slug, Step.REFUSE, owner, message=refusal)
+        if live is not None and _digest_of(live) == digest:
+            return _result(slug, Step.NOTHING, owner)
+        encoded = base64.b64encode(unseal(sealed).encode()).decode()
+        document = secret_document(slug, encoded, owner=owner)
+        document["metadata"]["annotations"][DIGEST_ANNOTATION] = digest
+        self._context.fence()
+        self._context.client.apply(r.SECRET, document, options=WriteOptions(force=True))
         return _result(slug, Step.UPDATE, owner, was_written=True)
 
-    def _remove(self, slug: str) -> Iterator[Result]:
+    def _remove(self, slug: str) -> None:
         if slug in self._removed:
             return
-        owner = self._owner()
-        try:
-            live = self._live(slug)
-            if live is not None and not self._refusal(live):
-                self._context.fence()
-                delete_exactly(self._context.client, live)
-        except LeaseLost:
-            raise
-        except ClusterError as error:
-            yield _result(slug, Step.DELETE, owner, error=f"{error.reason}: {error.message}")
-            return
+        live = self._live(slug)
+        if live is not None and not self._refusal(live):
+            self._context.fence()
+            delete_exactly(self._context.client, live)
         self._settled.pop(slug, None)
         self._removed.add(slug)
 

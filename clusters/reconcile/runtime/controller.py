@@ -26,6 +26,7 @@ from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.recorder import Recorder
+from clusters.reconcile.runtime.rows import REFUSED
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
@@ -304,6 +305,12 @@ class Controller(Generic[K]):
 
     # What comes in
 
+    def settle(self) -> None:
+        """Take in what comes until the answers to all work that was started are there."""
+        while self.queue.load:
+            for item in taken(self.inbox, wait_s=self.tick_s):
+                self._take_item(item)
+
     def take_in(self, *, everything: bool = False) -> None:
         """Take in what has come; wait for something where nothing is to be done.
 
@@ -343,6 +350,10 @@ class Controller(Generic[K]):
             if self._unread:
                 self._was_read(_subject(seen, self.cluster))
 
+    def is_unread(self, subject: str) -> bool:
+        """Whether what was told last of an object, as ``Job team-a/train``, could not be read."""
+        return subject in self._unread
+
     def _was_read(self, subject: str) -> None:
         if self._unread.pop(subject, None) is not None:
             self._reading.drop(subject)
@@ -361,7 +372,7 @@ class Controller(Generic[K]):
         if answer.about is REREAD:
             self._unsure.pop(key, None)
         elif not answer.is_stopped:
-            self._went_well(key)
+            self.went_well(key)
             try:
                 self.answered(answer)
             except Exception as error:
@@ -397,12 +408,13 @@ class Controller(Generic[K]):
         log.warning(
             "write_failed cluster=%s role=%s key=%s step=%s reason=%s message=%s",
             self.context.cluster.slug, self.context.role, self.says(answer.key).replace(" ", ":"),
-            about.step if isinstance(about, Write) else about, error.reason, error.message,
+            getattr(about, "step", about), error.reason, error.message,
         )  # fmt: skip
         if not isinstance(error, Retryable):
             self.faults.park(self.says(answer.key), error, doing=Doing.WRITING)
 
-    def _went_well(self, key: K) -> None:
+    def went_well(self, key: K) -> None:
+        """Failures in a row are over, and nothing is parked."""
         self.queue.forget(key)
         self._unsure.pop(key, None)
         if self.faults.standing.parked:
@@ -437,14 +449,14 @@ class Controller(Generic[K]):
                 continue
             try:
                 self.handle(key)
-            except DatabaseError:
-                self.queue.add_all(keys[at:])
-                raise
             except Exception as error:
+                if isinstance(error, DatabaseError) and not isinstance(error, REFUSED):
+                    self.queue.add_all(keys[at:])
+                    raise
                 self.park(key, error, doing=Doing.DECIDING)
             else:
                 if self.queue.is_free(key):
-                    self._went_well(key)
+                    self.went_well(key)
 
 
 def _subject(seen: Seen, cluster: str) -> str:

@@ -70,7 +70,7 @@ class Faults:
         """
         if isinstance(error, LeaseLost):
             raise error
-        told = _words(error)
+        told = words_of(error)
         sentence = f"{subject} could not be {doing}: {told}"[:SENTENCE_LIMIT]
         if self._parked.get(subject) == sentence:
             return
@@ -97,7 +97,8 @@ class Faults:
         self.standing = Standing(len(self._parked), newest)
 
 
-def _words(error: Exception) -> str:
+def words_of(error: BaseException) -> str:
+    """An error in a short sentence."""
     if isinstance(error, ClusterError):
         return f"{error.reason}: {error.message}"[:_ERROR_LIMIT]
     return f"{type(error).__name__}: {error}"[:_ERROR_LIMIT]

@@ -38,11 +38,12 @@ class Write:
 
     Attributes:
         step: What it is for, in one word; for logs and faults.
-        body: Document to create, merge patch, or what to apply by force; None to delete.
+        body: Document to create, merge patch, or what to apply; None to delete.
         uid: Precondition of a deletion.
         version: The same, where nothing but the very state that was seen may be deleted.
         decided: It carries out a decision that the engine has assumed.
         manager: Field manager; empty for the portal's own.
+        takes_over: Fields of others that an apply wants otherwise become the portal's.
     """
 
     step: str
@@ -57,6 +58,7 @@ class Write:
     is_dry_run: bool = False
     decided: bool = False
     manager: str = ""
+    takes_over: bool = True
 
     @property
     def key(self) -> str:
@@ -82,6 +84,13 @@ class Write:
     ) -> Write:
         """A merge patch of an object that is there."""
         return cls(step, Verb.PATCH, resource, *_place(document), body, subresource)
+
+    @classmethod
+    def apply(
+        cls, step: str, resource: Resource, body: dict[str, Any], *, takes_over: bool = True
+    ) -> Write:
+        """A server-side apply of everything that the portal wants of an object."""
+        return cls(step, Verb.APPLY, resource, *_place(body), body, takes_over=takes_over)
 
     @classmethod
     def delete(
@@ -170,10 +179,9 @@ class Writer:
         if write.verb is Verb.CREATE:
             return self._client.create(write.resource, write.body, options=options)
         if write.verb is Verb.APPLY:
-            forced = replace(
-                options, force=True, field_manager=write.manager or options.field_manager
-            )
-            return self._client.apply(write.resource, write.body, options=forced)
+            manager = write.manager or options.field_manager
+            applying = replace(options, force=write.takes_over, field_manager=manager)
+            return self._client.apply(write.resource, write.body, options=applying)
         return self._client.patch(
             write.resource,
             write.name,
