@@ -28,6 +28,7 @@ bench: $(STAMP)
 stories: $(STAMP)
 	STORY_RESULTS=1 $(RUN) -m pytest -q -m slow
 	UPDATE_GOLDEN=1 $(RUN) -m pytest -q tests/stories/test_dispatch_form.py -k table
+	$(RUN) -m tests.mutation
 
 fix: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
