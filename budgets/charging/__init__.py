@@ -15,6 +15,7 @@ from budgets.charging.document import (
     items_of,
     preemption_funding,
 )
+from budgets.charging.hours import HourPricer, PricedHour
 from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
 from budgets.charging.model import (
     Charges,
@@ -39,6 +40,7 @@ __all__ = [
     "Difference",
     "Document",
     "FloorHours",
+    "HourPricer",
     "IdentityError",
     "Item",
     "Ledger",
@@ -49,6 +51,7 @@ __all__ = [
     "PreemptionTerms",
     "Price",
     "PriceList",
+    "PricedHour",
     "Rate",
     "RateCard",
     "RowKind",

@@ -14,7 +14,6 @@ from fractions import Fraction
 
 from budgets.charging.model import (
     Charges,
-    FloorHours,
     Line,
     LineKind,
     LinePart,
@@ -25,7 +24,6 @@ from budgets.charging.model import (
 )
 from budgets.metering import HourFact, Usage
 from budgets.units import (
-    FIXED_MONTH_H,
     HOUR_S,
     FlavorName,
     GpuSeconds,
@@ -98,8 +96,7 @@ def _line(place: _Place, parts: _Parts, rate_card: RateCard, usage: Usage) -> Li
     for rate, seconds in parts.values():
         if rate is not None:
             exact += rate.of(kind) * seconds / HOUR_S
-    if kind is LineKind.FLOOR and rate_card.floor_hours is FloorHours.FIXED_730:
-        exact *= Fraction(FIXED_MONTH_H * HOUR_S, usage.window.seconds)
+    exact *= rate_card.factor(kind, usage.window)
     return Line(
         workspace=workspace,
         flavor=flavor,

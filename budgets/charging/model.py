@@ -15,6 +15,8 @@ from fractions import Fraction
 
 from budgets.charging.tiers import Steps, Tier, averages
 from budgets.units import (
+    FIXED_MONTH_H,
+    HOUR_S,
     FlavorName,
     GpuSeconds,
     Money,
@@ -131,6 +133,12 @@ class RateCard:
         """Return the rate in force in a whole UTC hour, or None before the first."""
         at = bisect_right(self._starts.get(flavor, []), hour)
         return self._rates[flavor][at - 1] if at else None
+
+    def factor(self, kind: LineKind, window: Period) -> Fraction:
+        """Return what an hour of a period counts for: a floor's may always have 730 hours."""
+        if kind is LineKind.FLOOR and self.floor_hours is FloorHours.FIXED_730:
+            return Fraction(FIXED_MONTH_H * HOUR_S, window.seconds)
+        return Fraction(1)
 
     @property
     def has_tiers(self) -> bool:
