@@ -84,6 +84,11 @@ def from_seconds(seconds: int) -> datetime:
     return _EPOCH + timedelta(seconds=seconds)
 
 
+def time_text(moment: datetime) -> str:
+    """Return ISO 8601 in UTC with ``Z``; the moment has to be aware."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def utc_hour(moment: datetime) -> datetime:
     """Return the start of the UTC hour that holds ``moment``."""
     return utc(moment).replace(minute=0, second=0)
@@ -216,6 +221,20 @@ def quantise(exact: Fraction, *, digits: int) -> Decimal:
     """
     whole = round(exact * 10**digits)
     return Decimal(f"{whole}E-{digits}")
+
+
+def gpu_hours(gpu_seconds: int, *, places: int = 4, mark: str = "") -> str:
+    """Return GPU-seconds as text of GPU-hours, rounded half up in whole numbers.
+
+    Args:
+        gpu_seconds: Whole.
+        places: Decimals, 1 at least.
+        mark: Between thousands.
+    """
+    scale = 10**places
+    count = (abs(gpu_seconds) * scale + HOUR_S // 2) // HOUR_S
+    sign = "-" if gpu_seconds < 0 and count else ""
+    return f"{sign}{count // scale:{mark}}.{count % scale:0{places}d}"
 
 
 def whole_shares(numerators: Sequence[int], *, denominator: int, total: int) -> tuple[int, ...]:

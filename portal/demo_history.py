@@ -21,6 +21,7 @@ from django.conf import settings
 
 from budgets import services
 from budgets.plan import Line
+from budgets.units import time_text
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
 from clusters.reconcile.usage.inbox import Observation
@@ -259,4 +260,4 @@ def _condition(kind: str, at: datetime | None, message: str) -> dict[str, str]:
 
 
 def _text(at: datetime | None) -> str:
-    return "" if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "" if at is None else time_text(at)

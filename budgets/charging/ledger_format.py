@@ -31,6 +31,7 @@ from budgets.units import (
     WorkloadUid,
     WorkspaceName,
     currency_digits,
+    time_text,
     utc_hour,
 )
 
@@ -163,7 +164,7 @@ def _rates(reader: Reader) -> tuple[Rate, ...]:
             row.fault(
                 "from",
                 "not_a_whole_hour",
-                f"{start:%Y-%m-%dT%H:%M:%SZ} is not a whole UTC hour; a rate begins on one",
+                f"{time_text(start)} is not a whole UTC hour; a rate begins on one",
             )
             continue
         if (flavor, start) in found:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from budgets.charging.charge import charge
 from budgets.charging.ledger_format import Ledger
 from budgets.charging.model import Charges
 from budgets.metering import Usage, identity_faults, meter
+from budgets.units import time_text
 
 # What tells the rows of a list apart; order carries no meaning.
 ROW_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "hours": [
             {
-                "hour": _time(fact.hour),
+                "hour": time_text(fact.hour),
                 "workspace": fact.workspace,
                 "flavor": fact.flavor,
                 "committed": fact.committed,
@@ -65,7 +65,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         ],
         "accounts": [
             {
-                "hour": _time(cover.hour),
+                "hour": time_text(cover.hour),
                 "account": cover.account,
                 "flavor": cover.flavor,
                 "burst": cover.burst,
@@ -105,10 +105,6 @@ def _charges(charges: Charges) -> dict[str, Any]:
         ],
         "platform_funding": str(charges.platform_funding),
     }
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True, slots=True)

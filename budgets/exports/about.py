@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from budgets.exports.texts import time_text
+from budgets.units import time_text
 
 
 @dataclass(frozen=True, slots=True)

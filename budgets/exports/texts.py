@@ -6,7 +6,6 @@ Pure. Source: spec money, section 2.1 (plain decimals, times with ``Z``); issue 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from decimal import Decimal
 
 # Besides the usual four: their full-width twins, and white space that a spreadsheet drops.
@@ -18,11 +17,6 @@ _SPACED_FORMULA = re.compile(r"\s+[=+\-@＝＋－＠]")
 def decimal_text(value: Decimal) -> str:
     """Return a plain decimal: no exponent, no plus, no thousands mark, as many digits as it has."""
     return f"{value:f}"
-
-
-def time_text(moment: datetime) -> str:
-    """Return ISO 8601 in UTC with ``Z``; the moment has to be aware."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_formula(text: str) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SECONDS_PER_HOUR = 3600
+from budgets.units import HOUR_S
+
 HOURS_PER_MONTH = 730
 PERCENT = 95
 FEWEST_HOURS = 24
@@ -58,7 +59,7 @@ def advise_floor(used: Sequence[int], *, committed: int) -> FloorAdvice | None:
         return None
     ordered = sorted(used)
     rank = -(-len(ordered) * PERCENT // 100)
-    enough = -(-ordered[rank - 1] // SECONDS_PER_HOUR)
+    enough = -(-ordered[rank - 1] // HOUR_S)
     if enough >= committed:
         return None
     return FloorAdvice(
@@ -66,5 +67,5 @@ def advise_floor(used: Sequence[int], *, committed: int) -> FloorAdvice | None:
         enough=enough,
         saved_hours=(committed - enough) * HOURS_PER_MONTH,
         hours=len(ordered),
-        hours_over=sum(seconds > enough * SECONDS_PER_HOUR for seconds in ordered),
+        hours_over=sum(seconds > enough * HOUR_S for seconds in ordered),
     )

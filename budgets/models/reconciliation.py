@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets.models.access import User
+from budgets.units import HOUR_S
 
 
 class CapacityWatch(models.Model):
@@ -51,7 +52,7 @@ class CapacityHour(models.Model):
                 ),
             ),
             models.CheckConstraint(
-                name="capacity_hour_is_an_hour", condition=Q(measured_s__lte=3600)
+                name="capacity_hour_is_an_hour", condition=Q(measured_s__lte=HOUR_S)
             ),
         ]
         indexes = [models.Index(fields=["hour"], name="capacity_hour_by_time")]

@@ -45,7 +45,7 @@ from budgets.spending import (
     spent_of,
     window_at,
 )
-from budgets.units import AccountName, Period, WorkspaceName, utc_hour
+from budgets.units import HOUR_S, AccountName, Period, WorkspaceName, utc_hour
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -264,7 +264,7 @@ class _Ledger:
                     [row for row in facts if row.workspace == space.namespace],
                     self._book.of(space.account_id),
                 ),
-                3600,
+                HOUR_S,
             )
             for space in self._spaces
         }

@@ -9,7 +9,7 @@ from fractions import Fraction
 from budgets.plan import StopPolicy, strongest_stop
 from budgets.spending.model import NO_EFFECT, Action, Cap, Effect, Standing, Verdict
 from budgets.spending.windows import is_over
-from budgets.units import Period
+from budgets.units import HOUR_S, Period
 
 
 def judge(
@@ -85,8 +85,8 @@ def exhausted_at(
         return now
     if per_hour <= 0:
         return None
-    hours_left = Fraction((window.end - now) // timedelta(seconds=1), 3600)
+    hours_left = Fraction((window.end - now) // timedelta(seconds=1), HOUR_S)
     if left / per_hour >= hours_left:
         return None
     # Up to the whole second in which it is reached, never before.
-    return now + timedelta(seconds=-(-left * 3600 // per_hour))
+    return now + timedelta(seconds=-(-left * HOUR_S // per_hour))

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
 from budgets.models import AuditEntry
+from budgets.units import time_text
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -93,7 +94,7 @@ def _csv(entries: list[AuditEntry]) -> Iterator[tuple[str, ...]]:
     yield ("at", "actor", "action", "subject", "workspace", "cluster", "reason", "before", "after")
     for row in entries:
         yield (
-            f"{row.at:%Y-%m-%dT%H:%M:%SZ}",
+            time_text(row.at),
             row.actor_name,
             row.action,
             row.subject,

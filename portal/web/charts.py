@@ -23,11 +23,12 @@ from django.utils.text import capfirst
 
 from budgets import selectors
 from budgets.amounts import BURST, COMMITTED, LENT, NAMES, PARTS, PENDING, Color
+from budgets.units import HOUR_S
 from portal.web.numbers import hours_text
 
 # Ticks as the tables write numbers: 0.5 and 20,000, never 500m or 20k.
 PLAIN = ",.9~g"
-STEP_SECONDS = {"hour": 3600, "day": 86_400}
+STEP_SECONDS = {"hour": HOUR_S, "day": 86_400}
 Trace = dict[str, Any]
 
 
@@ -283,4 +284,4 @@ def _mean(gpu_seconds: int, width: int) -> float:
 
 def _in_hours(gpu_seconds: int) -> float:
     """GPU-seconds → GPU-hours. For drawing only."""
-    return round(gpu_seconds / 3600, 2)
+    return round(gpu_seconds / HOUR_S, 2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from budgets.units import currency_digits
-
-SECONDS_PER_HOUR = 3600
+from budgets.units import currency_digits, gpu_hours
 
 
 def hours_text(seconds: int) -> str:
@@ -14,9 +12,7 @@ def hours_text(seconds: int) -> str:
 
     Rounded half up in whole numbers, so that no float stands between ledger and reader.
     """
-    tenths = (abs(seconds) * 10 + SECONDS_PER_HOUR // 2) // SECONDS_PER_HOUR
-    sign = "−" if seconds < 0 and tenths else ""
-    return f"{sign}{tenths // 10:,}.{tenths % 10}"
+    return gpu_hours(seconds, places=1, mark=",").replace("-", "−")
 
 
 def money_text(amount: Decimal, currency: str) -> str:

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from budgets.amounts import Amount
 from budgets.selectors import UsageRow
+from budgets.units import HOUR_S
 from portal.web.bars import Bar, BarNumbers, draw
 from portal.web.numbers import hours_text, money_text
 
@@ -143,7 +144,7 @@ def duration(seconds: int | None) -> str:
     """Seconds in the two largest useful units: ``2 d 3 h``, ``3 h 10 min``, ``42 s``."""
     if seconds is None:
         return "–"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    minutes, hours, days = seconds // 60, seconds // HOUR_S, seconds // 86_400
     if days:
         return f"{days} d {hours % 24} h" if days < 14 and hours % 24 else f"{days} d"
     if hours:

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from budgets import selectors
 from budgets.models import Interval
 from budgets.selectors import UsageFilter
+from budgets.units import gpu_hours
 from tests.builders import SmallFleet
 from tests.factories import (
     NOON,
@@ -110,7 +111,7 @@ def test_csv_is_exact_and_no_formula(used: SmallFleet):
     [(0, "0.0000"), (1, "0.0003"), (3600, "1.0000"), (123_456_789, "34293.5525")],
 )
 def test_gpu_hours_without_a_float(seconds: int, want: str):
-    assert selectors.gpu_hours(seconds) == want
+    assert gpu_hours(seconds) == want
 
 
 def test_workloads_behind_the_table_have_names_and_add_up(used: SmallFleet):

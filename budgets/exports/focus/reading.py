@@ -21,7 +21,8 @@ from typing import Any, TextIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from budgets.exports.texts import decimal_text, time_text
+from budgets.exports.texts import decimal_text
+from budgets.units import time_text
 
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
 FIELD_CHARACTERS = 10_000_000

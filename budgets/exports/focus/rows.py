@@ -13,9 +13,9 @@ from decimal import Context, Decimal, InvalidOperation
 from budgets.exports.focus import values
 from budgets.exports.focus.columns import Version
 from budgets.exports.focus.reading import Texts
+from budgets.units import HOUR_S
 
 TOLERANCE = Decimal("1e-9")
-HOUR_S = 3600
 EXACT = Context(prec=60)
 Found = Iterator[tuple[str, str, str]]
 """(column, rule, message)"""

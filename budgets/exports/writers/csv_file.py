@@ -9,7 +9,8 @@ from typing import IO, Any
 
 from budgets.exports.about import About
 from budgets.exports.table import Kind, Row, Table
-from budgets.exports.texts import decimal_text, defused, time_text
+from budgets.exports.texts import decimal_text, defused
+from budgets.units import time_text
 
 BATCH_ROWS = 2_000
 NEW_LINE = "\r\n"

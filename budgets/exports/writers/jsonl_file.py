@@ -10,7 +10,8 @@ from typing import IO
 
 from budgets.exports.about import About
 from budgets.exports.table import Kind, Row, Table
-from budgets.exports.texts import decimal_text, time_text
+from budgets.exports.texts import decimal_text
+from budgets.units import time_text
 
 
 def write_jsonl(

@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 
 from budgets.metering import CapacityFact, Span, seconds_by_hour
 from budgets.models import CapacityHour, ClusterHour, Flavor, Interval
-from budgets.units import Period, utc_hour
+from budgets.units import HOUR_S, Period, utc_hour
 
 KINDS = {
     Interval.Kind.RACE: "race",
@@ -64,7 +64,7 @@ def capacity_facts(
 def unmeasured_hours(cluster: str, window: Period) -> list[datetime]:
     """Whole hours of a window for which samples do not stand, in order. One query."""
     rows = CapacityHour.objects.filter(
-        cluster=cluster, flavor="", hour__gte=window.start, hour__lt=window.end, measured_s=3600
+        cluster=cluster, flavor="", hour__gte=window.start, hour__lt=window.end, measured_s=HOUR_S
     )
     measured = set(rows.values_list("hour", flat=True))
     return [hour for hour, _ in window.utc_hours() if hour not in measured]

@@ -12,7 +12,7 @@ from budgets.models import UsageRecord, Workspace
 from budgets.plan import Line
 from budgets.selectors.alerts import month_window
 from budgets.selectors.billing import portal_currency, rates_now
-from budgets.units import FlavorName, Money, utc_hour
+from budgets.units import HOUR_S, FlavorName, Money, utc_hour
 
 LOOK_BACK = timedelta(days=30)
 HOUR = timedelta(hours=1)
@@ -84,7 +84,7 @@ def preview_cost(workspace: Workspace, lines: Iterable[Line], now: datetime) -> 
         floor = line.committed * hours * Fraction(rate.committed)
         above = line.ceiling - line.committed
         beyond = [
-            min(max(Fraction(seconds, 3600) - line.committed, Fraction(0)), Fraction(above))
+            min(max(Fraction(seconds, HOUR_S) - line.committed, Fraction(0)), Fraction(above))
             for seconds in used.get(line.flavor, ())
         ]
         share = Fraction(hours, LOOK_BACK // HOUR)

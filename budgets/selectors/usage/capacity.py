@@ -23,7 +23,7 @@ from budgets.plan import DatedGpus, amounts_at
 from budgets.selectors.roles import roles_of
 from budgets.selectors.usage.scope import HELD_SUMS, UsageFilter, UsageScope, amounts_of
 from budgets.selectors.usage.table import freshness
-from budgets.units import utc_hour
+from budgets.units import HOUR_S, utc_hour
 
 KINDS = ("race", "reserved", "undecided", "outside")
 ALL_HELD = (*HELD, *KINDS)
@@ -114,7 +114,7 @@ def _whole_hours(chosen: UsageFilter, now: datetime) -> tuple[datetime, datetime
     """The hours that begin and end in the range, up to the last that every cluster has told."""
     complete = freshness().complete_until
     last = min(chosen.end, now if complete is None else complete).replace(microsecond=0)
-    return utc_hour(chosen.start + timedelta(seconds=3599)), utc_hour(last)
+    return utc_hour(chosen.start + timedelta(seconds=HOUR_S - 1)), utc_hour(last)
 
 
 def _stated(chosen: UsageFilter) -> dict[tuple[str, str], int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from fractions import Fraction
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Max, Min, QuerySet, Sum
 from django.db.models.functions import TruncDay
 
 from budgets.amounts import HELD, NAMES, STORED, completed
+from budgets.exports import defused
 from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import at_places
@@ -23,6 +23,7 @@ from budgets.selectors.usage.scope import (
     UsageScope,
     amounts_of,
 )
+from budgets.units import gpu_hours, time_text
 
 LATE_AFTER = timedelta(minutes=5)
 ROWS_AT_ONCE = 1000
@@ -152,18 +153,12 @@ def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
     for row in _rows(UsageScope(user, chosen)):
         amounts = [row.amounts[name] for name in NAMES]
         yield (
-            _iso(row.start),
-            _plain(row.key),
-            _plain(row.name),
+            time_text(row.start) if row.start else "",
+            defused(row.key),
+            defused(row.name),
             *("" if amount is None else str(amount) for amount in amounts),
             *("" if amount is None else gpu_hours(amount) for amount in amounts),
         )
-
-
-def gpu_hours(gpu_seconds: int) -> str:
-    """GPU-seconds as GPU-hours with four decimals, rounded half to even, without a float."""
-    scaled = round(Fraction(gpu_seconds * 10_000, 3600))
-    return f"{scaled // 10_000}.{scaled % 10_000:04d}"
 
 
 def workload_usage(
@@ -272,12 +267,3 @@ def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[
 def _step(chosen: UsageFilter) -> Any:
     """Where a row's step begins; said with the zone, for rows may be read after the request."""
     return TruncDay("hour", tzinfo=chosen.zone) if chosen.step == "day" else F("hour")
-
-
-def _iso(instant: datetime | None) -> str:
-    return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _plain(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

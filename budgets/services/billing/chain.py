@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -30,7 +29,7 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.documents import accounts_of
-from budgets.units import Period, utc_hour
+from budgets.units import Period, time_text, utc_hour
 
 MARK = 4
 CHUNK = 20_000
@@ -285,10 +284,6 @@ def _name(row: Row) -> str:
     raw = row[1]
     if not isinstance(raw[-1], int) or len(raw) < 4:
         return " ".join(map(str, raw))
-    start = "" if raw[2] == raw[1] else f" from {_time(raw[2])}"
+    start = "" if raw[2] == raw[1] else f" from {time_text(raw[2])}"
     names = (value for value in raw[3:] if isinstance(value, str))
-    return f"{_time(raw[1])}{start} {' '.join(names)}"
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{time_text(raw[1])}{start} {' '.join(names)}"

@@ -11,7 +11,7 @@ from budgets.models import Account, BillingPeriod, NumberSeries, User
 from budgets.selectors.billing.months import closed_edges, month_of
 from budgets.selectors.billing.prices import portal_currency
 from budgets.services.guards import roles_for
-from budgets.units import UnitsError, currency_digits, utc_hour
+from budgets.units import UnitsError, currency_digits, time_text, utc_hour
 
 LOCK = "lock"
 PRICE_DIGITS = 8
@@ -121,7 +121,7 @@ def whole_hour_faults(field: str, hour: datetime, edge: datetime | None) -> list
     except UnitsError as error:
         return [Fault(field, "not_utc", f"{error}.")]
     if not is_whole:
-        message = f"{hour:%Y-%m-%dT%H:%M:%SZ} is not a whole UTC hour; a price begins on one."
+        message = f"{time_text(hour)} is not a whole UTC hour; a price begins on one."
         return [Fault(field, "not_a_whole_hour", message)]
     if edge is not None and hour < edge:
         message = (

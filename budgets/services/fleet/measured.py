@@ -14,6 +14,7 @@ from django.db import transaction
 from budgets.metering import CapacitySample, capacity_parts
 from budgets.models import CapacityHour, CapacityWatch, Flavor, MeasuredCapacity
 from budgets.selectors.clock import utc_now
+from budgets.units import HOUR_S
 
 AMOUNTS = ("capacity", "down", "free", "over_admitted", "outside")
 KEY = ["cluster", "flavor", "hour"]
@@ -134,7 +135,7 @@ def _grown(
         row = rows.setdefault(
             (slug, part.hour), CapacityHour(cluster=cluster, flavor=slug, hour=part.hour)
         )
-        row.measured_s = min(3600, row.measured_s + part.seconds)
+        row.measured_s = min(HOUR_S, row.measured_s + part.seconds)
         for name in AMOUNTS:
             setattr(row, name, getattr(row, name) + getattr(part, name))
         row.by_pods = row.by_pods and sample.by_pods

@@ -18,6 +18,7 @@ from budgets.selectors.billing import rates_now
 from budgets.selectors.budget.timeline import live_revisions
 from budgets.selectors.spending import rules_of
 from budgets.spending import LONGEST, Window, floor_need
+from budgets.units import HOUR_S
 
 
 def floor_faults(rule: SpendRule, workspace: Workspace, now: datetime) -> list[Fault]:
@@ -85,4 +86,4 @@ def _longest_hours(rule: SpendRule) -> Fraction | None:
         return Fraction(LONGEST[Window(rule.window)])
     if rule.grant_start is None or rule.grant_end is None:
         return None
-    return Fraction((rule.grant_end - rule.grant_start) // timedelta(seconds=1), 3600)
+    return Fraction((rule.grant_end - rule.grant_start) // timedelta(seconds=1), HOUR_S)
