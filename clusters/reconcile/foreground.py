@@ -124,6 +124,7 @@ def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None
             stop=over,
             fence=lease.check,
             holder=shift.holder,
+            role=shift.role,
         )
         try:
             _factory(shift)(context).run()

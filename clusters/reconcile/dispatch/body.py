@@ -458,4 +458,4 @@ class DispatchBody:
         image = self._image_of(effect.cluster)
         if effect.document is not None:
             self._mark(self._linked(image, effect.resource, effect.document))
-        effect.show_in(image)
+        image.show(effect)

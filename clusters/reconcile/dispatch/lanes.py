@@ -9,67 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
-from clusters.documents.keys import key_of
 from clusters.errors import ClusterError, LeaseLost
-from clusters.kube.client import KubeClient
-from clusters.kube.resources import Resource
-from clusters.reconcile.admission.image import Image
-from clusters.reconcile.runtime.writer import Write, Writer, WritingStopped
+from clusters.reconcile.runtime.cache import Effect as Effect
+from clusters.reconcile.runtime.pool import Sender as Sender
+from clusters.reconcile.runtime.writer import WritingStopped
 
 MANAGER = ""
 
 
 class Foreign(Exception):
     """An object of the name is there that does not carry our origin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One object after a write; `document` None when it was deleted."""
-
-    cluster: str
-    resource: Resource
-    key: str
-    document: dict[str, Any] | None
-
-    def show_in(self, image: Image) -> None:
-        """Let an image know at once what a watch would tell it later."""
-        if self.document is not None:
-            image.put(self.resource, self.document)
-            return
-        known = image.get(self.resource, self.key)
-        if known is not None:
-            image.drop(self.resource, known)
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Sends writes to one cluster, and notes what each object is afterwards.
-
-    Attributes:
-        cluster: Its name; the manager is the empty one.
-        client: For reading.
-        writer: For writing.
-        effects: Takes each effect as it happens, so that a failure half-way loses none.
-    """
-
-    cluster: str
-    client: KubeClient
-    writer: Writer
-    effects: list[Effect]
-
-    def send(self, write: Write) -> dict[str, Any] | None:
-        """Send one write; what it shows is noted, unless it only asked."""
-        document = self.writer.send(write)
-        if not write.is_dry_run:
-            self.effects.append(Effect(self.cluster, write.resource, write.key, document))
-        return document
-
-    def note(self, resource: Resource, document: dict[str, Any]) -> None:
-        """An object was read."""
-        self.effects.append(Effect(self.cluster, resource, key_of(document), document))
 
 
 @dataclass(frozen=True, slots=True)

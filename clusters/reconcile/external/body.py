@@ -1,41 +1,41 @@
-"""The dispatch shift of a manager under a live Kueue: it nominates where asked, and guards.
-
-One thread looks and decides; writes go in lanes, so that a cluster that hangs holds nobody up.
-"""
+"""The dispatch shift of a manager under a live Kueue: it nominates where asked, and guards."""
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from clusters.errors import Conflict
+from clusters.documents.keys import key_of
 from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.models import Cluster
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.lanes import Lanes, Report
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
-from clusters.reconcile.dispatch.timing import Holds
-from clusters.reconcile.external.nominator import Nominator
+from clusters.reconcile.external.nominator import NOMINATION, Nominator
 from clusters.reconcile.external.returns import Arrived, Left
-from clusters.reconcile.external.sight import MANAGER, Sight
-from clusters.reconcile.guard.guarding import Guard
-from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.runtime.watches import Change, Seen, taken
-from clusters.reconcile.runtime.writer import Hook, Writer, no_fault
+from clusters.reconcile.external.watched_workers import MANAGER, WatchedWorkers
+from clusters.reconcile.guard.guarding import CURE, Guard
+from clusters.reconcile.runtime.cache import Cache
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.pool import Answer, Work, reading
+from clusters.reconcile.runtime.watches import Change, Seen
+from clusters.reconcile.runtime.writer import Hook, no_fault
 
-TICK_S: Final = 0.1
 LOOK_EVERY_S: Final = 0.25
-RESYNC_S: Final = 60.0
-THREADS: Final = 4
-Item = Seen | Arrived | Left | Report
+MANAGER_KINDS: Final = (
+    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
+)  # fmt: skip
+Place = tuple[str, str]
 
 
-class BesideBody:
+class BesideBody(Controller[Place]):
     """One shift beside a live Kueue.
+
+    Keys are places: what is decided about is (``namespace/name``, the manager); a nomination and a
+    cure have places of their own, so that neither keeps the other, or a look, waiting.
 
     Args:
         context: The shift.
@@ -46,129 +46,138 @@ class BesideBody:
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
+    threads = 4
+    resync_s = 60.0
+    follows_configuration = True
+    handles_always = True
+
     def __init__(
         self, context: ShiftContext, *, hook: Hook = no_fault, prices: Prices | None = None
     ) -> None:
-        self._context = context
-        self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self._configuration = context.cluster.kueue_configuration
-        settings = settings_of(self._configuration)
-        self._sight = Sight(
-            context,
-            settings=settings,
-            adapters=JobKinds(settings.kinds),
-            sink=self._inbox.put,
+        settings = settings_of(context.cluster.kueue_configuration)
+        self._kinds = JobKinds(settings.kinds)
+        manager = JobCache(self._kinds.resources)
+        super().__init__(context, hook=hook, cluster=MANAGER, cache=manager)
+        self._workers = WatchedWorkers(
+            context, settings=settings, kinds=self._kinds, manager=manager, sink=self.inbox.put
         )
-        self._lanes, self._holds = Lanes(self._inbox.put, threads=THREADS), Holds()
-        self._alarms = Alarms()
-        writer = Writer(
-            context.client, cluster=context.cluster.slug, fence=context.fence,
-            may_write=lambda: context.cluster.may_write, hook=hook,
-        )  # fmt: skip
-        self._guard = Guard(
-            context, sight=self._sight, lanes=self._lanes, holds=self._holds, writer=writer,
-            alarm=self._alarms.set, hook=hook,
-        )  # fmt: skip
+        self._guard = Guard(self, sight=self._workers, hook=hook)
         self._nominator = Nominator(
-            context, sight=self._sight, lanes=self._lanes, holds=self._holds, writer=writer,
-            settings=settings, alarm=self._alarms.set,
+            self,
+            workers=self._workers,
+            settings=settings,
             prices=prices or (current_prices if context.cluster.pk else no_prices),
-        )  # fmt: skip
+        )
         self._nominates = settings.in_force.is_ours
-        self._dirty: dict[str, None] = {}
-        self._looked_at = self._resynced_at = 0.0
+        self._looked_at = 0.0
 
-    def run(self) -> None:
-        """Works until the shift ends.
+    def watched(self) -> Iterable[Watched]:
+        """What says who is dispatched to, Workloads, and every kind of job."""
+        yield from map(Watched, MANAGER_KINDS)
+        for kind in self._kinds:
+            yield Watched(kind.resource, is_optional=not kind.is_required)
 
-        Raises:
-            LeaseLost: nothing was written after it.
-        """
-        context = self._context
-        context.report_watch_age(self._sight.watches.age)
-        try:
-            if not self._sight.open():
-                return
-            self._mark((*self._guard.load(), *self._nominator.load()))
-            self._take_all(everything=True)
-            while not context.stop.is_set() and self._is_same_configuration():
-                self._look()
-                self._handle_all()
-                self._guard.flush()
-                self._take_all()
-        finally:
-            self._lanes.close()
-            self._nominator.close()
-            self._guard.flush()
-            self._sight.close()
+    def opened(self) -> None:
+        """Looks at what an earlier shift left."""
+        self._look_at((*self._guard.load(), *self._nominator.load()))
 
-    def _is_same_configuration(self) -> bool:
-        """With another one the next shift begins anew."""
-        return self._context.cluster.kueue_configuration == self._configuration
+    def closing(self) -> None:
+        """Writes what was found and done, and ends every watch on workers."""
+        self._nominator.close()
+        self._guard.flush()
+        self._workers.close()
 
     # What comes in
 
-    def _take_all(self, *, everything: bool = False) -> None:
-        wait_s = 0.0 if self._dirty else TICK_S
-        for item in taken(self._inbox, wait_s=wait_s, everything=everything):
-            if isinstance(item, Report):
-                self._take_report(item)
-                continue
-            self._mark(self._sight.take(item))
-            if isinstance(item, Seen) and item.cluster != MANAGER and _is_lost_copy(item):
-                metadata = item.document["metadata"]
-                key = f"{metadata['namespace']}/{metadata['name']}"
-                self._nominator.copy_gone(key, item.cluster)
+    def cache_of(self, cluster: str) -> Cache | None:
+        """The manager's cache, or that of a worker that is followed."""
+        return self._workers.cache_on(cluster)
 
-    def _take_report(self, report: Report) -> None:
-        self._lanes.done(report.place)
-        if report.fatal is not None:
-            raise report.fatal
-        for effect in report.effects:
-            effect.show_in(self._sight.image_of(effect.cluster))
-        if report.error is not None:
-            self._holds.fail(report.place, is_race=isinstance(report.error, Conflict))
-        else:
-            self._holds.clear(report.place)
-        self._mark([self._guard.take_report(report) or report.place[0]])
+    def take(self, seen: Seen) -> None:
+        """Notes also a copy that is gone."""
+        super().take(seen)
+        is_copy = seen.resource == r.WORKLOAD and seen.cluster != MANAGER
+        if is_copy and seen.change is Change.DELETED:
+            self._nominator.copy_gone(key_of(seen.document), seen.cluster)
 
-    def _mark(self, keys: Iterable[str]) -> None:
-        self._dirty.update(dict.fromkeys(keys))
+    def keys_of(self, seen: Seen) -> Iterable[Place]:
+        """The workloads that an object concerns."""
+        if seen.resource == r.WORKLOAD:
+            return [(key_of(seen.document), MANAGER)]
+        cache = self._workers.cache_on(seen.cluster)
+        if cache is None or seen.resource not in self._kinds.resources:
+            return ()
+        return [(key, MANAGER) for key in cache.workloads_of(seen.document)]
+
+    def take_other(self, item: Any) -> None:
+        """A lost worker answers again, before its watches are back; or does so no longer."""
+        if isinstance(item, Left):
+            self._workers.left(item)
+        elif isinstance(item, Arrived):
+            for seen in self._workers.arrived(item):
+                self.take_safely(seen)
+            self._look_at(self._workers.keys_on(item.worker))
+
+    def concerned(self, key: Place) -> Iterable[Place]:
+        """Whatever was done, on whichever cluster: the workload is looked at."""
+        return ((key[0].rpartition(":")[2], MANAGER),)
+
+    def all_keys(self) -> Iterable[Place]:
+        """Every workload of the manager."""
+        return [(key, MANAGER) for key in self.cache.of(r.WORKLOAD)]
+
+    def says(self, key: Place) -> str:
+        """The workload, and what was done about it."""
+        what, _, name = key[0].rpartition(":")
+        where = f" on {key[1]}" if key[1] else ""
+        return f"Workload {name}{where}{f' ({what})' if what else ''}"
+
+    def _look_at(self, keys: Iterable[str]) -> None:
+        self.queue.add_all((key, MANAGER) for key in keys)
 
     # Connections and time
 
-    def _look(self) -> None:
-        moment, now = time.monotonic(), self._context.now()
-        self._mark(self._alarms.due(now))
-        self._mark(key.rpartition(":")[2] for key, _ in self._holds.due())
-        if moment - self._resynced_at > RESYNC_S:
-            self._resynced_at = moment
-            self._mark_all()
+    def look(self) -> None:
+        """Follows connections, Kueue's and the portal's, and the way of nominating."""
+        self._guard.flush()
+        moment, now = time.monotonic(), self.context.now()
         if moment - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = moment
-        has_changed, back = self._sight.look(now)
+        has_changed, back = self._workers.look(now)
         if self._nominates:
             has_changed |= self._nominator.look(now)
-            self._mark(self._nominator.wake(back))
+            self._look_at(self._nominator.wake(back))
         if has_changed:
-            self._mark_all()
-
-    def _mark_all(self) -> None:
-        self._mark(self._sight.manager.of(r.WORKLOAD))
+            self.queue.add_all(self.all_keys())
 
     # Deciding
 
-    def _handle_all(self) -> None:
-        keys, self._dirty = list(self._dirty), {}
-        now = self._context.now()
-        is_idle = self._context.cluster.guard == Cluster.Guard.OFF and not self._nominates
-        for key in keys if not is_idle else ():
-            local = self._sight.manager.get(r.WORKLOAD, key)
-            self._guard.examine(key, local, now)
-            if self._nominates and self._context.cluster.may_write:
-                self._nominator.consider(key, local, now)
+    def handle(self, key: Place) -> None:
+        """Guards a workload, and nominates for it."""
+        if self.context.cluster.guard == Cluster.Guard.OFF and not self._nominates:
+            return
+        name, now = key[0], self.context.now()
+        local = self.cache.get(r.WORKLOAD, name)
+        self._guard.examine(name, local, now)
+        if self._nominates and self.may_write:
+            self._nominator.consider(name, local, now)
+        if self.faults.standing.parked:
+            places = ((f"{NOMINATION}{name}", MANAGER), *self._guard.places(name))
+            for place in filter(self.queue.is_free, places):
+                self.faults.clear(self.says(place))  # nothing is to be done there any more
 
+    def answered(self, answer: Answer[Place]) -> None:
+        """What a cure did is told."""
+        self._guard.answered(answer)
 
-def _is_lost_copy(item: Seen) -> bool:
-    return item.change is Change.DELETED and item.resource == r.WORKLOAD
+    def failed(self, answer: Answer[Place]) -> None:
+        """Why a cure was refused is told."""
+        self._guard.failed(answer)
+
+    def reread(self, answer: Answer[Place]) -> Work | None:
+        """The manager's Workload after a refused nomination; a cure reads everything anew."""
+        what, _, name = answer.key[0].rpartition(":")
+        if what == CURE.rstrip(":"):
+            return None
+        return reading(self.context.client, [(r.WORKLOAD, name)], cluster=MANAGER)

@@ -1,13 +1,12 @@
 """The external dispatcher: nominates in rounds, withdraws with care, wakes what waits.
 
-It decides in the shift's own thread and writes in lanes. Kueue does everything else.
+It decides in the shift's own thread and writes beside it. Kueue does everything else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -21,14 +20,11 @@ from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
-from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.group import group_for
-from clusters.reconcile.dispatch.lanes import Effect, Lanes, Sender
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.prices import Prices
-from clusters.reconcile.dispatch.timing import Holds
 from clusters.reconcile.external import ways
 from clusters.reconcile.external.duties import (
     UNSEEN,
@@ -40,9 +36,12 @@ from clusters.reconcile.external.duties import (
     wanted_names,
 )
 from clusters.reconcile.external.probing import probe
-from clusters.reconcile.external.sight import MANAGER, Sight
+from clusters.reconcile.external.watched_workers import MANAGER, WatchedWorkers
 from clusters.reconcile.external.ways import Standing, Way
-from clusters.reconcile.runtime.writer import Verb, Write, Writer
+from clusters.reconcile.runtime.cache import Effect
+from clusters.reconcile.runtime.controller import Controller
+from clusters.reconcile.runtime.pool import Sender
+from clusters.reconcile.runtime.writer import Verb, Write
 from clusters.selectors.cordons import Cordons, cordons_now
 from clusters.vault import SealBroken
 
@@ -50,37 +49,31 @@ log = logging.getLogger(__name__)
 
 PROBE_EVERY: Final = timedelta(seconds=60)
 PROBE_AGAIN: Final = timedelta(seconds=5)
+NOMINATION: Final = "nomination:"
+"""Before the key of a workload: the place where its nomination is written."""
 
 
 class Nominator:
     """Nominates for one manager.
 
     Args:
-        context: The shift.
-        sight: What it sees.
-        lanes: Where it writes.
-        holds: Lanes that wait after a failure.
-        writer: Of the manager.
+        shift: Where it writes.
+        workers: What it sees.
         settings: Of the manager's Kueue.
         prices: Per device and hour by flavor.
-        alarm: Asks for a look at a key at a time.
     """
 
     def __init__(
         self,
-        context: ShiftContext,
+        shift: Controller[tuple[str, str]],
         *,
-        sight: Sight,
-        lanes: Lanes,
-        holds: Holds,
-        writer: Writer,
+        workers: WatchedWorkers,
         settings: DispatchSettings,
         prices: Prices,
-        alarm: Callable[[str, datetime], None],
     ) -> None:
-        self._context, self._sight = context, sight
-        self._lanes, self._holds, self._writer = lanes, holds, writer
-        self._settings, self._alarm = settings, alarm
+        context = shift.context
+        self._shift, self._context = shift, context
+        self._workers, self._settings = workers, settings
         self._nominating = Nominating(context, settings=settings, prices=prices)
         self._standing: Standing | None = None
         self._probe_at: datetime | None = None
@@ -88,7 +81,7 @@ class Nominator:
         self._is_shifted = False
         self._closed: Mapping[str, str] = {}
         is_stored = bool(context.cluster.pk)
-        self._cordoned = Cordoned(self._shift, read=cordons_now if is_stored else Cordons)
+        self._cordoned = Cordoned(self._cordon, read=cordons_now if is_stored else Cordons)
 
     def load(self) -> Iterable[str]:
         """Take over what an earlier shift left; keys to look at."""
@@ -106,7 +99,7 @@ class Nominator:
         Returns:
             Whether everything has to be looked at: another way, or a worker closed or free again.
         """
-        self._nominating.follow(self._sight.links)
+        self._nominating.follow(self._workers.links)
         self._nominating.flush()
         self._read_closed()
         is_shifted, self._is_shifted = self._is_shifted, False
@@ -119,7 +112,7 @@ class Nominator:
             log.warning("cordons_unknown error=%s", type(error).__name__)
             connection.close()
 
-    def _shift(self) -> None:
+    def _cordon(self) -> None:
         self._is_shifted = True
 
     def _probe(self, now: datetime) -> bool:
@@ -157,7 +150,7 @@ class Nominator:
 
     def copy_gone(self, key: str, worker: str) -> None:
         """A worker's copy is gone: a lost race, where another worker has the workload."""
-        local = self._sight.manager.get(r.WORKLOAD, key)
+        local = self._workers.manager.get(r.WORKLOAD, key)
         chosen = ((local or {}).get("status") or {}).get("clusterName")
         if chosen and chosen != worker:
             self._nominating.lost_race(key, worker)
@@ -165,7 +158,7 @@ class Nominator:
     def wake(self, workers: Iterable[str]) -> Iterable[str]:
         """Kueue has just connected to these: keys of workloads that it would not look at again."""
         for worker in workers:
-            for key, local in self._sight.manager.of(r.WORKLOAD).items():
+            for key, local in self._workers.manager.of(r.WORKLOAD).items():
                 nominated = (local.get("status") or {}).get("nominatedClusterNames") or ()
                 if worker in nominated:
                     self._to_wake[key] = worker
@@ -179,25 +172,25 @@ class Nominator:
             local: The manager's Workload; None when it is gone.
             now: Current time.
         """
-        check = self._sight.check_of(local) if local is not None else ""
-        fleet = self._sight.fleet(check, now, closed=self._closed)
+        check = self._workers.check_of(local) if local is not None else ""
+        fleet = self._workers.fleet(check, now, closed=self._closed)
         here = Local.of(
-            key, self._sight.manager, check=check, origin=self._sight.origin,
-            adapters=self._sight.adapters,
+            key, self._workers.manager, check=check, origin=self._workers.origin,
+            adapters=self._workers.adapters,
         )  # fmt: skip
-        bids = self._nominating.bids(here, self._sight.manager, fleet)
+        bids = self._nominating.bids(here, self._workers.manager, fleet)
         if local is None:
             self._to_wake.pop(key, None)
         if local is None or not check or not self._may_begin(key):
             return
-        group = group_for(here, self._sight.manager, fleet, now=now, bids=bids)
+        group = group_for(here, self._workers.manager, fleet, now=now, bids=bids)
         view = View(group, local)
         if not may_nominate(view, siblings=self._siblings(local)):
             self._to_wake.pop(key, None)
             return
         found = self._nominating.nominate(key, group)
         if found.look_again is not None:
-            self._alarm(key, found.look_again)
+            self._shift.queue.add_at((key, MANAGER), found.look_again)
         seen = self._seen(key, check)
         chosen = view.nominated if found.is_undecided else found.clusters
         names = wanted_names(view.nominated, chosen=chosen, seen=seen)
@@ -205,12 +198,11 @@ class Nominator:
             self._to_wake.pop(key, None)
             self._start(key, local, names)
         elif (worker := self._to_wake.pop(key, "")) and waits_for(view, worker, seen):
-            self._send(key, wake(local, at=stamp(now)))
+            self._shift.send(_place_of(key), wake(local, at=stamp(now)))
 
     def _may_begin(self, key: str) -> bool:
-        place = key, MANAGER
         is_possible = self._standing is not None and self._standing.way is not Way.NONE
-        return is_possible and not self._lanes.is_busy(place) and not self._holds.is_held(place)
+        return is_possible and self._shift.queue.is_free(_place_of(key))
 
     def _siblings(self, local: Document) -> list[Document]:
         uids = {item["uid"] for item in local["metadata"].get("ownerReferences") or ()}
@@ -218,18 +210,18 @@ class Nominator:
             return []
         return [
             other
-            for other in self._sight.manager.of(r.WORKLOAD).values()
+            for other in self._workers.manager.of(r.WORKLOAD).values()
             if uids & {item["uid"] for item in other["metadata"].get("ownerReferences") or ()}
         ]
 
     def _seen(self, key: str, check: str) -> dict[str, Seen]:
         found = {}
-        for worker in self._sight.workers(check):
-            if not self._sight.answers(worker):
+        for worker in self._workers.workers(check):
+            if not self._workers.answers(worker):
                 found[worker] = UNSEEN
                 continue
-            copy = self._sight.image_of(worker).get(r.WORKLOAD, key)
-            found[worker] = _seen_of(copy)
+            cache = self._workers.cache_on(worker)
+            found[worker] = _seen_of(cache.get(r.WORKLOAD, key) if cache is not None else None)
         return found
 
     # Writing
@@ -242,15 +234,16 @@ class Nominator:
 
         def work(effects: list[Effect]) -> None:
             kept = [name for name in gone if not self._may_go(key, name)]
-            self._write(local, standing, (*names, *kept), self._sender(effects))
+            sender = Sender(MANAGER, self._context.client, self._shift.writer, effects)
+            self._write(local, standing, (*names, *kept), sender)
 
-        self._lanes.start((key, MANAGER), _reading_again(self._context, local, work))
+        self._shift.start(_place_of(key), work, about="nominate")
 
     def _may_go(self, key: str, worker: str) -> bool:
         """Asks the worker itself: its watch may be a second behind."""
         namespace, _, name = key.partition("/")
         try:
-            copy = self._sight.client_of(worker).get(r.WORKLOAD, name, namespace=namespace)
+            copy = self._workers.client_of(worker).get(r.WORKLOAD, name, namespace=namespace)
         except NotFound:
             return True
         except (ClusterError, SealBroken):
@@ -276,34 +269,10 @@ class Nominator:
         if handing is not None:
             sender.send(Write.patch("hand-over", r.WORKLOAD, local, handing))
 
-    def _send(self, key: str, write: Write) -> None:
-        def work(effects: list[Effect]) -> None:
-            self._sender(effects).send(write)
-
-        self._lanes.start((key, MANAGER), work)
-
-    def _sender(self, effects: list[Effect]) -> Sender:
-        return Sender(MANAGER, self._context.client, self._writer, effects)
-
 
 def _seen_of(copy: Mapping[str, Any] | None) -> Seen:
     return Seen(True, copy is not None, copy is not None and is_true(copy, "Admitted"))
 
 
-def _reading_again(
-    context: ShiftContext, local: Document, work: Callable[[list[Effect]], None]
-) -> Callable[[list[Effect]], None]:
-    """The work; after a refusal the workload is read again, for the next try."""
-
-    def done(effects: list[Effect]) -> None:
-        try:
-            work(effects)
-        except ClusterError:
-            name, namespace = local["metadata"]["name"], local["metadata"]["namespace"]
-            # Where that fails, too, the first refusal counts and the watch tells the rest.
-            with contextlib.suppress(ClusterError):
-                found = context.client.get(r.WORKLOAD, name, namespace=namespace)
-                effects.append(Effect(MANAGER, r.WORKLOAD, f"{namespace}/{name}", found))
-            raise
-
-    return done
+def _place_of(key: str) -> tuple[str, str]:
+    return f"{NOMINATION}{key}", MANAGER

@@ -1,6 +1,6 @@
 """What is done about a defect: read everything again, decide again, then one careful write or two.
 
-Each cure runs in a lane, returns what it did in words, and does nothing when the fresh look does
+Each cure runs in a thread, returns what it did in words, and does nothing when the fresh look does
 not show the defect any more. Only objects with this manager's origin are deleted on a worker.
 """
 
@@ -18,11 +18,12 @@ from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.steps import RemoveCopy
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.copies import Copies
-from clusters.reconcile.dispatch.lanes import Effect, Sender
 from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.guard.defects import Defect, diagnose
 from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.guard.sighted import Sighted
+from clusters.reconcile.runtime.cache import Effect
+from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Hook, Write, Writer
 
 MANAGER: Final = ""

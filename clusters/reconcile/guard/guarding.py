@@ -1,61 +1,61 @@
 """The guard at work: looks at workloads one by one, tells, and cures where it may.
 
 It lives in the shift that watches a manager under a live Kueue. What it finds is told after the
-patience of the defect; with the cluster's setting on ``cure`` it acts, in a lane of its own.
+patience of the defect; with the cluster's setting on ``cure`` it acts, in a place of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from clusters.documents.keys import Document
+from clusters.errors import ClusterError
 from clusters.models import Cluster
-from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.lanes import Effect, Lanes, Report
-from clusters.reconcile.dispatch.timing import Holds
 from clusters.reconcile.guard.cures import MANAGER, Cures
 from clusters.reconcile.guard.defects import PATIENCE, Defect, Finding, diagnose
 from clusters.reconcile.guard.incidents import Incidents, Mark
 from clusters.reconcile.guard.sighted import Sighted
-from clusters.reconcile.runtime.writer import Hook, Writer
+from clusters.reconcile.runtime.cache import Effect
+from clusters.reconcile.runtime.controller import Controller
+from clusters.reconcile.runtime.pool import Answer
+from clusters.reconcile.runtime.writer import Hook
 
 Place = tuple[str, str]
-_LANE: Final = "guard:"
+CURE: Final = "cure:"
+"""Before the key of a workload: the place where it is cured."""
 _NOT_ALLOWED: Final = "Nothing: the guard of this cluster is set to tell only."
+
+
+@dataclass(slots=True)
+class _Cure:
+    """A cure under way; ``did`` is told by the thread that carries it out."""
+
+    mark: Mark
+    did: str = ""
+
+    @property
+    def step(self) -> str:
+        return f"cure-{self.mark[0]}"
 
 
 class Guard:
     """Guards the workloads of one manager.
 
     Args:
-        context: The shift.
+        shift: Where it acts.
         sight: What it sees.
-        lanes: Where it acts.
-        holds: Lanes that wait after a failure.
-        writer: Of the manager.
-        alarm: Asks for a look at a key at a time.
         hook: Called around every write on a worker.
     """
 
-    def __init__(
-        self,
-        context: ShiftContext,
-        *,
-        sight: Sighted,
-        lanes: Lanes,
-        holds: Holds,
-        writer: Writer,
-        alarm: Callable[[str, datetime], None],
-        hook: Hook,
-    ) -> None:
-        self._context, self._sight = context, sight
-        self._lanes, self._holds, self._alarm = lanes, holds, alarm
-        self._cures = Cures(context, sight=sight, writer=writer, hook=hook)
-        self._incidents = Incidents(context.cluster.pk, slug=context.cluster.slug)
+    def __init__(self, shift: Controller[Place], *, sight: Sighted, hook: Hook) -> None:
+        self._shift, self._context, self._sight = shift, shift.context, sight
+        self._cures = Cures(self._context, sight=sight, writer=shift.writer, hook=hook)
+        self._incidents = Incidents(self._context.cluster.pk, slug=self._context.cluster.slug)
         self._since: dict[Mark, datetime] = {}
-        self._acting: dict[Place, tuple[Mark, list[str]]] = {}
 
     def load(self) -> Iterable[str]:
         """Take over what an earlier shift left open; keys to look at."""
@@ -81,7 +81,7 @@ class Guard:
         for mark, finding in marks.items():
             due = self._since.setdefault(mark, now) + PATIENCE[finding.defect]
             if now < due:
-                self._alarm(key, due)
+                self._shift.queue.add_at((key, MANAGER), due)
                 continue
             assert local is not None
             self._incidents.note(key, local, finding, now)
@@ -96,9 +96,8 @@ class Guard:
         """
         for mark in [mark for mark in self._since if mark[1] == key and mark not in marks]:
             del self._since[mark]
-        under_way = {mark for mark, _ in self._acting.values()}
         for mark in self._incidents.of(key):
-            if mark in under_way:
+            if self._shift.queue.is_busy(_place_of(mark)):
                 continue
             is_hidden = bool(mark[2]) and not self._sight.answers(mark[2])
             if mark not in marks and not (is_known and is_hidden):
@@ -106,23 +105,21 @@ class Guard:
 
     def _act(self, mark: Mark, now: datetime) -> None:
         cluster = self._context.cluster
-        defect, key, worker = mark
-        place = f"{_LANE}{key}", worker or MANAGER
         if cluster.guard != Cluster.Guard.CURE:
             self._incidents.leave(mark, _NOT_ALLOWED)
             return
         if not cluster.may_write:
             self._incidents.leave(mark, "Nothing: writing to this cluster is stopped.")
             return
-        if self._lanes.is_busy(place) or self._holds.is_held(place):
+        place = _place_of(mark)
+        if not self._shift.queue.is_free(place):
             return
-        told: list[str] = []
+        cure = _Cure(mark)
 
         def work(effects: list[Effect]) -> None:
-            told.append(self._carry_out(defect, key, worker, effects))
+            cure.did = self._carry_out(*mark, effects)
 
-        self._acting[place] = mark, told
-        self._lanes.start(place, work)
+        self._shift.start(place, work, about=cure, lane=place[1])
 
     def _carry_out(self, defect: Defect, key: str, worker: str, effects: list[Effect]) -> str:
         match defect:
@@ -133,22 +130,27 @@ class Guard:
             case Defect.NOT_REQUEUED:
                 return self._cures.requeue(key, effects)
 
-    def take_report(self, report: Report) -> str:
-        """What became of a cure.
+    def places(self, key: str) -> tuple[Place, ...]:
+        """Where cures of a workload may be under way."""
+        return (f"{CURE}{key}", MANAGER), *((f"{CURE}{key}", name) for name in self._sight.links)
 
-        Returns:
-            Key of the workload to look at again; empty when the report is not the guard's.
-        """
-        mine = self._acting.pop(report.place, None)
-        if mine is None:
-            return ""
-        mark, told = mine
-        if report.error is not None:
-            text = f"Tried and refused: {report.error.reason}: {report.error.message}"
-            self._incidents.leave(mark, text)
-        elif told and told[0]:
-            self._incidents.acted(mark, told[0], self._context.now())
-        if not (told and told[0]):
-            # Not again at once: what was seen and what is there have to meet first.
-            self._holds.fail(report.place)
-        return mark[1]
+    def answered(self, answer: Answer[Place]) -> None:
+        """Tell what a cure did; where it found nothing to do, not again at once."""
+        if not isinstance(answer.about, _Cure):
+            return
+        if answer.about.did:
+            self._incidents.acted(answer.about.mark, answer.about.did, self._context.now())
+        else:
+            # What was seen and what is there have to meet first.
+            self._shift.queue.retry(answer.key, time.monotonic())
+
+    def failed(self, answer: Answer[Place]) -> None:
+        """Tell why a cure was refused."""
+        if isinstance(answer.about, _Cure) and isinstance(answer.error, ClusterError):
+            text = f"Tried and refused: {answer.error.reason}: {answer.error.message}"
+            self._incidents.leave(answer.about.mark, text)
+
+
+def _place_of(mark: Mark) -> Place:
+    _, key, worker = mark
+    return f"{CURE}{key}", worker or MANAGER

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from clusters.documents.keys import Document
 from clusters.jobs.table import JobKinds
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.guard.defects import Patient
+from clusters.reconcile.runtime.job_cache import JobCache
 
 
 class Sighted(Protocol):
@@ -21,7 +21,7 @@ class Sighted(Protocol):
         """Mark of this manager's copies."""
 
     @property
-    def manager(self) -> Image:
+    def manager(self) -> JobCache:
         """The manager's objects."""
 
     @property

@@ -82,6 +82,8 @@ class Controller(Generic[K]):
     """Writers of each lane."""
     resync_s: ClassVar[float] = 0.0
     """All keys are looked at again after so many seconds; 0 for never."""
+    handles_always: ClassVar[bool] = False
+    """Keys are handled also while the cluster may not be written to."""
     follows_configuration: ClassVar[bool] = False
     """The shift ends when the cluster's Kueue Configuration changed; the next one begins anew."""
 
@@ -230,6 +232,10 @@ class Controller(Generic[K]):
         self.faults.park(self.says(key), error, doing=doing)
         self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S)
 
+    @property
+    def _may_handle(self) -> bool:
+        return self.handles_always or self.may_write
+
     # The loop
 
     def run(self) -> None:
@@ -275,7 +281,7 @@ class Controller(Generic[K]):
         self.take_in()
         self.pass_time()
         self.look()
-        if self.may_write:
+        if self._may_handle:
             self.handle_all()
 
     def close(self) -> None:
@@ -323,7 +329,7 @@ class Controller(Generic[K]):
 
     def idle_s(self) -> float:
         """How long nothing is to be done unless something comes in."""
-        if self.queue.has_ready and self.may_write:
+        if self.queue.has_ready and self._may_handle:
             return 0.0
         wait_s = self.queue.wait_s(time.monotonic())
         return self.tick_s if wait_s is None else min(self.tick_s, wait_s)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from clusters.documents.keys import key_of
 from clusters.errors import LeaseLost, NotFound
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
@@ -95,6 +96,34 @@ class Pool(Generic[K]):
         except BaseException as broken:  # it ends the shift, in the shift's own thread
             fatal = broken
         self._answer(Answer(key, about, tuple(effects), error, is_stopped, fatal))
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Sends several writes of one piece of work to one cluster.
+
+    Attributes:
+        cluster: The name that its watches tell.
+        client: For reading.
+        writer: For writing.
+        effects: Takes what each object is afterwards.
+    """
+
+    cluster: str
+    client: KubeClient
+    writer: Writer
+    effects: list[Effect]
+
+    def send(self, write: Write) -> dict[str, Any] | None:
+        """Send one write; what it shows is noted, unless it only asked."""
+        document = self.writer.send(write)
+        if not write.is_dry_run:
+            self.effects.append(Effect(self.cluster, write.resource, write.key, document))
+        return document
+
+    def note(self, resource: Resource, document: dict[str, Any]) -> None:
+        """An object was read."""
+        self.effects.append(Effect(self.cluster, resource, key_of(document), document))
 
 
 def sending(writer: Writer, write: Write, *, cluster: str) -> Work:

@@ -1,4 +1,4 @@
-"""What a shift beside a live Kueue sees: the manager, its workers, and who is connected to whom.
+"""The workers that a shift beside a live Kueue sees, and who is connected to whom.
 
 Kueue's own connections are read from the manager's MultiKueueClusters; the portal's are its own.
 One thread owns it: the shift's own. Nothing is written here.
@@ -19,7 +19,6 @@ from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
-from clusters.reconcile.admission.image import Image, object_key
 from clusters.reconcile.context import Identity, ShiftContext, registered
 from clusters.reconcile.dispatch.connections import dispatch_check, dispatched_workers, workers_of
 from clusters.reconcile.dispatch.group import Fleet
@@ -27,23 +26,22 @@ from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.local import local_job
 from clusters.reconcile.external.returns import Arrived, Left, Returns
 from clusters.reconcile.guard.defects import Patient, Site
-from clusters.reconcile.runtime.watches import Change, Seen, Watches
+from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.watches import Change, Seen
 
 log = logging.getLogger(__name__)
 
 MANAGER: Final = ""
-MANAGER_KINDS: Final = (
-    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
-)  # fmt: skip
 
 
-class Sight:
-    """The manager and its workers.
+class WatchedWorkers:
+    """The workers of one manager.
 
     Args:
         context: The shift.
         settings: Of the manager's Kueue.
-        adapters: Kinds of jobs.
+        kinds: Of jobs.
+        manager: What is known of the manager.
         sink: Takes what watches and lost workers tell, from any thread.
     """
 
@@ -52,81 +50,58 @@ class Sight:
         context: ShiftContext,
         *,
         settings: DispatchSettings,
-        adapters: JobKinds,
+        kinds: JobKinds,
+        manager: JobCache,
         sink: Callable[[Seen | Arrived | Left], None],
     ) -> None:
-        self._context, self._settings, self.adapters = context, settings, adapters
-        self._sink = sink
+        self._context, self._settings, self.adapters = context, settings, kinds
+        self._sink, self.manager = sink, manager
         self.origin = origin_of(context.cluster.kueue_configuration)
-        self.manager = Image(adapters.resources)
         self.links: dict[str, Link] = {}
         self._answering: set[str] = set()
         self._active: dict[str, bool] = {}
         self._writable: dict[str, bool] = {}
         self._returns = Returns(
-            origin=self.origin, kinds=adapters.resources, optional=adapters.optional, sink=sink
+            origin=self.origin, kinds=kinds.resources, optional=kinds.optional, sink=sink
         )
-        self.watches = Watches(
-            context.client, cluster=MANAGER, pulse=context.pulse, sink=sink
-        )  # fmt: skip
-
-    def open(self) -> bool:
-        """Begin to watch the manager; False when the shift ended before everything was there."""
-        for resource in MANAGER_KINDS:
-            self.watches.add(resource)
-        for kind in self.adapters:
-            self.watches.add(kind.resource, is_optional=not kind.is_required)
-        return self.watches.wait_synced(self._context.stop)
 
     def close(self) -> None:
         """End every watch."""
         self._returns.close()
-        self.watches.close()
         for link in self.links.values():
             link.close()
 
     # What comes in
 
-    def take(self, item: Seen | Arrived | Left) -> Iterable[str]:
-        """Take something in; keys of the workloads that it may change something for."""
-        if isinstance(item, Left):
-            self._answering.discard(item.worker)
-            return ()
-        if isinstance(item, Arrived):
-            return self._take_arrived(item)
-        if item.change is Change.SYNCED:
-            return ()
-        image = self.image_of(item.cluster)
-        put = image.drop if item.change is Change.DELETED else image.put
-        if not put(item.resource, item.document):
-            return ()
-        if item.resource == r.WORKLOAD:
-            return (object_key(item.document),)
-        if item.resource in self.adapters.resources:
-            return image.workloads_of(item.document)
-        return ()
+    def left(self, item: Left) -> None:
+        """A worker that had answered again does so no longer."""
+        self._answering.discard(item.worker)
 
-    def _take_arrived(self, item: Arrived) -> Iterable[str]:
+    def arrived(self, item: Arrived) -> Iterable[Seen]:
+        """A lost worker answers again: what it holds now, as its watches would tell it."""
         link = self.links.get(item.worker)
         if link is None or link.is_connected:
-            return ()
-        image = link.image
+            return
+        self._answering.add(item.worker)
         for resource, documents in item.objects.items():
             here = {document["metadata"]["uid"] for document in documents}
-            for known in list(image.of(resource).values()):
+            for known in list(link.image.of(resource).values()):
                 if known["metadata"]["uid"] not in here:
-                    image.drop(resource, known)
+                    yield Seen(Change.DELETED, item.worker, resource, known)
             for document in documents:
-                image.put(resource, document)
-        self._answering.add(item.worker)
-        return tuple(image.keys_to_plan())
+                yield Seen(Change.UPSERT, item.worker, resource, document)
 
-    def image_of(self, worker: str) -> Image:
-        """The manager's image, or a worker's; an empty one for a worker that is not followed."""
-        if worker == MANAGER:
-            return self.manager
+    def keys_on(self, worker: str) -> Iterable[str]:
+        """Workloads that a worker has, or has a job of."""
         link = self.links.get(worker)
-        return link.image if link is not None else Image(self.adapters.resources)
+        return tuple(link.image.keys_to_plan()) if link is not None else ()
+
+    def cache_on(self, cluster: str) -> JobCache | None:
+        """What is known of the manager, or of a worker; None of one that is not followed."""
+        if cluster == MANAGER:
+            return self.manager
+        link = self.links.get(cluster)
+        return link.image if link is not None else None
 
     # Connections
 
