@@ -36,9 +36,7 @@ def with_generated_parts(text: str) -> str:
 def picture() -> str:
     """Rooms and who reads whom, as Mermaid: what follows from other arrows is left out."""
     arrows = _reduced(_arrows())
-    rooms = sorted(
-        {room for room in arrows} | {room for found in arrows.values() for room in found}
-    )
+    rooms = sorted(set(arrows).union(*arrows.values()))
     lines = ["```mermaid", "graph TD"]
     for package in PACKAGES:
         lines.append(f"  subgraph {package}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final
 
-from clusters.kueue.quota.amounts import parse_decimal
+from clusters.kueue.amounts import parse_decimal
 
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.kueue.quota.amounts import parse_decimal
+from clusters.kueue.amounts import parse_decimal
 
 _QUANTITIES: Final = frozenset({"nominalQuota", "borrowingLimit", "lendingLimit"})
 _IDENTITY: Final = frozenset({"apiVersion", "kind"})

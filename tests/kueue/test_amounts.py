@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.kueue.quota.amounts import (
+from clusters.kueue.amounts import (
     UNLIMITED,
     add,
     format_amount,

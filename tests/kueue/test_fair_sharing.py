@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.kueue.amounts import UNLIMITED
 from clusters.kueue.explanation.reports import cluster_queue_report, cohort_share
-from clusters.kueue.quota.amounts import UNLIMITED
 from clusters.kueue.quota.fair_sharing import share_of
 from tests.kueue.builders import (
     World,

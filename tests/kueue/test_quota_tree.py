@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.kueue.quota.amounts import UNLIMITED, FlavorResource
+from clusters.kueue.amounts import UNLIMITED, FlavorResource
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import parse_cluster_queue, parse_cohort
 from tests.kueue.builders import GPU, cluster_queue, cohort, group, quota

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
+from clusters.kueue.amounts import FlavorResource, add, format_amount, subtract, visiting_rank
 from clusters.kueue.assignment.eligibility import refusal_of
 from clusters.kueue.assignment.outcome import (
     Assignment,
@@ -27,7 +28,6 @@ from clusters.kueue.assignment.outcome import (
     PodSetAssignment,
 )
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.quota.amounts import FlavorResource, add, format_amount, subtract, visiting_rank
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import Fungibility, PreemptionPolicy, ResourceGroup
 from clusters.kueue.quota.tree import ClusterQueueState

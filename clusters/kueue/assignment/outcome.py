@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
-from clusters.kueue.quota.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
 
 LastTried = Mapping[tuple[str, str], int]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 
+from clusters.kueue.amounts import Usage
 from clusters.kueue.assignment.outcome import Assignment, Outcome
 from clusters.kueue.preemption.classic import Target
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.quota.amounts import Usage
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.workloads import Workload
 

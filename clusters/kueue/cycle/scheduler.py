@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
 from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
 from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
 from clusters.kueue.assignment.partial_admission import smallest_reduction
@@ -20,7 +21,6 @@ from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Ta
 from clusters.kueue.preemption.fair import FairPreemption
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.quota.amounts import FlavorResource, Usage, add, subtract
 from clusters.kueue.quota.fair_sharing import tournament
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy

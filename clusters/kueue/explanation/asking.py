@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.cycle.decisions import Admit, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.changes import AnyChange, Change, Drain, Raise
 from clusters.kueue.explanation.what_if import Forecast
-from clusters.kueue.quota.amounts import FlavorResource, parse_amount
 
 KINDS: Final = ("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor",
                 "Workload")  # fmt: skip

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.queueing.readiness import (
     ActiveCondition,
     local_queue_condition,
     queue_condition,
 )
-from clusters.kueue.quota.amounts import FlavorResource, add_usage, format_amount
 from clusters.kueue.quota.fair_sharing import share_of
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.tree import ClusterQueueState, Holding

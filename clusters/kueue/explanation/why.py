@@ -12,11 +12,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
+from clusters.kueue.amounts import FlavorResource, add
 from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
 from clusters.kueue.preemption.classic import satisfies
 from clusters.kueue.queueing.buckets import QueueItem
-from clusters.kueue.quota.amounts import FlavorResource, add
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import PreemptionPolicy, StopPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding

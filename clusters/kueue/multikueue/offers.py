@@ -14,10 +14,10 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
+from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
 from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.quota.amounts import FlavorResource, parse_amount
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import (
     parse_cluster_queue,

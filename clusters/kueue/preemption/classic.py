@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import total_ordering
 from typing import Final, Protocol
 
-from clusters.kueue.quota.amounts import UNLIMITED, Usage
+from clusters.kueue.amounts import UNLIMITED, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.tree import ClusterQueueState, CohortState, most_lendable

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.kueue.quota.amounts import UNLIMITED, FlavorResource, Usage, add, subtract
+from clusters.kueue.amounts import UNLIMITED, FlavorResource, Usage, add, subtract
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, FlavorSpec
 from clusters.kueue.quota.tree import (

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.configuration import parse_weight
-from clusters.kueue.quota.amounts import FlavorResource, parse_amount
 from clusters.kueue.quota.resource_node import Quota
 from clusters.kueue.workload.matching import (
     LabelSelector,

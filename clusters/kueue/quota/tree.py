@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from clusters.kueue.quota.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, ResourceGroup
 from clusters.kueue.workload.workloads import Workload

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.quota.amounts import parse_amount
 from clusters.kueue.workload.matching import parse_node_rules
 from clusters.kueue.workload.requests import Surroundings, pod_requests
 from clusters.kueue.workload.workloads import (

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from clusters.kueue.amounts import add, parse_amount, parse_decimal
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.quota.amounts import add, parse_amount, parse_decimal
 
 _RequestMap = dict[str, int]
 Document = Mapping[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from clusters.kueue.quota.amounts import FlavorResource, add, multiply
+from clusters.kueue.amounts import FlavorResource, add, multiply
 from clusters.kueue.workload.matching import NodeRules
 from clusters.kueue.workload.requests import PodRequests
 

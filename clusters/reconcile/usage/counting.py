@@ -23,7 +23,7 @@ from clusters.errors import ClusterError, Forbidden, Refusal, Terminal, Unreacha
 from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
-from clusters.kueue.quota.amounts import parse_amount
+from clusters.kueue.amounts import parse_amount
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.reconcile.usage.inbox import ClusterClock

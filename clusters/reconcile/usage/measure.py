@@ -8,7 +8,7 @@ from typing import Any
 
 from budgets.units import MOST_COUNTED_GPUS
 from clusters.kube.resources import Document
-from clusters.kueue.quota.amounts import parse_amount
+from clusters.kueue.amounts import parse_amount
 
 _ENDED = ("Succeeded", "Failed")
 
