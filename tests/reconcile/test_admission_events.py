@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster, Request
-from clusters.errors import Forbidden, LeaseLost, Refusal
 from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Configuration
-from clusters.reconcile.admission.events import Known, Told, event_document, events_of
-from clusters.reconcile.admission.herald import BURST, PER_S, QUEUE_LIMIT, Herald
+from clusters.reconcile.admission.events import Known, events_of
 from clusters.reconcile.admission.pods_ready import changed_condition, first_condition
 from clusters.reconcile.runtime.writer import Verb, Write
 
@@ -186,77 +184,9 @@ def test_long_messages_are_cut_to_what_the_api_server_takes():
         KEY,
         Known({}.get, {}.get, NOW),
     )))  # fmt: skip
-    document = event_document(one, name="e", now=NOW)
+    document = one.document(now=NOW)
     assert len(document["message"]) == 1024
     assert document["type"] == "Warning"
-
-
-class Sink:
-    """A client that keeps what it is given, or refuses it."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.made: list[Any] = []
-        self.error = error
-
-    def create(self, resource, document):
-        self.made.append(document)
-        if self.error is not None:
-            raise self.error
-        return document
-
-
-def herald(client: Any, *, may_write: bool = True, fence=lambda: None, clock=lambda: 0.0) -> Herald:
-    return Herald(
-        client, cluster="east", may_write=lambda: may_write, fence=fence, now=lambda: NOW,
-        monotonic=clock,
-    )  # fmt: skip
-
-
-def one_event() -> Told:
-    known = Known({}.get, {}.get, NOW)
-    return next(iter(events_of(write("finish"), workload(entry("Finished")), KEY, known)))
-
-
-def test_events_come_in_a_burst_and_then_at_a_rate():
-    time = [0.0]
-    spoken = herald(Sink(), clock=lambda: time[0])
-    assert [spoken.pause_s() for _ in range(BURST)] == [0.0] * BURST
-    assert spoken.pause_s() == pytest.approx(1 / PER_S)
-    assert spoken.pause_s() == pytest.approx(2 / PER_S)
-    time[0] = 60.0
-    assert spoken.pause_s() == 0.0
-
-
-def test_more_events_than_fit_are_dropped_without_waiting():
-    spoken = herald(Sink())
-    spoken.tell([one_event()] * (QUEUE_LIMIT + 5))
-    assert spoken._dropped == 5
-
-
-@pytest.mark.parametrize(
-    ("may_write", "fence_falls", "want"),
-    [
-        pytest.param(True, False, 1, id="may write"),
-        pytest.param(False, False, 0, id="writing is switched off"),
-        pytest.param(True, True, 0, id="another process has the lease"),
-    ],
-)
-def test_events_respect_switch_and_fence(may_write, fence_falls, want):
-    def fence() -> None:
-        if fence_falls:
-            raise LeaseLost(Refusal("lost"))
-
-    client = Sink()
-    herald(client, may_write=may_write, fence=fence)._write(one_event())
-    assert len(client.made) == want
-
-
-def test_cluster_that_refuses_events_is_not_asked_each_time():
-    client = Sink(Forbidden(Refusal("no events for you")))
-    spoken = herald(client)
-    spoken._write(one_event())
-    spoken._write(one_event())
-    assert len(client.made) == 1
 
 
 def running(ready: int = 0, succeeded: int = 0, uncounted: int = 0) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
+from datetime import UTC, datetime
 
 import pytest
 
-from clusters.errors import Conflict, Refusal, ServerFault
 from clusters.kube import resources as r
-from clusters.reconcile.admission.held import RETRY_CAP_S, Held
-from clusters.reconcile.admission.patience import (
+from clusters.reconcile.admission.pace import (
     CYCLE_REST,
     LONGEST_REST_S,
     PASS_EVERY_S,
@@ -17,8 +16,9 @@ from clusters.reconcile.admission.patience import (
     REST,
     SWEEP_EVERY_S,
     CyclePace,
-    Patience,
+    LowPriority,
 )
+from clusters.reconcile.runtime.queue import CAP_S, WorkQueue
 from tests.reconcile.admission_harness import (
     Embedded,
     Place,
@@ -29,53 +29,55 @@ from tests.reconcile.admission_harness import (
 )
 from tests.waiting import eventually
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 def test_writes_that_can_wait_go_one_at_a_time_queues_and_workloads_in_turn():
-    patience = Patience()
-    patience.add(["ns/a", "ns/b", "ns/a"])
-    patience.begin_pass(["ClusterQueue:x", "LocalQueue:ns/x"], now=0)
+    low = LowPriority()
+    low.add(["ns/a", "ns/b", "ns/a"])
+    low.begin_pass(["ClusterQueue:x", "LocalQueue:ns/x"], now=0)
     taken = []
     now = 10.0
-    while patience.wait_s(now) is not None:
-        assert patience.wait_s(now) == 0
-        key = patience.next()
-        patience.sent(key, now=now)
-        assert patience.wait_s(now) is None
-        assert not patience.answered("ns/other", now=now)
+    while low.wait_s(now) is not None:
+        assert low.wait_s(now) == 0
+        key = low.next()
+        low.sent(key, now=now)
+        assert low.wait_s(now) is None
+        assert not low.answered("ns/other", now=now)
         now += 0.01
-        assert patience.answered(key, now=now)
+        assert low.answered(key, now=now)
         taken.append(key)
     assert taken == ["ClusterQueue:x", "ns/a", "LocalQueue:ns/x", "ns/b"]
-    assert patience.next() == ""
+    assert low.next() == ""
 
 
 def test_writes_that_can_wait_rest_while_decisions_are_written():
-    patience = Patience()
-    patience.add(["ns/a", "ns/b"])
-    patience.note_haste(10.0)
-    patience.sent(patience.next(), now=10.0)
-    patience.answered("ns/a", now=10.04)
-    assert patience.wait_s(10.04) == pytest.approx(REST * 0.04)
-    assert patience.wait_s(10.04 + REST * 0.04) == pytest.approx(0)
+    low = LowPriority()
+    low.add(["ns/a", "ns/b"])
+    low.note_haste(10.0)
+    low.sent(low.next(), now=10.0)
+    low.answered("ns/a", now=10.04)
+    assert low.wait_s(10.04) == pytest.approx(REST * 0.04)
+    assert low.wait_s(10.04 + REST * 0.04) == pytest.approx(0)
 
 
 def test_writes_that_can_wait_follow_at_once_on_a_quiet_cluster():
-    patience = Patience()
-    patience.add(["ns/a", "ns/b"])
-    patience.note_haste(10.0)
-    patience.sent(patience.next(), now=10.0 + QUIET_AFTER_S)
-    patience.answered("ns/a", now=10.1 + QUIET_AFTER_S)
-    assert patience.wait_s(10.1 + QUIET_AFTER_S) == 0
+    low = LowPriority()
+    low.add(["ns/a", "ns/b"])
+    low.note_haste(10.0)
+    low.sent(low.next(), now=10.0 + QUIET_AFTER_S)
+    low.answered("ns/a", now=10.1 + QUIET_AFTER_S)
+    assert low.wait_s(10.1 + QUIET_AFTER_S) == 0
 
 
 def test_pass_over_the_queues_begins_when_the_last_is_over_and_a_while_ago():
-    patience = Patience()
-    assert patience.is_pass_due(0.0)
-    patience.begin_pass(["ClusterQueue:x"], now=0.0)
-    assert not patience.is_pass_due(PASS_EVERY_S)
-    assert patience.next() == "ClusterQueue:x"
-    assert not patience.is_pass_due(PASS_EVERY_S / 2)
-    assert patience.is_pass_due(PASS_EVERY_S)
+    low = LowPriority()
+    assert low.is_pass_due(0.0)
+    low.begin_pass(["ClusterQueue:x"], now=0.0)
+    assert not low.is_pass_due(PASS_EVERY_S)
+    assert low.next() == "ClusterQueue:x"
+    assert not low.is_pass_due(PASS_EVERY_S / 2)
+    assert low.is_pass_due(PASS_EVERY_S)
 
 
 def settled_pace(took_s: float) -> CyclePace:
@@ -104,18 +106,18 @@ def test_cycles_never_rest_long_and_are_swept_even_if_nothing_seems_to_have_chan
 
 
 def test_key_that_fails_is_held_longer_each_time_but_a_lost_race_is_not():
-    held = Held()
-    assert held.failed("k", Conflict(Refusal("somebody was quicker")), now=0.0)
-    assert "k" in held
-    assert held.due(0.0) == ["k"] and "k" not in held
+    work: WorkQueue[str] = WorkQueue()
+    assert work.retry("k", 0.0, is_race=True) == 0.0
+    assert not work.is_free("k")
+    assert work.wake(NOW, 0.0) == ["k"] and work.is_free("k")
     waits = []
     for _ in range(12):
-        assert not held.failed("k", ServerFault(Refusal("busy")), now=0.0)
-        waits.append(next(at for at in (x / 10 for x in range(1, 100)) if held.due(at)))
+        assert work.retry("k", 0.0)
+        waits.append(next(at for at in (x / 10 for x in range(1, 100)) if work.wake(NOW, at)))
     assert waits == sorted(waits)
-    assert waits[-1] == RETRY_CAP_S
-    held.succeeded("k")
-    assert held.failed("k", Conflict(Refusal("somebody was quicker")), now=0.0)
+    assert waits[-1] == CAP_S
+    work.forget("k")
+    assert work.retry("k", 0.0, is_race=True) == 0.0
 
 
 @pytest.mark.embedded

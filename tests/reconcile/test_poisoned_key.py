@@ -18,6 +18,7 @@ from clusters.reconcile.runtime.faults import Doing, Faults, Standing
 from tests.api.rows import add_cluster
 from tests.builders import SmallFleet
 from tests.reconcile.poisoned import BAD, Stage
+from tests.reconcile.poisoned.admission import admission
 from tests.reconcile.poisoned.beside import beside
 from tests.reconcile.poisoned.budget_check import budget_check
 from tests.reconcile.poisoned.quota import quota
@@ -29,6 +30,7 @@ ROLES = [
     pytest.param(budget_check, id="budget check"),
     pytest.param(quota, id="quota"),
     pytest.param(beside, id="external"),
+    pytest.param(admission, id="admission"),
 ]
 Ground = Callable[[SmallFleet], AbstractContextManager[Stage]]
 

@@ -10,7 +10,7 @@ Source: Kueue pkg/scheduler/scheduler.go, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -160,6 +160,23 @@ class Engine:
             state.assume_evicted(key, is_evicted=False)
         if key in state.assumed:
             state.unreserve(key, is_evicted=False, now=now)
+
+    def assume_again(self, before: Engine, keys: Iterable[str]) -> None:
+        """Assume what an engine had assumed about some workloads that this one replaces.
+
+        Args:
+            before: The other one; nothing but reservations and evictions is read of it.
+            keys: Workloads whose decisions still wait to be written.
+        """
+        state = self.state
+        for key in keys:
+            known, old = state.workloads.get(key), before.state.workloads.get(key)
+            if known is None or old is None or known.uid != old.uid:
+                continue
+            if key in before.state.assumed and known.reservation is None and known.is_active:
+                state.reserve(replace(known, reservation=old.reservation, is_evicted=False))
+            if key in before.state.assumed_evicted:
+                state.assume_evicted(key, is_evicted=True)
 
     def release_evicted(self, key: str, *, now: datetime) -> None:
         """Act as if an evicted workload had stopped: its quota is free and it waits again.

@@ -1,8 +1,8 @@
 """Admission in ``portal`` mode: Workloads for Jobs, quota, start and stop, statuses of queues.
 
-``image`` holds what the cluster has, ``plan`` says what one workload needs (pure), ``decided``
-keeps the engine's decisions until they are written, ``status`` builds the patches (pure),
-``outbox`` sends them, ``body`` is the loop.
+``plan`` says what one workload needs, ``status`` and ``steps`` build its writes, ``events`` what
+people are told of them (all pure); ``decided`` keeps the engine's decisions until they are written,
+``pace`` says when cycles run and when what can wait is told, ``body`` is the controller.
 """
 
 from __future__ import annotations

@@ -1,61 +1,54 @@
-"""The admission shift: one thread that knows and decides, others that listen and write.
+"""The admission shift: a controller whose decisions come from the cycles of a warm engine.
 
-Everything that happens, watch events as well as answers to own writes, goes through one inbox to
-the deciding thread. What the engine decided counts at once and is written afterwards; a write that
-fails is looked up and tried again, or taken back. Restarting reads everything anew.
+What the engine decided counts at once and is written afterwards; a write that fails is looked up
+and tried again, or taken back. Restarting reads everything anew. A workload that makes a cycle fail
+is found, set aside and kept from the engine, which is built anew.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-import queue
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import ClassVar, Final
 
-from clusters.documents.keys import annotations_of
-from clusters.documents.labels import SLICE_OF
-from clusters.errors import ClusterError, NotFound
-from clusters.jobs.table import JobKinds, kind_of, workload_keys
+from clusters.documents import labels
+from clusters.documents.conditions import is_true
+from clusters.documents.keys import Document, annotations_of, key_of
+from clusters.jobs.table import JobKinds, job_of, kind_of, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.decisions import CycleResult
-from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
+from clusters.kueue.cycle.intake import Unreadable
 from clusters.reconcile.admission.decided import Decided
 from clusters.reconcile.admission.events import Known, events_of
-from clusters.reconcile.admission.feed import Feed, feeding_rank
-from clusters.reconcile.admission.held import Held
-from clusters.reconcile.admission.herald import Herald
-from clusters.reconcile.admission.image import (
-    ENGINE_KINDS,
-    OPTIONAL_KINDS,
-    OTHER_KINDS,
-    Image,
-    object_key,
-)
-from clusters.reconcile.admission.next_writes import NextWrites
-from clusters.reconcile.admission.outbox import Answer, Outbox
-from clusters.reconcile.admission.patience import CyclePace, Patience
-from clusters.reconcile.admission.queue_status import queue_keys
+from clusters.reconcile.admission.pace import CyclePace, LowPriority
+from clusters.reconcile.admission.plan import Surroundings, plan
+from clusters.reconcile.admission.queue_status import queue_keys, queue_write
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.cache import Place
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
+from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.pool import Answer
+from clusters.reconcile.runtime.queue import RateLimiter
+from clusters.reconcile.runtime.recorder import Recorder
+from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
+from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
-
-WRITERS: Final = 8
-TICK_S: Final = 0.25
 IN_FLIGHT_LIMIT: Final = 64
 # How many keys are looked at in one round for one write that can wait.
 LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
+_OF_ENGINE: Final = frozenset(ENGINE_KINDS)
 
 
 class EngineReader:
@@ -71,11 +64,13 @@ class EngineReader:
         """Something new was decided about these workloads, which wait."""
 
     def work(self, engine: Engine, documents: Mapping[str, Document], *, now: datetime) -> None:
-        """One short step of reading, once a round; `documents` are Workloads by key."""
+        """One short step of reading, once a turn; `documents` are Workloads by key."""
 
 
-class AdmissionBody:
+class AdmissionBody(Controller[str]):
     """One shift of admission on one cluster.
+
+    Keys are those of Workloads, which their jobs share, and ``Kind:key`` of queues and Cohorts.
 
     Args:
         context: The shift.
@@ -83,199 +78,273 @@ class AdmissionBody:
         reader: Explains what the engine knows; nobody by default.
     """
 
+    tick_s: ClassVar[float] = 0.25
+    follows_configuration: ClassVar[bool] = True
+    cache: JobCache
+
     def __init__(
         self, context: ShiftContext, *, hook: Hook = no_fault, reader: EngineReader | None = None
     ) -> None:
-        self._context = context
-        self._inbox: queue.SimpleQueue[Seen | Answer] = queue.SimpleQueue()
-        self._configuration = context.cluster.kueue_configuration
-        named = JobKinds(settings_of(self._configuration).kinds)
+        named = JobKinds(settings_of(context.cluster.kueue_configuration).kinds)
         self._kinds = {
             kind.resource: Selection(labels=kind.selector)
             for kind in named
             if kind.is_queued_here and not kind.is_required
         }
-        self._image = Image((r.JOB, *self._kinds))
-        self._engine = Engine(self._configuration or None)
+        self._job_kinds = frozenset({r.JOB, *self._kinds})
+        super().__init__(context, hook=hook, cache=JobCache(self._job_kinds))
+        self._engine = Engine(context.cluster.kueue_configuration or None)
         self._decided = Decided(self._engine)
-        self._dirty: dict[str, None] = {}
-        self._feed = Feed(self._image, self._engine, cluster=context.cluster.slug, now=context.now)
-        self._alarms = Alarms()
-        self._next = NextWrites(
-            self._engine, self._image, self._decided, self._alarms, now=context.now
-        )
-        self._held = Held()
-        self._is_untold = True
+        # What the engine is not to know of: it could not be taken in, or decided on.
+        self._outside: set[Place] = set()
+        # Workloads that made cycles fail, and how often in a row.
+        self._culprits: set[str] = set()
+        self._limiter: RateLimiter[str] = RateLimiter()
+        self._looks = Looks()
         self._pace = CyclePace()
-        self._patience = Patience()
+        self._low = LowPriority()
+        self._is_untold = True
+        self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
-        self._herald = Herald(
-            context.client,
-            cluster=context.cluster.slug,
-            may_write=lambda: context.cluster.may_write,
-            fence=context.fence,
-            now=context.now,
-        )
-        self._watches = Watches(
-            context.client,
-            cluster=context.cluster.slug,
-            pulse=context.pulse,
-            sink=self._inbox.put,
-        )
         writer = Writer(
             context.client,
-            cluster=context.cluster.slug,
+            cluster=self.cluster,
             fence=context.fence,
             may_write=lambda: context.cluster.may_write,
-            hook=hook,
         )
-        self._outbox = Outbox(
-            context.client,
-            writer,
-            answer=self._inbox.put,
-            threads=WRITERS,
-            name=f"{context.cluster.slug}-admission",
-        )
+        self._recorder = Recorder(writer, cluster=self.cluster, now=context.now)
 
-    def run(self) -> None:
-        """Works until the shift ends.
+    def watched(self) -> Iterable[Watched]:
+        """What the engine reads, then what jobs are."""
+        for resource in (*ENGINE_KINDS, r.PRIORITY_CLASS, r.JOB):
+            yield Watched(resource, is_optional=resource in OPTIONAL_KINDS)
+        for resource, selection in self._kinds.items():
+            yield Watched(resource, selection=selection, is_optional=True)
 
-        Raises:
-            LeaseLost: nothing was written after it.
-        """
-        context = self._context
-        context.report_watch_age(self._watches.age)
-        try:
-            for resource in (*ENGINE_KINDS, *OTHER_KINDS):
-                self._watches.add(resource, is_optional=resource in OPTIONAL_KINDS)
-            for resource, selection in self._kinds.items():
-                self._watches.add(resource, selection=selection, is_optional=True)
-            if not self._watches.wait_synced(context.stop):
-                return
-            self._take_all(first=True)
-            # Else the collector would go through all that a large cluster has again and again.
-            gc.freeze()
-            self._reader.start()
-            self._herald.start()
-            self._mark(self._image.keys_to_plan())
-            while not context.stop.is_set() and self._is_same_configuration():
-                self._round()
-        finally:
-            gc.unfreeze()
-            self._watches.close()
-            self._outbox.close()
-            self._reader.close()
-            self._herald.close()
+    def opened(self) -> None:
+        """Everything is looked at once."""
+        # Else the collector would go through all that a large cluster has again and again.
+        gc.freeze()
+        self._reader.start()
+        self.queue.add_all(self.cache.keys_to_plan())
 
-    def _is_same_configuration(self) -> bool:
-        """The engine follows one Configuration; with another one the next shift begins anew."""
-        return self._context.cluster.kueue_configuration == self._configuration
+    def closing(self) -> None:
+        """Readers and events end with the shift."""
+        gc.unfreeze()
+        self._reader.close()
+        self._recorder.close()
 
-    def _round(self) -> None:
-        self._take_all()
-        if self._context.cluster.may_write:
-            self._look_again()
-            self._act()
+    def turn(self) -> None:
+        """Take in, act, run cycles, and tell what can wait."""
+        self._around = None
+        super().turn()
+        if self.may_write:
             self._cycle()
             self._tell()
-        self._reader.work(self._engine, self._image.of(r.WORKLOAD), now=self._context.now())
+        self._reader.work(self._engine, self.cache.of(r.WORKLOAD), now=self.context.now())
+
+    def idle_s(self) -> float:
+        """Until a key, the next cycle, or the next write that can wait."""
+        waits: list[float | None] = [super().idle_s()]
+        if self.may_write:
+            now = time.monotonic()
+            waits.append(self._low.wait_s(now))
+            if self.queue.load < IN_FLIGHT_LIMIT:
+                waits.append(self._pace.wait_s(now))
+        return min(each for each in waits if each is not None)
 
     # What comes in
 
-    def _take_all(self, *, first: bool = False) -> None:
-        """Takes what has come in; waits a little when nothing has."""
-        items = taken(self._inbox, wait_s=0.0 if first else self._idle_s(), everything=first)
-        if first:
-            items.sort(key=lambda item: feeding_rank(getattr(item, "resource", None)))
-        for item in items:
-            if isinstance(item, Answer):
-                self._take_answer(item)
-            elif item.change is not Change.SYNCED:
-                self._take(item.resource, item.document, is_gone=item.change is Change.DELETED)
-
-    def _idle_s(self) -> float:
-        """How long nothing is to be done unless something comes in."""
-        if not self._context.cluster.may_write:
-            return TICK_S
-        if self._dirty:
-            return 0.0
-        now = time.monotonic()
-        waits = [TICK_S, self._patience.wait_s(now)]
-        if self._outbox.load < IN_FLIGHT_LIMIT:
-            waits.append(self._pace.wait_s(now))
-        return min(each for each in waits if each is not None)
-
-    def _take(self, resource: Resource, document: Document, *, is_gone: bool = False) -> None:
-        if not self._feed.take(resource, document, is_gone=is_gone):
+    def take(self, seen: Seen) -> None:
+        """Take one object in: the cache first, then the engine, then its keys."""
+        resource, document, is_gone = seen.resource, seen.document, seen.change is Change.DELETED
+        key = key_of(document)
+        put = self.cache.drop if is_gone else self.cache.put
+        if not put(resource, document) and (resource, key) not in self._outside:
             return
         self._is_untold = True
-        if resource == r.JOB or resource in self._kinds:
-            self._mark(workload_keys(document))
-            self._mark(self._image.siblings_of(document) if kind_of(document).is_shared else ())
-        elif resource == r.WORKLOAD:
-            self._mark([object_key(document)])
-            self._mark(filter(None, [annotations_of(document).get(SLICE_OF)]))
-        elif self._feed.looks_new(resource, document, is_gone=is_gone):
+        if resource in self._job_kinds:
+            self.queue.add_all(workload_keys(document))
+            if kind_of(document).is_shared:
+                self.queue.add_all(self.cache.siblings_of(document))
+            return
+        if resource in _OF_ENGINE:
+            self._feed(resource, key, document, is_gone=is_gone)
+        if resource == r.WORKLOAD:
+            self.queue.add(key)
+            before = annotations_of(document).get(labels.SLICE_OF)
+            if before:
+                self.queue.add(before)
+            if is_gone:
+                self._clear([key])
+        elif self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
-            self._mark(self._image.keys_to_plan())
+            self.queue.add_all(self.cache.keys_to_plan())
 
-    def _mark(self, keys: Iterable[str]) -> None:
-        self._dirty.update(dict.fromkeys(keys))
-
-    def _look_again(self) -> None:
-        self._mark(self._alarms.due(self._context.now()))
-        for key in self._held.due(time.monotonic()):
-            self._decided.give_back(key, now=self._context.now())
-            self._pace.change()
-            self._outbox.read(key, self._next.targets(key))
+    def _feed(self, resource: Resource, key: str, document: Document, *, is_gone: bool) -> None:
+        """Tell the engine of an object; one that it cannot take in stays outside of it."""
+        is_outside = bool(self._outside) and (resource, key) in self._outside
+        if is_outside and self._is_held(key) and not (is_gone or _may_hold(document)):
+            return  # it comes in when its time is over
+        now, self._around = self.context.now(), None
+        try:
+            if is_gone:
+                self._engine.delete(resource.kind, key=key, now=now)
+            else:
+                self._engine.upsert(document, kind=resource.kind, now=now)
+        except Exception as error:
+            self._outside.add((resource, key))
+            if resource == r.WORKLOAD and not _may_hold(document):
+                self._expel(key)
+            if not isinstance(error, Unreadable):
+                self._rebuild()
+            raise
+        if is_outside:
+            self._outside.discard((resource, key))
 
     # What goes out
 
-    def _act(self) -> None:
-        """One step for every workload that something happened to and that is not busy."""
-        keys, self._dirty = list(self._dirty), {}
-        if not keys:
-            return
-        around = self._next.around()
-        for key in keys:
-            if self._outbox.is_busy(key) or key in self._held:
-                continue  # its answer marks it again
-            write = self._next.of(key, around)
-            if write is None:
-                continue
-            if write.step in _CAN_WAIT:
-                self._patience.add([key])
-            else:
-                self._send(key, write)
+    def handle(self, key: str) -> None:
+        """One step for a workload that something happened to."""
+        if (r.WORKLOAD, key) in self._outside:
+            document = self.cache.get(r.WORKLOAD, key)
+            self._feed(r.WORKLOAD, key, document or {}, is_gone=document is None)
+        write = self.decide(key)
+        if write is not None:
+            self._send(key, write)
+
+    def decide(self, key: str) -> Write | None:
+        """The next write about a workload and its job, a queue or a Cohort.
+
+        Decisions of the engine that are not written yet go before what the objects ask for.
+        """
+        around = self._around = self._around or self._look_around()
+        if ":" in key:
+            return queue_write(self._engine, self.cache, key, now=around.now)
+        workload = self.cache.get(r.WORKLOAD, key)
+        write = self._decided.write_for(key, workload, now=around.now)
+        if write is not None:
+            return write
+        step = plan(workload, self._job_of(key, workload), around)
+        if step.look_again is not None:
+            self.queue.add_at(key, step.look_again)
+        return step.write
+
+    def _look_around(self) -> Surroundings:
+        """What all keys of one turn share."""
+        now = self.context.now()
+        # Which queues are active is only known once the engine has settled.
+        self._engine.state.settle(now)
+        return Surroundings(
+            engine=self._engine,
+            flavors=self.cache.of(r.RESOURCE_FLAVOR),
+            priority_classes=self.cache.of(r.PRIORITY_CLASS),
+            now=now,
+            workloads=self.cache.of(r.WORKLOAD),
+            successor_of=self._successor_of,
+        )
+
+    def _job_of(self, key: str, workload: Document | None) -> Document | None:
+        job = job_of(workload, self.cache.jobs_for(key))
+        if job is None and workload is not None:
+            # Of several Workloads one that its owner no longer counts.
+            owner = self.cache.owner_of(workload)
+            job = owner if owner is not None and kind_of(owner).has_several(owner) else None
+        return job
+
+    def _successor_of(self, key: str) -> Document | None:
+        return self.cache.get(r.WORKLOAD, self.cache.successors.get(key, ""))
 
     def _send(self, key: str, write: Write) -> None:
-        now = time.monotonic()
         if write.step in _CAN_WAIT:
-            self._patience.sent(key, now=now)
-        else:
-            self._patience.note_haste(now)
-        self._outbox.send(key, write)
+            self._low.add([key])
+            return
+        self._low.note_haste(time.monotonic())
+        self.send(key, write)
+
+    def _tell(self) -> None:
+        """Send the next write that can wait, when its time has come."""
+        low, now = self._low, time.monotonic()
+        if low.under_way and not self.queue.is_busy(low.under_way):
+            low.answered(low.under_way, now=now)
+        if self._is_untold and low.is_pass_due(now):
+            self._is_untold = False
+            low.begin_pass(queue_keys(self._engine, self.cache), now=now)
+        if low.wait_s(now) != 0.0:
+            return
+        for key in (low.next() for _ in range(LOOKS)):
+            # Of one that is busy or held its answer tells, and the next pass comes to it again.
+            if key and self.queue.is_free(key) and self._is_told(key):
+                return
+
+    def _is_told(self, key: str) -> bool:
+        """Send what a key has to tell; whether that was a write that can wait."""
+        try:
+            write = self.decide(key)
+        except Exception as error:
+            self.park(key, error, doing=Doing.DECIDING)
+            return False
+        if write is None:
+            return False
+        if write.step not in _CAN_WAIT:
+            self._send(key, write)
+            return False
+        self._low.sent(key, now=time.monotonic())
+        self.send(key, write)
+        return True
+
+    def answered(self, answer: Answer[str]) -> None:
+        """A write went well: its decision is done, and people are told."""
+        self._note_haste(answer)
+        self._decided.written(answer.key, answer.about)
+        document = answer.effects[-1].document if answer.effects else None
+        known = Known(
+            workload=self.cache.of(r.WORKLOAD).get,
+            workload_of_uid=self.cache.workload_by_uid,
+            now=self.context.now(),
+        )
+        self._recorder.record(events_of(answer.about, document, answer.key, known))
+
+    def failed(self, answer: Answer[str]) -> None:
+        """A write failed, or may have: a refused decision is taken back when its time is over."""
+        self._note_haste(answer)
+        self._is_untold = True
+        if answer.error is not None:
+            self._decided.failed(answer.key, answer.about, answer.error)
+
+    def _note_haste(self, answer: Answer[str]) -> None:
+        now = time.monotonic()
+        if not self._low.answered(answer.key, now=now):
+            self._low.note_haste(now)
+
+    # Cycles
 
     def _cycle(self) -> None:
-        """Cycles as long as they bring something; every decision marks its workload."""
+        """Cycles as long as they bring something; every decision is a key to handle."""
         first = time.monotonic()
         if not self._pace.is_due(self._engine.state.revision, now=first):
             return
-        while self._outbox.load < IN_FLIGHT_LIMIT and not self._context.stop.is_set():
+        while self.queue.load < IN_FLIGHT_LIMIT and not self.context.stop.is_set():
             begun = time.monotonic()
-            result = self._engine.cycle(self._context.now())
+            try:
+                result = self._engine.cycle(self.context.now())
+            except CycleFailed as failed:
+                self._recover(failed)
+                return
             ended = time.monotonic()
             if not result.heads:
                 self._pace.settled(now=ended, took_s=ended - first)
                 return
-            self._is_untold = True
+            self._is_untold, self._around = True, None
             self._note(result, (ended - begun) * 1000)
-            self._decided.take(result.decisions, self._image.of(r.WORKLOAD))
-            self._mark(item.key for item in result.admitted)
-            self._mark(item.key for item in result.preempted)
-            self._patience.add(item.key for item in result.pending)
+            if self._culprits:
+                self._clear(item.key for item in result.decisions)
+            self._decided.take(result.decisions, self.cache.of(r.WORKLOAD))
+            self.queue.add_all(item.key for item in result.admitted)
+            self.queue.add_all(item.key for item in result.preempted)
+            self._low.add(item.key for item in result.pending)
             self._reader.mark(item.key for item in result.pending if item.has_changed)
-            self._act()
+            self.handle_all()
             if result.is_settled:
                 self._pace.settled(now=ended, took_s=ended - first)
                 return
@@ -283,81 +352,89 @@ class AdmissionBody:
     def _note(self, result: CycleResult, duration_ms: float) -> None:
         log.debug(
             "cycle cluster=%s cycle=%d heads=%d admitted=%d preempted=%d duration_ms=%.1f",
-            self._context.cluster.slug, result.number, result.heads, len(result.admitted),
+            self.cluster, result.number, result.heads, len(result.admitted),
             len(result.preempted), duration_ms,
         )  # fmt: skip
 
-    def _tell(self) -> None:
-        """Send the next write that can wait, when its time has come."""
-        patience, now = self._patience, time.monotonic()
-        if self._is_untold and patience.is_pass_due(now):
-            self._is_untold = False
-            patience.begin_pass(queue_keys(self._engine, self._image), now=now)
-        if patience.wait_s(now) != 0.0:
-            return
-        around = self._next.around()
-        for key in (patience.next() for _ in range(LOOKS)):
-            if not key or self._outbox.is_busy(key) or key in self._held:
-                continue  # its answer marks it, and the next pass comes to it again
-            write = self._next.told(key, around)
-            if write is not None:
-                self._send(key, write)
-                if write.step in _CAN_WAIT:
-                    return
+    # Where one workload's fault ends
 
-    # What became of it
+    def park(self, key: str, error: Exception, *, doing: Doing) -> None:
+        """Set a key aside; what no decision can be written about takes part in no cycle.
 
-    def _take_answer(self, answer: Answer) -> None:
-        key = answer.key
-        self._outbox.done(key)
-        now = time.monotonic()
-        if not self._patience.answered(key, now=now):
-            self._patience.note_haste(now)
-        if answer.fatal is not None:
-            raise answer.fatal
-        if answer.is_stopped:
-            self._mark([key])
-            return
-        for (resource, namespace, name), document in (answer.reread or {}).items():
-            self._take_reread(resource, namespace, name, document)
-        if answer.error is not None:
-            self._failed(key, answer.write, answer.error)
-            return
-        if answer.write is not None:
-            self._held.succeeded(key)
-            self._decided.written(key, answer.write)
-            self._herald.tell(events_of(answer.write, answer.document, key, self._known()))
-            if answer.document is not None:
-                self._take(answer.write.resource, answer.document)
-        self._mark([key])
+        Of a write nobody knows whether it was done: what it was to write stays assumed meanwhile.
+        """
+        super().park(key, error, doing=doing)
+        workload = self.cache.get(r.WORKLOAD, key)
+        if doing is not Doing.WRITING and workload is not None and not _may_hold(workload):
+            self._expel(key)
 
-    def _known(self) -> Known:
-        return Known(
-            workload=self._image.of(r.WORKLOAD).get,
-            workload_of_uid=self._image.workload_by_uid,
-            now=self._context.now(),
-        )
+    def says(self, key: str) -> str:
+        """Of what kind it is, and its name."""
+        return key.replace(":", " ", 1) if ":" in key else f"Workload {key}"
 
-    def _take_reread(
-        self, resource: Resource, namespace: str, name: str, document: Document | None
-    ) -> None:
-        if document is not None:
-            document.setdefault("kind", resource.kind)
-            self._take(resource, document)
-            return
-        known = self._image.get(resource, f"{namespace}/{name}" if namespace else name)
-        if known is not None:
-            self._take(resource, known, is_gone=True)
+    def _expel(self, key: str) -> None:
+        """Let the engine know nothing of a workload that holds no quota."""
+        self._outside.add((r.WORKLOAD, key))
+        self._decided.drop(key)
+        try:
+            self._engine.delete(r.WORKLOAD.kind, key=key, now=self.context.now())
+        except Exception:
+            log.exception("engine_unsound cluster=%s key=%s", self.cluster, key)
+            self._rebuild()
 
-    def _failed(self, key: str, write: Write | None, error: ClusterError) -> None:
-        """A write failed, or may have: nothing more for this key until it was read again."""
-        is_race = self._held.failed(key, error, now=time.monotonic())
-        self._is_untold = True
-        if write is not None:
-            self._decided.failed(key, write, error)
-        if not is_race and not isinstance(error, NotFound):
-            log.warning(
-                "write_failed cluster=%s key=%s step=%s reason=%s message=%s",
-                self._context.cluster.slug, key, write.step if write else "read",
-                error.reason, error.message,
-            )  # fmt: skip
+    def _is_held(self, key: str) -> bool:
+        return not (self.queue.is_free(key) or self.queue.is_busy(key))
+
+    def _recover(self, failed: CycleFailed) -> None:
+        """Build the engine anew, and set aside the workloads that no cycle can decide about."""
+        self._rebuild()
+        cause = failed.__cause__
+        error = cause if isinstance(cause, Exception) else failed
+        for key in culprits(self._engine, failed.heads, now=self.context.now()) or failed.heads:
+            self.faults.park(_in_cycles(key), error, doing=Doing.DECIDING)
+            self._culprits.add(key)
+            wait_s = self._limiter.failed(key, cap_s=PARKED_CAP_S)
+            self.queue.hold(key, until=time.monotonic() + wait_s)
+            self._expel(key)
+
+    def _clear(self, keys: Iterable[str]) -> None:
+        """A cycle went well with them, or they are gone."""
+        for key in self._culprits.intersection(keys):
+            self._culprits.discard(key)
+            self._limiter.forget(key)
+            self.faults.clear(_in_cycles(key))
+
+    def _rebuild(self) -> None:
+        """A fresh engine with all that the cache has, and with what was decided and not written."""
+        engine = self._fed_engine()
+        self._decided.move_to(engine)
+        self._engine, self._around = engine, None
+        self._pace.change()
+
+    def _fed_engine(self) -> Engine:
+        now = self.context.now()
+        engine = Engine(self._engine.configuration)
+        for resource in ENGINE_KINDS:
+            for key, document in self.cache.of(resource).items():
+                if (resource, key) in self._outside:
+                    continue
+                try:
+                    engine.upsert(document, kind=resource.kind, now=now)
+                except Exception as error:
+                    self._outside.add((resource, key))
+                    self.faults.park(f"{resource.kind} {key}", error, doing=Doing.READING)
+                    if not isinstance(error, Unreadable):
+                        return self._fed_engine()
+        return engine
+
+
+def _in_cycles(key: str) -> str:
+    return f"Workload {key} among the heads of a cycle"
+
+
+def _may_hold(document: Document | None) -> bool:
+    """Whether a Workload holds quota on the cluster, for all that can be read of it."""
+    try:
+        return document is not None and is_true(document, "QuotaReserved")
+    except Exception:  # what nobody can read holds quota for caution's sake
+        return True

@@ -11,41 +11,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition
 from clusters.documents.keys import Document, annotations_of, key_of
-from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
+from clusters.reconcile.runtime.recorder import Event, Reference, workload_reference
 from clusters.reconcile.runtime.writer import Write
 
-COMPONENT: Final = "gpu-budget-portal"
-MESSAGE_LIMIT: Final = 1024
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
 _NOT_ADMITTED: Final = "Not admitted by cluster queue"
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The object that an event is about."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One event."""
-
-    about: Reference
-    reason: str
-    message: str
-    is_warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +40,7 @@ class Known:
     now: datetime
 
 
-def events_of(write: Write, document: Document | None, key: str, known: Known) -> Iterator[Told]:
+def events_of(write: Write, document: Document | None, key: str, known: Known) -> Iterator[Event]:
     """What to tell after a write.
 
     Args:
@@ -85,44 +62,9 @@ def events_of(write: Write, document: Document | None, key: str, known: Known) -
     owner = owner_reference(workload)
     if owner is not None and write.step in _TO_OWNER:
         reason, text = _TO_OWNER[write.step]
-        yield Told(owner, reason, text.format(key=key))
+        yield Event(owner, reason, text.format(key=key))
     if document is not None and write.subresource:
         yield from _about_workload(write, document, known)
-
-
-def event_document(told: Told, *, name: str, now: datetime) -> dict[str, Any]:
-    """The Event to create, in the form of the core API.
-
-    Args:
-        told: What to tell.
-        name: Of the event, unique in the namespace.
-        now: Current time.
-    """
-    about, at = told.about, stamp(now)
-    return {
-        "metadata": {"name": name, "namespace": about.namespace},
-        "involvedObject": {
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "namespace": about.namespace,
-            "name": about.name,
-            "uid": about.uid,
-        },
-        "type": "Warning" if told.is_warning else "Normal",
-        "reason": told.reason,
-        "message": _cut(told.message),
-        "source": {"component": COMPONENT},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
-
-
-def workload_reference(workload: Document) -> Reference:
-    metadata = workload["metadata"]
-    return Reference(
-        r.WORKLOAD.api_version, "Workload", metadata["namespace"], metadata["name"], metadata["uid"]
-    )
 
 
 def owner_reference(workload: Document) -> Reference | None:
@@ -145,7 +87,7 @@ _TO_OWNER: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _about_job(write: Write, job: Document, workload: Document | None) -> Iterator[Told]:
+def _about_job(write: Write, job: Document, workload: Document | None) -> Iterator[Event]:
     metadata = job["metadata"]
     resource = write.resource
     about = Reference(
@@ -158,33 +100,33 @@ def _about_job(write: Write, job: Document, workload: Document | None) -> Iterat
     if write.step == "start" and workload is not None:
         admission = (workload.get("status") or {}).get("admission") or {}
         text = f"Admitted by clusterQueue {admission.get('clusterQueue', '')}"
-        yield Told(about, "Started", text)
+        yield Event(about, "Started", text)
     elif write.step == "refuse" and labels.REFUSED in annotations_of(job):
-        yield Told(about, "Refused", annotations_of(job)[labels.REFUSED], is_warning=True)
+        yield Event(about, "Refused", annotations_of(job)[labels.REFUSED], is_warning=True)
     elif write.step == "suspend":
         evicted = condition(workload, "Evicted") if workload is not None else {}
         is_evicted = evicted.get("status") == "True"
-        yield Told(about, "Stopped", str(evicted["message"]) if is_evicted else _NOT_ADMITTED)
+        yield Event(about, "Stopped", str(evicted["message"]) if is_evicted else _NOT_ADMITTED)
 
 
-def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[Told]:
+def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[Event]:
     about = workload_reference(workload)
     queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
     match write.step:
         case "reserve":
             waited = _seconds_since(_queued_at(workload), known.now)
             text = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
-            yield Told(about, "QuotaReserved", text)
+            yield Event(about, "QuotaReserved", text)
             if condition(workload, "Admitted").get("status") == "True":
-                yield Told(about, "Admitted", _admitted_text(queue, 0))
+                yield Event(about, "Admitted", _admitted_text(queue, 0))
             yield from _open_checks(workload)
         case "admit":
             since = parse_time(condition(workload, "QuotaReserved").get("lastTransitionTime"))
             waited = _seconds_since(since, known.now)
-            yield Told(about, "Admitted", _admitted_text(queue, waited))
+            yield Event(about, "Admitted", _admitted_text(queue, waited))
         case "explain" if write.decided:
             shown = condition(workload, "QuotaReserved")
-            yield Told(about, str(shown["reason"]), str(shown["message"]), is_warning=True)
+            yield Event(about, str(shown["reason"]), str(shown["message"]), is_warning=True)
         case "preempt":
             yield from _preemption(workload, queue, known)
             yield _eviction(workload)
@@ -194,7 +136,7 @@ def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[
             yield from _target(workload)
 
 
-def _open_checks(workload: Document) -> Iterator[Told]:
+def _open_checks(workload: Document) -> Iterator[Event]:
     owner = owner_reference(workload)
     texts = [
         f"{check['name']}: {check['message']}"
@@ -202,31 +144,31 @@ def _open_checks(workload: Document) -> Iterator[Told]:
         if check.get("state") == "Pending" and check.get("message")
     ]
     if texts and owner is not None:
-        yield Told(owner, "UpdatedAdmissionCheck", "; ".join(texts))
+        yield Event(owner, "UpdatedAdmissionCheck", "; ".join(texts))
 
 
 def _admitted_text(queue: str, waited_s: int) -> str:
     return f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited_s}s"
 
 
-def _eviction(workload: Document) -> Told:
+def _eviction(workload: Document) -> Event:
     evicted = condition(workload, "Evicted")
     reason = f"EvictedDueTo{evicted.get('reason', '')}"
-    return Told(workload_reference(workload), reason, str(evicted.get("message", "")))
+    return Event(workload_reference(workload), reason, str(evicted.get("message", "")))
 
 
-def _preemption(victim: Document, queue: str, known: Known) -> Iterator[Told]:
+def _preemption(victim: Document, queue: str, known: Known) -> Iterator[Event]:
     text = str(condition(victim, "Preempted").get("message", ""))
     found = _PREEMPTOR.search(text)
     preemptor = known.workload_of_uid(found[1]) if found else None
     if preemptor is None:
-        yield Told(workload_reference(victim), "Preempted", text)
+        yield Event(workload_reference(victim), "Preempted", text)
         return
     sides = f"{_priority('preemptor', preemptor)}; {_priority('preemptee', victim)}"
-    yield Told(workload_reference(victim), "Preempted", f"{text}; {sides}")
+    yield Event(workload_reference(victim), "Preempted", f"{text}; {sides}")
     uid = victim["metadata"]["uid"]
     done = f"Preempted workload {key_of(victim)} (UID: {uid}) in ClusterQueue {queue}; {sides}"
-    yield Told(workload_reference(preemptor), "PreemptedWorkload", done)
+    yield Event(workload_reference(preemptor), "PreemptedWorkload", done)
 
 
 def _priority(role: str, workload: Document) -> str:
@@ -234,16 +176,16 @@ def _priority(role: str, workload: Document) -> str:
     return f"{role} effective priority: {value} (base: {value}, boost: 0)"
 
 
-def _target(workload: Document) -> Iterator[Told]:
+def _target(workload: Document) -> Iterator[Event]:
     target = condition(workload, "DeactivationTarget")
     about = workload_reference(workload)
     if target.get("reason") == "MaximumExecutionTimeExceeded":
         limit = workload["spec"].get("maximumExecutionTimeSeconds")
         text = f"The maximum execution time ({limit}s) exceeded"
-        yield Told(about, "MaximumExecutionTimeExceeded", text, is_warning=True)
+        yield Event(about, "MaximumExecutionTimeExceeded", text, is_warning=True)
     elif target.get("reason") == "AdmissionCheck":
         text = f"Deactivated due to {target.get('message', '')}"
-        yield Told(about, "AdmissionCheckRejected", text, is_warning=True)
+        yield Event(about, "AdmissionCheckRejected", text, is_warning=True)
 
 
 def _queued_at(workload: Document) -> datetime | None:
@@ -254,7 +196,3 @@ def _queued_at(workload: Document) -> datetime | None:
 
 def _seconds_since(at: datetime | None, now: datetime) -> int:
     return max(0, round((now - at).total_seconds())) if at is not None else 0
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= MESSAGE_LIMIT else f"{message[: MESSAGE_LIMIT - 4]} ..."

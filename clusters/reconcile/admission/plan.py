@@ -8,14 +8,14 @@ Source: Kueue pkg/controller/jobframework/reconciler.go, v0.19.2; spec admission
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, is_true
-from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.documents.keys import Document, annotations_of, key_of, labels_of
 from clusters.jobs.batch import slice_of
 from clusters.jobs.kind import Priority
 from clusters.jobs.marking import StartRefused
@@ -34,9 +34,7 @@ from clusters.kueue.lifecycle.decide import next_steps
 from clusters.kueue.lifecycle.steps import LookAgain
 from clusters.reconcile.admission import pods_ready, slices, status
 from clusters.reconcile.admission.steps import (
-    deletion,
     metadata_write,
-    object_write,
     spec_write,
     status_write,
     step_write,
@@ -56,7 +54,7 @@ class Surroundings:
         priority_classes: PriorityClass documents by name.
         now: Current time.
         workloads: Workload documents by key.
-        successors: Key of the Workload that replaces another, by that one's key.
+        successor_of: The Workload that replaces the one of a key.
     """
 
     engine: Engine
@@ -64,7 +62,7 @@ class Surroundings:
     priority_classes: Mapping[str, Document]
     now: datetime
     workloads: Mapping[str, Document] = field(default_factory=dict)
-    successors: Mapping[str, str] = field(default_factory=dict)
+    successor_of: Callable[[str], Document | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +158,9 @@ def _ending(workload: Document, job: Document | None, around: Surroundings) -> W
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
     outcome = kind_of(job).outcome_of(job)
-    if outcome is None and slices.is_over_to_another(workload, around):
-        text = slices.replaced_message(workload, around)
+    successor = around.successor_of(key_of(workload))
+    if outcome is None and successor is not None and slices.is_over_to(successor, workload):
+        text = slices.replaced_message(successor)
         return _finish(workload, slices.REPLACED, text, around)
     if outcome is None or (not kind_of(job).refusal(job) and _is_dispatched(workload)):
         return None
@@ -230,7 +229,7 @@ def _out_of_sync(
     if not kind_of(job).is_stopped(job):
         return _stop(job)
     if is_true(workload, "QuotaReserved") or kind_of(job).is_surplus(job, workload):
-        return deletion("delete-workload", workload)
+        return Write.delete("delete-workload", r.WORKLOAD, workload)
     return spec_write(
         "rewrite",
         workload,
@@ -274,7 +273,7 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
             return _release(workload, around)
         return None
     if not may_run:
-        if slices.takes_over(workload, around):
+        if slices.takes_over(workload, around.workloads):
             return None
         if not kind_of(job).is_stopped(job):
             return _stop(job)
@@ -296,7 +295,9 @@ def _reset(workload: Document, job: Document, around: Surroundings) -> Write | N
     if not kind.refusal(job) and kind.is_fixed(job):
         # No Job controller answers for it, and its copy may be gone before its end was copied.
         patch = kind.inactive_patch(job, now=around.now)
-        return status_write("clear-start", job, patch, resource=kind.resource) if patch else None
+        if patch is None:
+            return None
+        return Write.patch("clear-start", kind.resource, job, patch, subresource="status")
     restore = kind.restore_patch(job, workload)
     return _job_write("restore", job, restore) if restore is not None else None
 
@@ -359,7 +360,7 @@ def _stop(job: Document) -> Write:
     part, patch = kind_of(job).part_to_stop(job), kind_of(job).suspend_patch(job)
     if patch is not None:
         return _job_write("suspend", part, patch)
-    return deletion("suspend", part, resource=kind_of(part).resource)
+    return Write.delete("suspend", kind_of(part).resource, part)
 
 
 def _is_deleting(document: Document) -> bool:
@@ -367,4 +368,4 @@ def _is_deleting(document: Document) -> bool:
 
 
 def _job_write(step: str, job: Document, body: dict[str, Any]) -> Write:
-    return object_write(step, job, body, resource=kind_of(job).resource)
+    return Write.patch(step, kind_of(job).resource, job, body)

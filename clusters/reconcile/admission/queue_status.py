@@ -17,8 +17,7 @@ from clusters.kueue.explanation.reports import (
     cohort_share,
     local_queue_report,
 )
-from clusters.reconcile.admission.image import Image
-from clusters.reconcile.admission.steps import status_write
+from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write
 
 _RESOURCES: Mapping[str, Resource] = {
@@ -26,18 +25,18 @@ _RESOURCES: Mapping[str, Resource] = {
 }
 
 
-def queue_keys(engine: Engine, image: Image) -> Iterator[str]:
+def queue_keys(engine: Engine, cache: Cache) -> Iterator[str]:
     """Keys of all objects whose status is kept here: ``Kind:name`` or ``Kind:namespace/name``."""
     for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT):
         if resource != r.COHORT or engine.configuration.fair_strategies:
-            yield from (f"{resource.kind}:{key}" for key in image.of(resource))
+            yield from (f"{resource.kind}:{key}" for key in cache.of(resource))
 
 
-def queue_write(engine: Engine, image: Image, key: str, *, now: datetime) -> Write | None:
+def queue_write(engine: Engine, cache: Cache, key: str, *, now: datetime) -> Write | None:
     """The status write that one of ``queue_keys`` needs; None when it shows what is so."""
     kind, _, name = key.partition(":")
     resource = _RESOURCES[kind]
-    document = image.get(resource, name)
+    document = cache.get(resource, name)
     if document is None:
         return None
     is_fair = bool(engine.configuration.fair_strategies)
@@ -75,7 +74,7 @@ def _due(resource: Resource, document: Document, wanted: dict[str, Any]) -> Writ
     if not changed:
         return None
     body = {**bound(document), "status": changed}
-    return status_write("queue-status", document, body, resource=resource)
+    return Write.patch("queue-status", resource, document, body, subresource="status")
 
 
 def _is_same(shown: Any, wanted: Any) -> bool:

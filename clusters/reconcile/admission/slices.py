@@ -13,14 +13,14 @@ runs here; slices are numbered by an annotation of the Job instead of its genera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
-from clusters.documents.keys import Document, annotations_of, key_of, labels_of
+from clusters.documents.keys import Document, annotations_of, labels_of, uid_of
 from clusters.jobs import batch
 from clusters.jobs.batch import JOB
-from clusters.jobs.workloads import clean_template, containers_of, prebuilt_name
+from clusters.jobs.workloads import containers_of, prebuilt_name
 from clusters.kube import resources as r
 from clusters.reconcile.admission.steps import metadata_write, spec_write
 from clusters.reconcile.runtime.writer import Write
@@ -28,23 +28,9 @@ from clusters.reconcile.runtime.writer import Write
 REPLACED: Final = "WorkloadSliceReplaced"
 
 
-class Around(Protocol):
-    """What is known besides one workload."""
-
-    @property
-    def workloads(self) -> Mapping[str, Document]:
-        """Workloads by key."""
-
-    @property
-    def successors(self) -> Mapping[str, str]:
-        """Key of the Workload that replaces another, by that one's key."""
-
-
-def is_over_to_another(workload: Document, around: Around) -> bool:
-    """Whether its successor has quota, or it has none itself: it is finished then."""
-    key = key_of(workload)
-    successor = around.workloads.get(around.successors.get(key, ""))
-    if successor is None or is_true(successor, "Finished"):
+def is_over_to(successor: Document, workload: Document) -> bool:
+    """Whether the successor has quota, or the workload itself has none: it is finished then."""
+    if is_true(successor, "Finished"):
         return False
     return is_true(successor, "QuotaReserved") or not is_true(workload, "QuotaReserved")
 
@@ -54,24 +40,28 @@ def was_replaced(workload: Document) -> bool:
     return bool(condition(workload, "Finished").get("reason") == REPLACED)
 
 
-def replaced_message(workload: Document, around: Around) -> str:
+def replaced_message(successor: Document) -> str:
     """What the replaced one's Finished condition says."""
-    successor = around.workloads[around.successors[key_of(workload)]]
-    uid, job = successor["metadata"]["uid"], labels_of(successor).get(labels.JOB_UID, "")
+    uid, job = uid_of(successor), labels_of(successor).get(labels.JOB_UID, "")
     return (
         f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job}) due to workload slice "
         "aggregation"
     )
 
 
-def takes_over(workload: Document, around: Around) -> bool:
-    """Whether the Job goes on while this slice waits: by the size before, or until it is ready."""
+def takes_over(workload: Document, workloads: Mapping[str, Document]) -> bool:
+    """Whether the Job goes on while this slice waits: by the size before, or until it is ready.
+
+    Args:
+        workload: A slice, or the only Workload of its Job.
+        workloads: All of them by key.
+    """
     before = annotations_of(workload).get(labels.SLICE_OF)
     if not before or is_true(workload, "Evicted"):
         return False
     if is_true(workload, "QuotaReserved"):
         return True
-    older = around.workloads.get(before)
+    older = workloads.get(before)
     return (
         older is not None
         and is_true(older, "QuotaReserved")
@@ -90,9 +80,9 @@ def is_resized(job: Document, workload: Document) -> bool:
     if not batch.is_elastic(job) or prebuilt_name(job):
         return False
     listed = workload["spec"].get("podSets") or []
-    return len(listed) == 1 and containers_of(
-        clean_template(job["spec"]["template"])
-    ) == containers_of(listed[0]["template"])
+    return len(listed) == 1 and containers_of(job["spec"]["template"]) == containers_of(
+        listed[0]["template"]
+    )
 
 
 def resize(job: Document, workload: Document) -> Write | None:

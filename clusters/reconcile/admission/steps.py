@@ -76,21 +76,16 @@ def step_write(
 
 
 def status_write(
-    step: str,
-    document: Document,
-    patch: dict[str, Any],
-    *,
-    resource: Resource = r.WORKLOAD,
-    decided: bool = False,
+    step: str, workload: Document, patch: dict[str, Any], *, decided: bool = False
 ) -> Write:
-    """A merge patch of an object's status; `decided`: it carries out what the engine assumes."""
-    write = object_write(step, document, patch, resource=resource)
-    return replace(write, subresource="status", decided=decided)
+    """A patch of a Workload's status; `decided`: it carries out what the engine has assumed."""
+    write = Write.patch(step, r.WORKLOAD, workload, patch, subresource="status")
+    return replace(write, decided=True) if decided else write
 
 
 def spec_write(step: str, workload: Document, **fields: Any) -> Write:
     """A patch of fields of a Workload's spec."""
-    return object_write(step, workload, {**bound(workload), "spec": fields})
+    return Write.patch(step, r.WORKLOAD, workload, {**bound(workload), "spec": fields})
 
 
 def metadata_write(
@@ -98,16 +93,4 @@ def metadata_write(
 ) -> Write:
     """A patch of fields of an object's metadata."""
     body = {"metadata": {**bound(document)["metadata"], **fields}}
-    return object_write(step, document, body, resource=resource)
-
-
-def object_write(
-    step: str, document: Document, body: dict[str, Any], *, resource: Resource = r.WORKLOAD
-) -> Write:
-    """A merge patch of an object."""
     return Write.patch(step, resource, document, body)
-
-
-def deletion(step: str, document: Document, *, resource: Resource = r.WORKLOAD) -> Write:
-    """The deletion of that very object."""
-    return Write.delete(step, resource, document)

@@ -7,7 +7,6 @@ themselves, so that a worker that hangs or refuses holds nobody else up.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import queue
 import time
@@ -25,7 +24,6 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.admission.events import Told, event_document, workload_reference
 from clusters.reconcile.admission.image import Image
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
@@ -44,6 +42,7 @@ from clusters.reconcile.dispatch.profiles import Profiles, read_providers
 from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.dispatch.workers import Known, Workers
 from clusters.reconcile.jobs.alarms import Alarms
+from clusters.reconcile.runtime.recorder import Event, workload_reference
 from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 from clusters.selectors.cordons import Cordons, cordons_now
@@ -334,11 +333,8 @@ class DispatchBody:
         if (local.key, action.message) in self._told:
             return
         about = workload_reference(local.there)
-        told = Told(about, action.reason, action.message, is_warning=True)
-        text = f"{about.uid}{action.reason}{action.message}"
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        body = event_document(told, name=f"{about.name[:240]}.{digest}", now=now)
-        yield Write.create("tell", r.EVENT, body)
+        told = Event(about, action.reason, action.message, is_warning=True, is_once=True)
+        yield Write.create("tell", r.EVENT, told.document(now=now))
         self._told[local.key, action.message] = None
 
     def _start(

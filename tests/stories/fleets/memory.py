@@ -8,7 +8,7 @@ runs in threads otherwise (watches, lanes of writes, pulses) is replaced by part
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -22,12 +22,14 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.admission import body as admission_module
-from clusters.reconcile.admission.outbox import Outbox
 from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
 from clusters.reconcile.dispatch import DispatchBody, links, offers
 from clusters.reconcile.dispatch import body as dispatch_module
 from clusters.reconcile.dispatch.lanes import Lanes
 from clusters.reconcile.dispatch.timing import Blocks, Holds
+from clusters.reconcile.runtime import controller as controller_module
+from clusters.reconcile.runtime.pool import Pool, Work
+from clusters.reconcile.runtime.recorder import Event, Recorder
 from tests.reconcile.admission_harness import INSTALLATION, facts
 from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
 from tests.stories.fleets.memory_parts import (
@@ -51,19 +53,12 @@ class Admission(AdmissionBody):
     """An admission shift that is turned by hand."""
 
     def begin(self) -> None:
-        kinds = admission_module.ENGINE_KINDS, admission_module.OTHER_KINDS
-        for resource in (*kinds[0], *kinds[1]):
-            optional = resource in admission_module.OPTIONAL_KINDS
-            self._watches.add(resource, is_optional=optional)
-        for resource in self._kinds:
-            self._watches.add(resource, is_optional=True)
-        self._take_all(first=True)
-        self._mark(self._image.keys_to_plan())
+        assert self.open()
 
-    def turn(self) -> None:
-        self._round()
+    def opened(self) -> None:
+        self.queue.add_all(self.cache.keys_to_plan())
 
-    def _idle_s(self) -> float:
+    def idle_s(self) -> float:
         return 0.0
 
 
@@ -93,16 +88,18 @@ class _Lanes(Lanes):
         self._run(place, work, is_creation)
 
 
-class _Outbox(Outbox):
-    """Writes are sent where they are asked for."""
+class _Pool(Pool[Any]):
+    """Work is done where it is started."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pool = cast("Any", SimpleNamespace(submit=_at_once))
+    def start(self, key: Any, work: Work, *, about: Any = None, lane: str = "") -> None:
+        self._run(key, work, about)
 
 
-def _at_once(work: Callable[..., None], *arguments: Any) -> None:
-    work(*arguments)
+class _Mute(Recorder):
+    """Events are not written: they would come at their own pace."""
+
+    def record(self, events: Iterable[Event]) -> None:
+        pass
 
 
 class _Context(ShiftContext):
@@ -177,7 +174,8 @@ class MemoryStage:
         holds = functools.partial(Holds, self._clock.monotonic)
         blocks = functools.partial(Blocks, self._clock.monotonic)
         swapped: list[tuple[Any, dict[str, Any]]] = [
-            (admission_module, {"Watches": watches, "Outbox": _Outbox, "time": time}),
+            (controller_module, {"Watches": watches, "Pool": _Pool, "time": time}),
+            (admission_module, {"Recorder": _Mute, "time": time}),
             (dispatch_module, {"Watches": watches, "Lanes": _Lanes, "time": time, "TICK_S": 0.0}),
             (dispatch_module, {"Holds": holds, "Blocks": blocks}),
             (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),

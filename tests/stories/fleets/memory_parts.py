@@ -20,7 +20,7 @@ from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.convert import error_of_status
 from clusters.kube.resources import Resource
 from clusters.kube.transport import Answer, Call
-from clusters.reconcile.runtime.watches import Change, Seen, Sink
+from clusters.reconcile.runtime.watches import Change, Keep, Seen, Sink
 
 Document = dict[str, Any]
 Now = Callable[[], datetime]
@@ -135,8 +135,14 @@ class StepWatches:
         registry.append(self)
 
     def add(
-        self, resource: Resource, *, selection: Selection = EVERYTHING, is_optional: bool = False
+        self,
+        resource: Resource,
+        *,
+        selection: Selection = EVERYTHING,
+        is_optional: bool = False,
+        keep: Keep | None = None,
     ) -> _Image:
+        assert keep is None, "nothing is left out here"
         image = _Image(resource, selection, is_optional=is_optional)
         self._images[resource] = image
         self._pump(image)

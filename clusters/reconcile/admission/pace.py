@@ -1,8 +1,9 @@
-"""Writes that can wait: why a workload is pending, and the statuses of queues.
+"""When cycles run again, and when writes that can wait may go. Nothing here knows threads.
 
-Both only tell; every one costs the API server as much as a decision does. So they go out one at a
-time, each worked out when its turn comes, and while decisions are being written they rest between
-two of them. On a quiet cluster they follow at once. Nothing here knows threads.
+Why a workload is pending, and the statuses of queues, only tell; each write of them costs the API
+server as much as a decision does. So they go out one at a time, each worked out when its turn
+comes, and while decisions are being written they rest between two of them. On a quiet cluster they
+follow at once.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# While decisions are written: seconds of rest for each second that a patient write took.
+# While decisions are written: seconds of rest for each second that a low-priority write took.
 REST: Final = 3.0
 # So long after the last decision the cluster counts as quiet again, seconds.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
 
 
-class Patience:
-    """Keys whose turn is to come, and when the next one may.
+class LowPriority:
+    """Keys whose writes can wait, and when the next one may go.
 
     Workloads are told one by one as they are added; queues in passes over all of them, as what one
     workload does may show in many. Times are monotonic seconds.
+
+    Attributes:
+        under_way: The key whose write was sent and not answered; empty when there is none.
     """
 
     def __init__(self) -> None:
         self._workloads: dict[str, None] = {}
         self._queues: dict[str, None] = {}
         self._is_queues_turn = True
-        self._under_way = ""
+        self.under_way = ""
         self._begun_at = self._free_at = self._pass_at = self._hasty_at = float("-inf")
 
     def add(self, keys: Iterable[str]) -> None:
@@ -50,7 +54,7 @@ class Patience:
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until the next key may go; None while one is under way or none is there."""
-        if self._under_way or not (self._workloads or self._queues):
+        if self.under_way or not (self._workloads or self._queues):
             return None
         return max(0.0, self._free_at - now)
 
@@ -69,13 +73,13 @@ class Patience:
 
     def sent(self, key: str, *, now: float) -> None:
         """The key's write is under way."""
-        self._under_way, self._begun_at = key, now
+        self.under_way, self._begun_at = key, now
 
     def answered(self, key: str, *, now: float) -> bool:
         """Whether it was this key's write that was under way; then the next may follow."""
-        if not key or key != self._under_way:
+        if not key or key != self.under_way:
             return False
-        self._under_way = ""
+        self.under_way = ""
         is_quiet = now - self._hasty_at >= QUIET_AFTER_S
         self._free_at = now if is_quiet else now + REST * (now - self._begun_at)
         return True

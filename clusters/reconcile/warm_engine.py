@@ -1,0 +1,44 @@
+"""What an engine that follows a cluster reads of it, and which events tell it anything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clusters.documents.conditions import condition
+from clusters.documents.keys import Document, key_of
+from clusters.kube import resources as r
+from clusters.kube.resources import Resource
+
+LIMIT_RANGE: Final = Resource("", "v1", "limitranges", "LimitRange", True)
+RUNTIME_CLASS: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+
+# In an order that saves work on the first feed: quota before queues before workloads.
+ENGINE_KINDS: Final[tuple[Resource, ...]] = (
+    r.RESOURCE_FLAVOR, r.ADMISSION_CHECK, r.COHORT, r.CLUSTER_QUEUE, r.NAMESPACE, LIMIT_RANGE,
+    RUNTIME_CLASS, r.WORKLOAD_PRIORITY_CLASS, r.LOCAL_QUEUE, r.WORKLOAD,
+)  # fmt: skip
+# A cluster that does not serve or show one of these is worked on without it.
+OPTIONAL_KINDS: Final = frozenset(
+    {LIMIT_RANGE, RUNTIME_CLASS, r.PRIORITY_CLASS, r.WORKLOAD_PRIORITY_CLASS}
+)
+
+
+class Looks:
+    """What objects last looked like, but for statuses that no engine reads."""
+
+    def __init__(self) -> None:
+        self._looks: dict[tuple[Resource, str], tuple[object, ...]] = {}
+
+    def is_new(self, resource: Resource, document: Document, *, is_gone: bool) -> bool:
+        """Whether more of an object changed than a status that no engine reads."""
+        metadata = document["metadata"]
+        look = (
+            metadata["uid"],
+            is_gone or metadata.get("generation", metadata["resourceVersion"]),
+            metadata.get("deletionTimestamp"),
+            condition(document, "Active").get("status") if resource == r.ADMISSION_CHECK else None,
+        )
+        place = resource, key_of(document)
+        before = self._looks.get(place)
+        self._looks[place] = look
+        return before != look
