@@ -7,18 +7,17 @@ controller manages (spec.managedBy) is left alone, as by the real Job controller
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from queue import Empty
 from typing import Any
 
 from clusters.devcluster.cluster import DevCluster
 from clusters.devcluster.problems import Document, Problem
 from clusters.devcluster.registry import BY_KEY
-from clusters.devcluster.store import Subscription
+from clusters.devcluster.store import Change, Subscription
 from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.documents.conditions import is_true
 
 RUN_SECONDS = "devcluster.gpu-budget.dev/run-seconds"
 EXIT_CODE = "devcluster.gpu-budget.dev/exit-code"
@@ -95,7 +94,7 @@ class JobRunner:
         store = self._cluster.store
         subscription = self._begin()
         while not self._stop.is_set():
-            if not self._take(subscription):
+            if not subscription.read(_TICK_S, stop=self._stop, take=self._take):
                 subscription = self._begin()
             for job in list(self._open.values()):
                 self._advance(job)
@@ -109,23 +108,13 @@ class JobRunner:
         self._open = {_place(job): job for job in jobs if not is_finished(job)}
         return subscription
 
-    def _take(self, subscription: Subscription) -> bool:
-        """Reads what changed within a tick; False when the subscription ended."""
-        ends = time.monotonic() + _TICK_S
-        while (left := ends - time.monotonic()) > 0 and not self._stop.is_set():
-            try:
-                change = subscription.queue.get(timeout=left)
-            except Empty:
-                return True
-            if change is None:
-                return False
-            place = _place(change.document)
-            if change.type == "DELETED" or is_finished(change.document):
-                self._open.pop(place, None)
-            else:
-                self._open[place] = change.document
-                ends = min(ends, time.monotonic() + 0.01)
-        return True
+    def _take(self, change: Change) -> float | None:
+        place = _place(change.document)
+        if change.type == "DELETED" or is_finished(change.document):
+            self._open.pop(place, None)
+            return None
+        self._open[place] = change.document
+        return 0.01
 
     def _advance(self, job: Document) -> None:
         spec = job["spec"]
@@ -160,8 +149,7 @@ class JobRunner:
 
 def is_finished(job: Document) -> bool:
     """Whether the Job is Complete or Failed."""
-    conditions = (job.get("status") or {}).get("conditions") or []
-    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+    return is_true(job, "Complete") or is_true(job, "Failed")
 
 
 def next_status(job: Document, now: datetime) -> Document:

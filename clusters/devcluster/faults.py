@@ -48,10 +48,6 @@ class Faults:
     def thaw(self) -> None:
         self._thawed.set()
 
-    @property
-    def is_frozen(self) -> bool:
-        return not self._thawed.is_set()
-
     def clear(self) -> None:
         """Everything works again."""
         with self._lock:

@@ -21,6 +21,7 @@ from clusters.devcluster.controllers import JobRunner, NodeShape, make_nodes
 from clusters.devcluster.server import DevServer
 
 PORTS = "ports.json"
+_DENIED = ("verbs", "groups", "resources", "namespaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,7 @@ def read_plan(document: Mapping[str, Any], *, folder: Path) -> FleetPlan:
 def _read_cluster(entry: Mapping[str, Any]) -> ClusterPlan:
     nodes = [NodeShape(**shape) for shape in entry.get("nodes") or []]
     denials = [
-        Denial(
-            user=str(denial.get("user", "")),
-            verbs=tuple(denial.get("verbs") or ()),
-            groups=tuple(denial.get("groups") or ()),
-            resources=tuple(denial.get("resources") or ()),
-            namespaces=tuple(denial.get("namespaces") or ()),
-        )
+        Denial(str(denial.get("user", "")), *(tuple(denial.get(name) or ()) for name in _DENIED))
         for denial in entry.get("deny") or []
     ]
     return ClusterPlan(

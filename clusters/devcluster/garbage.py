@@ -7,14 +7,12 @@ the namespace controller of a real cluster do.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from queue import Empty
 
 from clusters.devcluster.cluster import DevCluster
 from clusters.devcluster.problems import Document, Problem
 from clusters.devcluster.registry import BY_KEY, NAMESPACES
-from clusters.devcluster.store import Subscription
+from clusters.devcluster.store import Change
 from clusters.devcluster.writes import MERGE, Intent, Target
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -46,24 +44,10 @@ class GarbageCollector:
         store = self._cluster.store
         while not self._stop.is_set():
             self.sweep()
-            if not self._wait(self._subscription):
+            if not self._subscription.read(_SWEEP_EVERY_S, stop=self._stop, take=_matters):
                 # The cluster ended every watch, this one included.
                 _, self._subscription = store.subscribe("", since=None)
         store.unsubscribe(self._subscription)
-
-    def _wait(self, subscription: Subscription) -> bool:
-        """Waits for a change that matters, at most a sweep's time; False when the watch ended."""
-        ends = time.monotonic() + _SWEEP_EVERY_S
-        while (left := ends - time.monotonic()) > 0 and not self._stop.is_set():
-            try:
-                change = subscription.queue.get(timeout=left)
-            except Empty:
-                return True
-            if change is None:
-                return False
-            if _matters(change.type, change.document):
-                ends = min(ends, time.monotonic() + _BATCH_S)
-        return True
 
     def sweep(self) -> None:
         """Deletes what has lost its last owner, and moves on what waits to be gone."""
@@ -144,9 +128,10 @@ class GarbageCollector:
                 raise
 
 
-def _matters(change: str, document: Document) -> bool:
-    metadata = document["metadata"]
-    return change == "DELETED" or "deletionTimestamp" in metadata or "ownerReferences" in metadata
+def _matters(change: Change) -> float | None:
+    """After a change that matters the next sweep comes soon."""
+    marks = change.document["metadata"].keys() & {"deletionTimestamp", "ownerReferences"}
+    return _BATCH_S if change.type == "DELETED" or marks else None
 
 
 def _dependents(

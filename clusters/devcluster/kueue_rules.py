@@ -12,12 +12,17 @@ from decimal import Decimal
 from typing import Any
 
 from clusters.devcluster import problems
-from clusters.devcluster.amounts import amount
 from clusters.devcluster.problems import Cause, Document
-from clusters.devcluster.workload_rules import workload_cel, workload_webhook
+from clusters.devcluster.workload_rules import (
+    IMMUTABLE,
+    object_fault,
+    spec_of,
+    workload_cel,
+    workload_webhook,
+)
+from clusters.kueue.amounts import parse_decimal
 
 Rule = Callable[[Document | None, Document], Iterator[Cause]]
-IMMUTABLE = "field is immutable"
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -51,60 +56,58 @@ def _group_cel(spec: Mapping[str, Any]) -> Iterator[Cause]:
     for index, group in enumerate(spec.get("resourceGroups") or []):
         covered = len(group["coveredResources"])
         if any(len(flavor["resources"]) != covered for flavor in group["flavors"]):
-            yield problems.invalid(
+            yield object_fault(
                 f"spec.resourceGroups[{index}]",
-                "object",
                 "flavors must have the same number of resources as the coveredResources",
             )
 
 
 def _cluster_queue_cel(_: Document | None, new: Document) -> Iterator[Cause]:
-    spec = new.get("spec") or {}
+    spec = spec_of(new)
     yield from _group_cel(spec)
     if "cohortName" not in spec and any("borrowingLimit" in quota for _, quota in _quotas(spec)):
-        yield problems.invalid("spec", "object", "borrowingLimit must be nil when cohort is empty")
+        yield object_fault("spec", "borrowingLimit must be nil when cohort is empty")
     fungibility = spec.get("flavorFungibility") or {}
     if "preference" in fungibility and not (
         fungibility["whenCanBorrow"] == fungibility["whenCanPreempt"] == "TryNextFlavor"
     ):
-        yield problems.invalid(
+        yield object_fault(
             "spec.flavorFungibility",
-            "object",
             "preference can only be set when both whenCanBorrow and whenCanPreempt are"
             " TryNextFlavor",
         )
     preemption = spec.get("preemption") or {}
     borrow = (preemption.get("borrowWithinCohort") or {}).get("policy", "Never")
     if preemption.get("reclaimWithinCohort") == "Never" and borrow != "Never":
-        yield problems.invalid(
+        yield object_fault(
             "spec.preemption",
-            "object",
             "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
         )
 
 
 def _cohort_cel(_: Document | None, new: Document) -> Iterator[Cause]:
-    yield from _group_cel(new.get("spec") or {})
+    yield from _group_cel(spec_of(new))
 
 
-def _local_queue_cel(old: Document | None, new: Document) -> Iterator[Cause]:
-    before = ((old or {}).get("spec") or {}).get("clusterQueue")
-    after = (new.get("spec") or {}).get("clusterQueue")
-    if before is not None and after is not None and before != after:
-        yield problems.invalid("spec.clusterQueue", after, IMMUTABLE)
+def _fixed_once_set(field: str) -> Rule:
+    """The rule of a field of ``spec`` that stays as it was first written."""
+
+    def rule(old: Document | None, new: Document) -> Iterator[Cause]:
+        before, after = spec_of(old).get(field), spec_of(new).get(field)
+        if before is not None and after is not None and before != after:
+            yield problems.invalid(f"spec.{field}", after, IMMUTABLE)
+
+    return rule
 
 
 def _flavor_cel(old: Document | None, new: Document) -> Iterator[Cause]:
-    spec = new.get("spec") or {}
-    before = ((old or {}).get("spec") or {}).get("topologyName")
+    spec = spec_of(new)
+    before = spec_of(old).get("topologyName")
     after = spec.get("topologyName")
     if after is not None and not spec.get("nodeLabels"):
-        message = "at least one nodeLabel is required when topology is set"
-        yield problems.invalid("spec", "object", message)
+        yield object_fault("spec", "at least one nodeLabel is required when topology is set")
     if before is not None and before != after:
-        yield problems.invalid(
-            "spec", "object", "resourceFlavorSpec are immutable when topologyName is set"
-        )
+        yield object_fault("spec", "resourceFlavorSpec are immutable when topologyName is set")
     effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
     for index, taint in enumerate(spec.get("nodeTaints") or []):
         if taint["effect"] not in effects:
@@ -119,47 +122,33 @@ def toleration_faults(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
     for index, toleration in enumerate(tolerations):
         where, operator = f"{path}[{index}]", toleration.get("operator")
         if "key" not in toleration and operator != "Exists":
-            yield problems.invalid(where, "object", "operator must be Exists when 'key' is empty")
+            yield object_fault(where, "operator must be Exists when 'key' is empty")
         if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
-            yield problems.invalid(
-                where, "object", "effect must be 'NoExecute' when 'tolerationSeconds' is set"
-            )
+            yield object_fault(where, "effect must be 'NoExecute' when 'tolerationSeconds' is set")
         if operator not in (None, "Equal", "Exists"):
-            yield problems.invalid(
-                where, "object", "supported toleration values: 'Equal'(default), 'Exists'"
-            )
+            yield object_fault(where, "supported toleration values: 'Equal'(default), 'Exists'")
         if operator == "Exists" and "value" in toleration:
-            yield problems.invalid(
-                where, "object", "a value must be empty when 'operator' is 'Exists'"
-            )
-
-
-def _check_cel(old: Document | None, new: Document) -> Iterator[Cause]:
-    before = ((old or {}).get("spec") or {}).get("controllerName")
-    after = (new.get("spec") or {}).get("controllerName")
-    if before is not None and after is not None and before != after:
-        yield problems.invalid("spec.controllerName", after, IMMUTABLE)
+            yield object_fault(where, "a value must be empty when 'operator' is 'Exists'")
 
 
 def _config_cel(_: Document | None, new: Document) -> Iterator[Cause]:
-    clusters = (new.get("spec") or {}).get("clusters") or []
+    clusters = spec_of(new).get("clusters") or []
     if len(set(clusters)) != len(clusters):
-        message = "must be unique"
-        yield problems.invalid("spec.clusters", "array", message)
+        yield problems.invalid("spec.clusters", "array", "must be unique")
 
 
 def _cluster_cel(_: Document | None, new: Document) -> Iterator[Cause]:
-    source = (new.get("spec") or {}).get("clusterSource")
+    source = spec_of(new).get("clusterSource")
     if source is not None and ("kubeConfig" in source) == ("clusterProfileRef" in source):
         message = "exactly one of the fields in [kubeConfig clusterProfileRef] must be set"
-        yield problems.invalid("spec.clusterSource", "object", message)
+        yield object_fault("spec.clusterSource", message)
 
 
 def _topology_cel(old: Document | None, new: Document) -> Iterator[Cause]:
     path = "spec.levels"
-    levels = [level["nodeLabel"] for level in (new.get("spec") or {}).get("levels") or []]
+    levels = [level["nodeLabel"] for level in spec_of(new).get("levels") or []]
     if old is not None:
-        before = [level["nodeLabel"] for level in (old.get("spec") or {}).get("levels") or []]
+        before = [level["nodeLabel"] for level in spec_of(old).get("levels") or []]
         if before != levels:
             yield problems.invalid(path, "array", IMMUTABLE)
     if len(set(levels)) != len(levels):
@@ -198,7 +187,7 @@ def _limit_webhook(
 ) -> Iterator[Cause]:
     for path, quota in _quotas(spec):
         for key in ("nominalQuota", "borrowingLimit", "lendingLimit"):
-            if key in quota and amount(quota[key]) < 0:
+            if key in quota and parse_decimal(str(quota[key])) < 0:
                 text = "must be greater than or equal to 0"
                 yield problems.invalid(f"{path}.{key}", str(quota[key]), text)
         for key in ("borrowingLimit", "lendingLimit"):
@@ -208,14 +197,14 @@ def _limit_webhook(
         if (
             lends_within_nominal
             and lends is not None
-            and amount(lends) > amount(quota["nominalQuota"])
+            and parse_decimal(str(lends)) > parse_decimal(str(quota["nominalQuota"]))
         ):
             text = "must be less than or equal to the nominalQuota"
             yield problems.invalid(f"{path}.lendingLimit", str(lends), text)
 
 
 def _fair_sharing_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    weight = amount((spec.get("fairSharing") or {}).get("weight", 1))
+    weight = parse_decimal(str((spec.get("fairSharing") or {}).get("weight", 1)))
     if weight < 0:
         text = "must be greater than or equal to 0"
         yield problems.invalid("spec.fairSharing", str(weight), text)
@@ -225,7 +214,7 @@ def _fair_sharing_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
-    spec = new.get("spec") or {}
+    spec = spec_of(new)
     groups = spec.get("resourceGroups") or []
     yield from _group_webhook(spec)
     yield from _limit_webhook(
@@ -254,7 +243,7 @@ def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]
 
 
 def _cohort_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
-    spec = new.get("spec") or {}
+    spec = spec_of(new)
     yield from _group_webhook(spec)
     yield from _limit_webhook(
         spec,
@@ -267,7 +256,7 @@ def _cohort_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
 
 def _flavor_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
     seen: set[tuple[str, str]] = set()
-    for index, taint in enumerate((new.get("spec") or {}).get("nodeTaints") or []):
+    for index, taint in enumerate(spec_of(new).get("nodeTaints") or []):
         key = taint["key"], taint["effect"]
         if key in seen:
             yield problems.duplicate(f"spec.nodeTaints[{index}]", taint)
@@ -277,9 +266,9 @@ def _flavor_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
 _CEL: Mapping[str, Rule] = {
     "ClusterQueue": _cluster_queue_cel,
     "Cohort": _cohort_cel,
-    "LocalQueue": _local_queue_cel,
+    "LocalQueue": _fixed_once_set("clusterQueue"),
     "ResourceFlavor": _flavor_cel,
-    "AdmissionCheck": _check_cel,
+    "AdmissionCheck": _fixed_once_set("controllerName"),
     "MultiKueueConfig": _config_cel,
     "MultiKueueCluster": _cluster_cel,
     "Topology": _topology_cel,

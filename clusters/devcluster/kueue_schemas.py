@@ -148,43 +148,35 @@ def _usage(*, has_borrowed: bool) -> Schema:
     return keyed(struct({"name*": NAME, "resources*": resources}), "name", high=64)
 
 
-CLUSTER_QUEUE_STATUS = struct(
-    {
-        "conditions": CONDITIONS,
-        "flavorsReservation": _usage(has_borrowed=True),
-        "flavorsUsage": _usage(has_borrowed=True),
-        "pendingWorkloads": whole(),
-        "reservingWorkloads": whole(),
-        "admittedWorkloads": whole(),
-        "fairSharing": struct({"weightedShare*": whole()}),
-    }
-)
+def _queue_status(fair_sharing: Schema, *, has_borrowed: bool) -> Schema:
+    return struct(
+        {
+            "conditions": CONDITIONS,
+            "flavorsReservation": _usage(has_borrowed=has_borrowed),
+            "flavorsUsage": _usage(has_borrowed=has_borrowed),
+            "pendingWorkloads": whole(),
+            "reservingWorkloads": whole(),
+            "admittedWorkloads": whole(),
+            "fairSharing": fair_sharing,
+        }
+    )
+
+
+WEIGHTED_SHARE = struct({"weightedShare*": whole()})
+CLUSTER_QUEUE_STATUS = _queue_status(WEIGHTED_SHARE, has_borrowed=True)
 
 COHORT_SPEC = struct(
     {"parentName": NAME, "resourceGroups": RESOURCE_GROUPS, "fairSharing": FAIR_SHARING}
 )
-COHORT_STATUS = struct({"fairSharing": struct({"weightedShare*": whole()})})
+COHORT_STATUS = struct({"fairSharing": WEIGHTED_SHARE})
 
 LOCAL_QUEUE_SPEC = struct(
     {"clusterQueue": NAME, "stopPolicy": STOP_POLICY, "fairSharing": FAIR_SHARING}
 )
-LOCAL_QUEUE_STATUS = struct(
-    {
-        "conditions": CONDITIONS,
-        "flavorsReservation": _usage(has_borrowed=False),
-        "flavorsUsage": _usage(has_borrowed=False),
-        "pendingWorkloads": whole(),
-        "reservingWorkloads": whole(),
-        "admittedWorkloads": whole(),
-        "fairSharing": struct(
-            {
-                "weightedShare*": whole(),
-                "admissionFairSharingStatus": struct(
-                    {"consumedResources*": dictionary(quantity()), "lastUpdate*": text()}
-                ),
-            }
-        ),
-    }
+_CONSUMED = struct({"consumedResources*": dictionary(quantity()), "lastUpdate*": text()})
+LOCAL_QUEUE_STATUS = _queue_status(
+    struct({"weightedShare*": whole(), "admissionFairSharingStatus": _CONSUMED}),
+    has_borrowed=False,
 )
 
 RESOURCE_FLAVOR_SPEC = struct(

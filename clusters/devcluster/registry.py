@@ -44,98 +44,57 @@ class Kind:
         return Subject(self.group, self.plural, self.name, name)
 
 
-def _root(**parts: Schema) -> Schema:
-    fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA, **parts}
-    return struct(fields, is_open=True)
+def _plain(
+    group: str,
+    plural: str,
+    name: str,
+    parts: Mapping[str, Schema] | None = None,
+    *,
+    namespaced: bool = False,
+    counts_generation: bool = False,
+) -> Kind:
+    """A built-in kind of version v1, of which only some structure is written down."""
+    fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA, **(parts or {})}
+    return Kind(
+        group, "v1", plural, name, namespaced, struct(fields, is_open=True),
+        has_status="status" in fields, counts_generation=counts_generation,
+    )  # fmt: skip
 
 
 def _kueue(
-    plural: str,
-    name: str,
-    *,
-    spec: Schema,
-    status: Schema | None = None,
-    namespaced: bool = False,
-    needs_spec: bool = False,
+    plural: str, name: str, parts: Mapping[str, Schema], *, namespaced: bool = False
 ) -> Kind:
-    fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA}
-    fields["spec*" if needs_spec else "spec"] = spec
-    if status is not None:
-        fields["status"] = status
+    """A custom resource of Kueue's; what a part is called is the field's name."""
+    fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA, **parts}
     return Kind(
-        KUEUE_GROUP,
-        "v1beta2",
-        plural,
-        name,
-        namespaced,
-        struct(fields),
-        has_status=status is not None,
-        counts_generation=True,
-        is_custom=True,
-    )
+        KUEUE_GROUP, "v1beta2", plural, name, namespaced, struct(fields),
+        has_status="status" in parts, counts_generation=True, is_custom=True,
+    )  # fmt: skip
 
-
-_PRIORITY_CLASS_SCHEMA = struct(
-    {
-        "apiVersion": text(),
-        "kind": text(),
-        "metadata": core.METADATA,
-        "value*": whole(),
-        "description": text(high=2048),
-    }
-)
 
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
-
-
-def _plain(group: str, plural: str, name: str, *, namespaced: bool = False) -> Kind:
-    return Kind(group, "v1", plural, name, namespaced, _root())
-
+_VALUE = {"value*": whole(), "description": text(high=2048)}
+_CHECK = {"spec": kueue.ADMISSION_CHECK_SPEC, "status": kueue.CONDITIONS_STATUS}
+_CLUSTER = {"spec": kueue.MULTIKUEUE_CLUSTER_SPEC, "status": kueue.CONDITIONS_STATUS}
+_COHORT = {"spec": kueue.COHORT_SPEC, "status": kueue.COHORT_STATUS}
+_CLUSTER_QUEUE = {"spec": kueue.CLUSTER_QUEUE_SPEC, "status": kueue.CLUSTER_QUEUE_STATUS}
+_LOCAL_QUEUE = {"spec": kueue.LOCAL_QUEUE_SPEC, "status": kueue.LOCAL_QUEUE_STATUS}
+_WORKLOAD = {"spec": kueue.WORKLOAD_SPEC, "status": kueue.WORKLOAD_STATUS}
+_NAMESPACE = {"spec": core.NAMESPACE_SPEC, "status": core.POD_STATUS}
+_NODE = {"spec": core.NODE_SPEC, "status": core.POD_STATUS}
+_POD = {"spec": core.POD_SPEC, "status": core.POD_STATUS}
+_JOB = {"spec": core.JOB_SPEC, "status": core.OPEN}
 
 KINDS: tuple[Kind, ...] = (
-    Kind(
-        "",
-        "v1",
-        "namespaces",
-        "Namespace",
-        False,
-        _root(spec=core.NAMESPACE_SPEC, status=core.POD_STATUS),
-        has_status=True,
-    ),
-    Kind(
-        "",
-        "v1",
-        "nodes",
-        "Node",
-        False,
-        _root(spec=core.NODE_SPEC, status=core.POD_STATUS),
-        has_status=True,
-    ),
-    Kind("", "v1", "secrets", "Secret", True, _root(data=core.DATA)),
-    Kind("", "v1", "configmaps", "ConfigMap", True, _root(data=core.DATA)),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, _root()),
-    Kind(
-        "",
-        "v1",
-        "pods",
-        "Pod",
-        True,
-        _root(spec=core.POD_SPEC, status=core.POD_STATUS),
-        has_status=True,
-        counts_generation=True,
-    ),
+    _plain("", "namespaces", "Namespace", _NAMESPACE),
+    _plain("", "nodes", "Node", _NODE),
+    _plain("", "secrets", "Secret", {"data": core.DATA}, namespaced=True),
+    _plain("", "configmaps", "ConfigMap", {"data": core.DATA}, namespaced=True),
+    _plain("", "serviceaccounts", "ServiceAccount", namespaced=True),
+    _plain("", "pods", "Pod", _POD, namespaced=True, counts_generation=True),
     _plain("", "events", "Event", namespaced=True),
-    Kind(
-        "batch",
-        "v1",
-        "jobs",
-        "Job",
-        True,
-        _root(spec=core.JOB_SPEC, status=core.OPEN),
-        has_status=True,
-        counts_generation=True,
-    ),
+    _plain("batch", "jobs", "Job", _JOB, namespaced=True, counts_generation=True),
     _plain("coordination.k8s.io", "leases", "Lease", namespaced=True),
     _plain(_RBAC, "roles", "Role", namespaced=True),
     _plain(_RBAC, "rolebindings", "RoleBinding", namespaced=True),
@@ -149,54 +108,17 @@ KINDS: tuple[Kind, ...] = (
     _plain(_ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
     _plain("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
     _plain("scheduling.k8s.io", "priorityclasses", "PriorityClass"),
-    _kueue("topologies", "Topology", spec=kueue.TOPOLOGY_SPEC),
-    _kueue("resourceflavors", "ResourceFlavor", spec=kueue.RESOURCE_FLAVOR_SPEC),
-    Kind(
-        KUEUE_GROUP,
-        "v1beta2",
-        "workloadpriorityclasses",
-        "WorkloadPriorityClass",
-        False,
-        _PRIORITY_CLASS_SCHEMA,
-        counts_generation=True,
-        is_custom=True,
-    ),
-    _kueue("cohorts", "Cohort", spec=kueue.COHORT_SPEC, status=kueue.COHORT_STATUS),
-    _kueue(
-        "multikueueclusters",
-        "MultiKueueCluster",
-        spec=kueue.MULTIKUEUE_CLUSTER_SPEC,
-        status=kueue.CONDITIONS_STATUS,
-    ),
-    _kueue("multikueueconfigs", "MultiKueueConfig", spec=kueue.MULTIKUEUE_CONFIG_SPEC),
-    _kueue(
-        "admissionchecks",
-        "AdmissionCheck",
-        spec=kueue.ADMISSION_CHECK_SPEC,
-        status=kueue.CONDITIONS_STATUS,
-    ),
-    _kueue(
-        "clusterqueues",
-        "ClusterQueue",
-        spec=kueue.CLUSTER_QUEUE_SPEC,
-        status=kueue.CLUSTER_QUEUE_STATUS,
-    ),
-    _kueue(
-        "localqueues",
-        "LocalQueue",
-        spec=kueue.LOCAL_QUEUE_SPEC,
-        status=kueue.LOCAL_QUEUE_STATUS,
-        namespaced=True,
-    ),
-    _kueue(
-        "workloads",
-        "Workload",
-        spec=kueue.WORKLOAD_SPEC,
-        status=kueue.WORKLOAD_STATUS,
-        namespaced=True,
-    ),
+    _kueue("topologies", "Topology", {"spec": kueue.TOPOLOGY_SPEC}),
+    _kueue("resourceflavors", "ResourceFlavor", {"spec": kueue.RESOURCE_FLAVOR_SPEC}),
+    _kueue("workloadpriorityclasses", "WorkloadPriorityClass", _VALUE),
+    _kueue("cohorts", "Cohort", _COHORT),
+    _kueue("multikueueclusters", "MultiKueueCluster", _CLUSTER),
+    _kueue("multikueueconfigs", "MultiKueueConfig", {"spec": kueue.MULTIKUEUE_CONFIG_SPEC}),
+    _kueue("admissionchecks", "AdmissionCheck", _CHECK),
+    _kueue("clusterqueues", "ClusterQueue", _CLUSTER_QUEUE),
+    _kueue("localqueues", "LocalQueue", _LOCAL_QUEUE, namespaced=True),
+    _kueue("workloads", "Workload", _WORKLOAD, namespaced=True),
 )
-
 BY_ADDRESS: Mapping[tuple[str, str, str], Kind] = {
     (kind.group, kind.version, kind.plural): kind for kind in KINDS
 }

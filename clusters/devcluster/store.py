@@ -12,7 +12,9 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +50,29 @@ class Subscription:
             self.queue.put_nowait(change)
         except queue.Full:
             return False
+        return True
+
+    def read(
+        self, within_s: float, *, stop: threading.Event, take: Callable[[Change], float | None]
+    ) -> bool:
+        """Hands on what comes within a time; False when the subscription ended.
+
+        Args:
+            within_s: So long, or until told to stop.
+            stop: Tells it.
+            take: Gets each change; answers for how long at most to go on, None for no less.
+        """
+        ends = time.monotonic() + within_s
+        while (left := ends - time.monotonic()) > 0 and not stop.is_set():
+            try:
+                change = self.queue.get(timeout=left)
+            except queue.Empty:
+                return True
+            if change is None:
+                return False
+            shorter = take(change)
+            if shorter is not None:
+                ends = min(ends, time.monotonic() + shorter)
         return True
 
     def end(self) -> None:

@@ -10,38 +10,41 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clusters.devcluster import problems
-from clusters.devcluster.amounts import amount
 from clusters.devcluster.problems import Cause, Document
+from clusters.documents.conditions import is_true
+from clusters.kueue.amounts import parse_decimal
 
 IMMUTABLE = "field is immutable"
 
 
-def is_true(document: Mapping[str, Any] | None, condition: str) -> bool:
-    """Whether a condition of the object's status is True."""
-    conditions = ((document or {}).get("status") or {}).get("conditions") or []
-    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+def spec_of(document: Document | None) -> Mapping[str, Any]:
+    """Its ``spec``; empty where it, or the whole document, is not there."""
+    return (document or {}).get("spec") or {}
+
+
+def object_fault(field: str, message: str) -> Cause:
+    """What an expression about an object as a whole finds."""
+    return problems.invalid(field, "object", message)
 
 
 def workload_cel(old: Document | None, new: Document) -> Iterator[Cause]:
     """The CRD's expressions."""
-    spec, status = new.get("spec") or {}, new.get("status") or {}
+    spec, status = spec_of(new), new.get("status") or {}
     reserved = is_true(new, "QuotaReserved")
     if reserved and "admission" in status:
         assigned = len(status["admission"].get("podSetAssignments") or [])
         if assigned != len(spec.get("podSets") or []):
             text = "podSetAssignments must have the same number of podSets as the spec"
-            yield problems.invalid("", "object", text)
+            yield object_fault("", text)
     if "priorityClassRef" in spec and "priority" not in spec:
-        text = "priority should not be nil when priorityClassRef is set"
-        yield problems.invalid("spec", "object", text)
+        yield object_fault("spec", "priority should not be nil when priorityClassRef is set")
     yield from _reference_cel(spec)
     for index, pod_set in enumerate(spec.get("podSets") or []):
         if pod_set.get("minCount", 0) > pod_set["count"]:
             text = "minCount should be positive and less or equal to count"
-            yield problems.invalid(f"spec.podSets[{index}]", "object", text)
+            yield object_fault(f"spec.podSets[{index}]", text)
     if "clusterName" in status and status.get("nominatedClusterNames"):
-        text = "clusterName and nominatedClusterNames are mutually exclusive"
-        yield problems.invalid("status", "object", text)
+        yield object_fault("status", "clusterName and nominatedClusterNames are mutually exclusive")
     if old is not None:
         yield from _change_cel(old, new)
 
@@ -52,26 +55,24 @@ def _reference_cel(spec: Mapping[str, Any]) -> Iterator[Cause]:
     if reference and reference["kind"] != kinds[reference["group"]]:
         group = reference["group"]
         text = f"only the {kinds[group]} kind is allowed for the {group} group"
-        yield problems.invalid("spec.priorityClassRef", "object", text)
+        yield object_fault("spec.priorityClassRef", text)
 
 
 def _change_cel(old: Document, new: Document) -> Iterator[Cause]:
-    before, after = old.get("spec") or {}, new.get("spec") or {}
+    before, after = spec_of(old), spec_of(new)
     name = (old.get("status") or {}).get("clusterName")
     if name and (new.get("status") or {}).get("clusterName", name) != name:
-        yield problems.invalid("status", "object", "clusterName is immutable once set")
+        yield object_fault("status", "clusterName is immutable once set")
     if is_true(old, "QuotaReserved"):
         yield from _reserved_reference_cel(
             before.get("priorityClassRef"), after.get("priorityClassRef")
         )
         if is_true(new, "QuotaReserved") and before.get("queueName") != after.get("queueName"):
-            text = "queueName is immutable while workload quota reserved"
-            yield problems.invalid("", "object", text)
+            yield object_fault("", "queueName is immutable while workload quota reserved")
     if is_true(old, "Admitted") and is_true(new, "Admitted"):
         key = "maximumExecutionTimeSeconds"
         if before.get(key, 0) != after.get(key, 0):
-            text = f"{key} is immutable while workload quota reserved"
-            yield problems.invalid("", "object", text)
+            yield object_fault("", f"{key} is immutable while workload quota reserved")
 
 
 def _reserved_reference_cel(
@@ -79,20 +80,20 @@ def _reserved_reference_cel(
 ) -> Iterator[Cause]:
     suffix = "is immutable while workload quota reserved"
     if (before is None) != (after is None):
-        yield problems.invalid("", "object", f"priorityClassRef {suffix}")
+        yield object_fault("", f"priorityClassRef {suffix}")
     if before is None or after is None:
         return
     for key in ("group", "kind"):
         if before[key] != after[key]:
-            yield problems.invalid("", "object", f"priorityClassRef.{key} {suffix}")
+            yield object_fault("", f"priorityClassRef.{key} {suffix}")
     if after["kind"] == "PriorityClass" and before["name"] != after["name"]:
         text = "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while"
-        yield problems.invalid("", "object", f"{text} workload quota reserved")
+        yield object_fault("", f"{text} workload quota reserved")
 
 
 def workload_webhook(old: Document | None, new: Document) -> Iterator[Cause]:
     """The validating webhook, for the main resource and for status."""
-    spec, status = new.get("spec") or {}, new.get("status") or {}
+    spec, status = spec_of(new), new.get("status") or {}
     if sum("minCount" in pod_set for pod_set in spec.get("podSets") or []) > 1:
         text = "at most one podSet can use minCount"
         yield problems.invalid("spec.podSets", "minCount", text)
@@ -118,7 +119,7 @@ def _assignment_webhook(spec: Mapping[str, Any], admission: Mapping[str, Any]) -
         for resource, value in (assignment.get("resourceUsage") or {}).items():
             # Kueue counts in milli-units for cpu and in units for the rest; both divide evenly.
             unit = 1000 if resource == "cpu" else 1
-            if count and (amount(value) * unit) % count:
+            if count and (parse_decimal(str(value)) * unit) % count:
                 text = f"is not a multiple of {count}"
                 yield problems.invalid(f"{path}.resourceUsage[{resource}]", str(value), text)
 
@@ -134,13 +135,11 @@ def _update_names_webhook(spec: Mapping[str, Any], status: Mapping[str, Any]) ->
 
 def _sizes_aside(document: Document, *, floor: Document | None = None) -> list[Document]:
     """Pod sets as they must stay under quota; those of an elastic workload may shrink."""
-    listed = (document.get("spec") or {}).get("podSets") or []
+    listed = spec_of(document).get("podSets") or []
     marks = document["metadata"].get("annotations") or {}
     if floor is None or marks.get("kueue.x-k8s.io/elastic-job") != "true":
         return listed
-    before = {
-        item["name"]: item["count"] for item in (floor.get("spec") or {}).get("podSets") or []
-    }
+    before = {item["name"]: item["count"] for item in spec_of(floor).get("podSets") or []}
     return [
         item | {"count": max(item["count"], before.get(item["name"], item["count"]))}
         for item in listed
@@ -154,7 +153,7 @@ def _change_webhook(old: Document, new: Document) -> Iterator[Cause]:
         yield problems.invalid("spec.podSets", "array", IMMUTABLE)
     is_kept = "admission" in before and "admission" in after
     if is_kept and _fixed(before["admission"]) != _fixed(after["admission"]):
-        yield problems.invalid("status.admission", "object", IMMUTABLE)
+        yield object_fault("status.admission", IMMUTABLE)
     if reserved and is_true(new, "QuotaReserved"):
         yield from _reclaim_webhook(before, after)
     name, nominated = after.get("clusterName"), before.get("nominatedClusterNames") or []

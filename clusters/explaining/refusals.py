@@ -1,7 +1,7 @@
 """Why a flavor cannot be used at all, read from the engine's texts.
 
-The texts are those of Kueue's condition messages, which ``eligibility`` and ``flavor_assigner`` in
-``clusters.kueue.assignment`` write word for word; one that is not known is passed on as it is.
+The texts are those of Kueue's condition messages, which ``flavor_assigner`` in
+``clusters.kueue.assignment`` writes word for word; one that is not known is passed on as it is.
 """
 
 from __future__ import annotations

@@ -192,6 +192,13 @@ class World:
         assert found is not None
         return found.message
 
+    def order(self, queue: str) -> list[str]:
+        """Keys that wait in a ClusterQueue: as they would be tried, then the parked."""
+        self.engine.state.settle(self.now)
+        found = self.engine.state.queues.queue(queue)
+        assert found is not None
+        return found.active_keys() + found.parked_keys()
+
     def usage(self) -> dict[str, dict[tuple[str, str], int]]:
         """Usage of every node of every tree, without zeros."""
         self.engine.state.settle(self.now)

@@ -16,7 +16,6 @@ from clusters.kueue.explanation.reports import (
     capacity,
     cluster_queue_report,
     local_queue_report,
-    pending_order,
 )
 from clusters.kueue.explanation.why import Protection, explain
 from tests.kueue.builders import (
@@ -179,10 +178,10 @@ def test_feeding_the_same_again_changes_nothing():
     ]
     world = World().feed(*documents)
     world.run()
-    before = (world.usage(), pending_order(world.engine, "q", now=world.now))
+    before = (world.usage(), world.order("q"))
     world.feed(*copy.deepcopy(documents))
     assert world.cycle().heads == 0
-    assert (world.usage(), pending_order(world.engine, "q", now=world.now)) == before
+    assert (world.usage(), world.order("q")) == before
 
 
 def test_restart_decides_the_same():
@@ -291,7 +290,7 @@ def test_preemptor_keeps_its_precedence_until_its_reservation_is_seen(is_seen, w
         world.feed(reserved(document, "q"))
     world.feed(workload("higher", "q", gpus=4, priority=9))
     world.engine.release_evicted("ns/w", now=world.now)
-    assert pending_order(world.engine, "q", now=world.now)[0] == want_first
+    assert world.order("q")[0] == want_first
 
 
 def test_forget_without_an_assumption_does_nothing():
@@ -481,12 +480,12 @@ def test_shapes_go_with_the_workloads_that_have_them():
     for index in range(50):
         world.feed(workload(f"w{index}", "q", gpus=5 + index))
     world.run(60)
-    shapes = world.engine.state.parser.shape_count
+    shapes = len(world.engine.state.parser._shapes)
     for index in range(50):
         world.engine.delete("Workload", key=f"ns/w{index}", now=world.now)
     gc.collect()
     assert shapes == 50
-    assert world.engine.state.parser.shape_count <= 1
+    assert len(world.engine.state.parser._shapes) <= 1
 
 
 def test_equal_work_in_different_images_has_one_shape():
@@ -496,7 +495,7 @@ def test_equal_work_in_different_images_has_one_shape():
         container = document["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
         container["image"] = f"image-{index}"
         world.feed(document)
-    assert world.engine.state.parser.shape_count == 1
+    assert len(world.engine.state.parser._shapes) == 1
 
 
 def test_naive_time_is_refused():

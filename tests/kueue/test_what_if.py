@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusters.kueue.explanation.asking import answer_document, change_fault, read_changes
 from clusters.kueue.explanation.changes import Change, Drain, Inapplicable, Raise, touched_queues
-from clusters.kueue.explanation.reports import pending_order
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet, what_if
 from tests.kueue.bench_engine import START, Shape, Share, load
 from tests.kueue.builders import (
@@ -81,7 +80,7 @@ sizes = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["a", "b"])), max_
 def test_asking_leaves_the_engine_as_it_was(arrivals, nominal):
     world = two_queues()
     world.run(3)
-    before = (world.usage(), [pending_order(world.engine, n, now=world.now) for n in "ab"])
+    before = (world.usage(), [world.order(n) for n in "ab"])
     changes = [Change("ClusterQueue", cluster_queue("a", group(f0=quota(nominal)), in_cohort="x"))]
     changes += [
         Change("Workload", workload(f"n{index}", name, gpus=gpus, priority=index))
@@ -89,7 +88,7 @@ def test_asking_leaves_the_engine_as_it_was(arrivals, nominal):
     ]
     changes.append(Change("Workload", key="ns/borrower"))
     what_if(world.engine, changes, now=world.now)
-    after = (world.usage(), [pending_order(world.engine, n, now=world.now) for n in "ab"])
+    after = (world.usage(), [world.order(n) for n in "ab"])
     assert after == before
 
 

@@ -17,7 +17,6 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from clusters.kueue.amounts import FlavorResource, add, format_amount, subtract, visiting_rank
-from clusters.kueue.assignment.eligibility import refusal_of
 from clusters.kueue.assignment.outcome import (
     Assignment,
     FlavorAttempt,
@@ -29,8 +28,14 @@ from clusters.kueue.assignment.outcome import (
 )
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.quota.snapshot import Snapshot
-from clusters.kueue.quota.specifications import Fungibility, PreemptionPolicy, ResourceGroup
+from clusters.kueue.quota.specifications import (
+    FlavorSpec,
+    Fungibility,
+    PreemptionPolicy,
+    ResourceGroup,
+)
 from clusters.kueue.quota.tree import ClusterQueueState
+from clusters.kueue.workload.matching import matches_nodes, untolerated_taint
 from clusters.kueue.workload.workloads import PodSet, PodShape, Workload, scaled
 
 _PODS = "pods"
@@ -348,3 +353,18 @@ def _rank(choice: FlavorChoice, fungibility: Fungibility) -> _Rank:
     if fungibility.prefers_preemption:
         return (tier, -choice.level, choice.mode)
     return (tier, choice.mode, -choice.level)
+
+
+def refusal_of(pod_set: PodSet, *, flavor: FlavorSpec) -> str:
+    """Why no pod of the pod set may run on the flavor, empty when they may."""
+    shape = pod_set.shape
+    if shape.is_topology_requested and not flavor.topology:
+        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
+    taint = untolerated_taint(
+        flavor.taints, tolerations=(*shape.rules.tolerations, *flavor.tolerations)
+    )
+    if taint is not None:
+        return f"untolerated taint {taint} in flavor {flavor.name}"
+    if not matches_nodes(shape.rules, node_labels=flavor.node_labels):
+        return f"flavor {flavor.name} doesn't match node affinity"
+    return ""

@@ -151,19 +151,6 @@ def capacity(engine: Engine, name: str, *, now: datetime) -> Capacity:
     )
 
 
-def pending_order(engine: Engine, name: str, *, now: datetime) -> list[str]:
-    """Keys that wait in a ClusterQueue: those in the heap as they would be tried, then the parked.
-
-    Raises:
-        KeyError: it does not exist.
-    """
-    engine.state.settle(now)
-    queue = engine.state.queues.queue(name)
-    if queue is None:
-        raise KeyError(name)
-    return queue.active_keys() + queue.parked_keys()
-
-
 def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:
     return queue_condition(
         queue.spec, flavors=engine.state.snapshot.flavors, checks=engine.state.checks

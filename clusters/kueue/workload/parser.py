@@ -68,11 +68,6 @@ class WorkloadParser:
         # Weak, as a shift lives long and shapes come and go with the workloads that have them.
         self._shapes: WeakValueDictionary[tuple[str, int, str], PodShape] = WeakValueDictionary()
 
-    @property
-    def shape_count(self) -> int:
-        """Number of distinct shapes in use."""
-        return len(self._shapes)
-
     def forget_shapes(self) -> None:
         """Drop shared shapes, after something outside of the pod templates changed."""
         self._shapes.clear()
