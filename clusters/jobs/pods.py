@@ -147,7 +147,6 @@ class Pods(JobKind):
     # Each pod that was made is noted on the copy; see ``labels.MEMBERS_MADE``.
     is_adopted = False
     is_grouped = True
-    tells_end = False
     answers_for_jobs = False
     stops_by_deletion = True
 
