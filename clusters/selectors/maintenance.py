@@ -58,6 +58,11 @@ class WindowPreview:
     overlapping: tuple[MaintenanceWindow, ...]
 
     @property
+    def overlapping_ids(self) -> list[int]:
+        """Keys of the windows that overlap."""
+        return [window.pk for window in self.overlapping]
+
+    @property
     def gpu_seconds(self) -> int:
         """Of the floor, that cannot be delivered there."""
         return sum(row.gpu_seconds for row in self.rows)

@@ -34,6 +34,20 @@ class Order:
     cursor: re.Pattern[str]
     is_descending: bool = False
 
+    def after(self, rows: QuerySet[Any], cursor: str | None) -> QuerySet[Any]:
+        """Sorted, from behind a cursor on."""
+        found = rows.order_by(("-" if self.is_descending else "") + self.field)
+        if cursor is None:
+            return found
+        return found.filter(**{f"{self.field}__{'lt' if self.is_descending else 'gt'}": cursor})
+
+    def rest(self, rows: Sequence[Any], cursor: str | None) -> Sequence[Any]:
+        """The same of rows that are sorted by a number."""
+        if cursor is None:
+            return rows
+        sign = -1 if self.is_descending else 1
+        return [row for row in rows if sign * getattr(row, self.field) > sign * int(cursor)]
+
 
 CREATED = Order("pk", re.compile(r"[0-9]{1,18}"), is_descending=True)
 NUMBER = Order("number", re.compile(r"[0-9]{1,9}"), is_descending=True)
@@ -45,38 +59,24 @@ USERNAME = Order("username", re.compile(r"[\w.@+-]{1,150}"))
 
 def page(
     request: Request,
-    rows: QuerySet[Any],
+    rows: QuerySet[Any] | Sequence[Any],
     serializer: type[serializers.BaseSerializer[Any]],
     order: Order,
 ) -> Response:
-    """One page of a queryset: ``{"next", "results"}``; one row more is read to know the next."""
+    """One page: ``{"next", "results"}``; one row more is read to know the next.
+
+    Args:
+        request: With ``limit`` and ``cursor``.
+        rows: A queryset, or what a selector hands out as a whole and already in ``order``.
+        serializer: Of one row.
+        order: What a cursor is a value of.
+    """
 
     def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
-        found = rows.order_by(("-" if order.is_descending else "") + order.field)
-        if cursor is not None:
-            side = "lt" if order.is_descending else "gt"
-            found = found.filter(**{f"{order.field}__{side}": cursor})
-        items = list(found[: limit + 1])
-        following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
-        return serializer(items[:limit], many=True).data, following
-
-    return keyset_page(request, read, order.cursor)
-
-
-def listed(
-    request: Request,
-    rows: Sequence[Any],
-    serializer: type[serializers.BaseSerializer[Any]],
-    order: Order,
-) -> Response:
-    """One page of rows that a selector hands out as a whole, already in ``order``."""
-
-    def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
-        items = rows
-        if cursor is not None:
-            last = int(cursor)
-            sign = -1 if order.is_descending else 1
-            items = [row for row in rows if sign * getattr(row, order.field) > sign * last]
+        if isinstance(rows, QuerySet):
+            items: Sequence[Any] = list(order.after(rows, cursor)[: limit + 1])
+        else:
+            items = order.rest(rows, cursor)
         following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
         return serializer(items[:limit], many=True).data, following
 
@@ -129,13 +129,6 @@ def limit_of(request: Request) -> int:
 def etag_of(budget: Budget) -> str:
     """Version and generation: a scheduled revision that begins changes only the latter."""
     return f'"{budget.version}.{budget.generation}"'
-
-
-def is_unchanged(request: Request, etag: str) -> bool:
-    """Whether If-None-Match names what would be sent."""
-    header = request.headers.get("If-None-Match", "")
-    known = {part.strip().removeprefix("W/") for part in header.split(",")}
-    return etag in known or "*" in known
 
 
 def expected_version(request: Request) -> int:

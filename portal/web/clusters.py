@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -13,13 +14,130 @@ from django.urls import reverse
 from budgets import selectors
 from clusters import selectors as seen
 from clusters import services as enforcement
+from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
-from portal.web.cluster_changes import CHANGES
+from portal.web.forms import PortalForm, ReasonForm, YamlField
 from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.maintenance import summaries
 from portal.web.pages import page
 
 AUDIT_SHOWN = 20
+
+
+class ModeForm(ReasonForm):
+    """Who decides on the cluster."""
+
+    mode = forms.ChoiceField(
+        label="Who decides",
+        choices=[("kueue", "Kueue decides"), ("portal", "The portal decides")],
+        widget=forms.RadioSelect,
+    )
+    field_order = ["mode", "reason"]
+
+
+class DriftForm(PortalForm):
+    """What happens to a hand edit."""
+
+    drift_policy = forms.ChoiceField(
+        label="A hand edit of an owned field",
+        choices=[
+            ("restore", "Put back what the portal wants"),
+            ("keep", "Keep the hand edit and show it"),
+        ],
+        widget=forms.RadioSelect,
+    )
+
+
+class GuardForm(ReasonForm):
+    """What may be done about known defects of the Kueue there."""
+
+    guard = forms.ChoiceField(
+        label="Known defects of Kueue",
+        choices=[
+            ("off", "Off: nothing is looked at"),
+            ("tell", "Tell: shown here and on the job's page, nothing is done"),
+            ("cure", "Prevent and cure: the portal writes where Kueue would be stuck"),
+        ],
+        widget=forms.RadioSelect,
+    )
+    field_order = ["guard", "reason"]
+
+
+class LocalJobsForm(PortalForm):
+    """Whether jobs may come to a worker past the manager."""
+
+    allows_local_jobs = forms.BooleanField(
+        label="Allow jobs on this worker directly", required=False
+    )
+
+
+class ConfigurationForm(PortalForm):
+    """The Kueue Configuration that holds there."""
+
+    kueue_configuration = YamlField(
+        label="Kueue Configuration", help_text="YAML. Empty: what the cluster tells itself."
+    )
+
+
+class KubeconfigForm(PortalForm):
+    """A new kubeconfig for the same cluster."""
+
+    kubeconfig = forms.CharField(
+        label="New kubeconfig",
+        strip=False,
+        max_length=200_000,
+        widget=forms.Textarea(attrs={"class": "code", "spellcheck": "false"}),
+        help_text="Stored encrypted, never shown again. The old one is forgotten.",
+    )
+    context = forms.CharField(label="Context", required=False, max_length=200)
+
+
+class BlockForm(ReasonForm):
+    """After a restored backup: which side is right."""
+
+    keep = forms.ChoiceField(
+        label="What is right",
+        choices=[
+            ("cluster", "The cluster: writing to it stops, budgets can be entered again in peace"),
+            (
+                "portal",
+                "The portal: what it has is applied over the cluster's, the rest is drained",
+            ),
+        ],
+        widget=forms.RadioSelect,
+    )
+    field_order = ["keep", "reason"]
+
+
+class RemoveForm(ReasonForm):
+    """The slug typed again, so that nobody removes the wrong one."""
+
+    slug = forms.CharField(label="Type the cluster's slug", max_length=40)
+    abandon = forms.BooleanField(
+        label="It is lost for good: forget it at once and clean nothing up there", required=False
+    )
+    field_order = ["slug", "reason", "abandon"]
+
+
+class RenameForm(PortalForm):
+    """What people read."""
+
+    name = forms.CharField(label="Name", max_length=120)
+
+
+FORMS: dict[str, type[PortalForm]] = {
+    "mode": ModeForm,
+    "drift": DriftForm,
+    "guard": GuardForm,
+    "local-jobs": LocalJobsForm,
+    "configuration": ConfigurationForm,
+    "kubeconfig": KubeconfigForm,
+    "token": PortalForm,
+    "block": BlockForm,
+    "deregister": RemoveForm,
+    "rename": RenameForm,
+}
+"""What is typed for a change; a reason alone where it is not listed."""
 
 
 @page()
@@ -80,12 +198,14 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
     if not selectors.roles_of(user).is_admin:
         raise PermissionDenied("Only a platform admin changes a cluster.")
     what = CHANGES[change]
-    form = what.form(request.POST if request.method == "POST" else None, initial=_now(detail))
+    kind = FORMS.get(change, ReasonForm)
+    form = kind(request.POST if request.method == "POST" else None, initial=_now(detail))
     if request.method == "POST" and form.is_valid():
-        if change == "deregister" and form.cleaned_data["slug"] != slug:
+        if form.cleaned_data.pop("slug", slug) != slug:
             form.add_error("slug", f"Type {slug} to remove this cluster.")
         else:
-            form.carry_out(lambda: _carry_out(user, slug, change, form.cleaned_data))
+            typed = {**form.cleaned_data, **what.fixed}
+            form.carry_out(lambda: what.do(user, seen.cluster_for(user, slug), typed))
         if not form.errors:
             messages.success(request, what.said)
             return redirect(
@@ -102,46 +222,17 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
     return render(request, "clusters/change.html", context, status=422 if form.errors else 200)
 
 
-def _now(detail: Any) -> dict[str, Any]:
+def _now(detail: seen.ClusterDetail) -> dict[str, Any]:
     """What the switches stand on."""
     return {
+        "name": detail.row.name,
         "mode": detail.row.mode,
-        "policy": detail.drift_policy,
+        "drift_policy": detail.drift_policy,
         "guard": detail.guard,
-        "allowed": detail.allows_local_jobs,
-        "configuration": detail.kueue_configuration or "",
+        "allows_local_jobs": detail.allows_local_jobs,
+        "kueue_configuration": detail.kueue_configuration or "",
         "context": detail.context,
     }
-
-
-def _carry_out(user: Any, slug: str, change: str, typed: dict[str, Any]) -> None:
-    found = seen.cluster_for(user, slug)
-    reason = typed.get("reason", "")
-    if change in {"stop-writing", "start-writing"}:
-        enabled = change == "start-writing"
-        enforcement.set_writes_enabled(user, cluster=found, enabled=enabled, reason=reason)
-    elif change == "mode":
-        enforcement.set_mode(user, cluster=found, mode=typed["mode"], reason=reason)
-    elif change == "drift":
-        enforcement.set_drift_policy(user, cluster=found, policy=typed["policy"])
-    elif change == "guard":
-        enforcement.set_guard(user, cluster=found, guard=typed["guard"], reason=reason)
-    elif change == "local-jobs":
-        enforcement.set_local_jobs(user, cluster=found, allowed=typed["allowed"])
-    elif change == "configuration":
-        wanted = typed["configuration"] or {}
-        enforcement.set_kueue_configuration(user, cluster=found, configuration=wanted)
-    elif change == "kubeconfig":
-        enforcement.rotate_kubeconfig(
-            user, cluster=found, kubeconfig=typed["kubeconfig"], context=typed["context"]
-        )
-    elif change == "token":
-        enforcement.rotate_multikueue_token(user, cluster=found)
-    elif change == "block":
-        apply_ours = typed["keep"] == "portal"
-        enforcement.resolve_block(user, cluster=found, apply_ours=apply_ours, reason=reason)
-    else:
-        enforcement.deregister_cluster(user, cluster=found, reason=reason, abandon=typed["abandon"])
 
 
 @page("POST")

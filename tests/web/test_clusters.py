@@ -174,14 +174,14 @@ def test_writing_is_stopped_and_resumed_with_a_reason(visitors: Visitors, worker
 def test_hand_edits_local_jobs_and_configuration_are_switches(visitors: Visitors, worker):
     client = visitors["admin"]
 
-    client.post("/clusters/gpu-east/drift/", {"policy": "keep"})
-    client.post("/clusters/gpu-east/local-jobs/", {"allowed": "on"})
-    bad = client.post("/clusters/gpu-east/configuration/", {"configuration": "{a: ["})
+    client.post("/clusters/gpu-east/drift/", {"drift_policy": "keep"})
+    client.post("/clusters/gpu-east/local-jobs/", {"allows_local_jobs": "on"})
+    bad = client.post("/clusters/gpu-east/configuration/", {"kueue_configuration": "{a: ["})
     worker.refresh_from_db()
     assert (worker.drift_policy, worker.allows_local_jobs) == ("keep", True)
     assert bad.status_code == 422 and "not YAML" in bad.content.decode()
     for nonsense in ('a: "\\0"', "a: .inf", "a: !!binary aGk=", "a: &x [*x]", "[" * 5000):
-        answer = client.post("/clusters/gpu-east/configuration/", {"configuration": nonsense})
+        answer = client.post("/clusters/gpu-east/configuration/", {"kueue_configuration": nonsense})
         assert (answer.status_code, "The YAML" in answer.content.decode()) == (422, True)
     client.post("/clusters/gpu-east/local-jobs/", {})
     worker.refresh_from_db()

@@ -138,7 +138,7 @@ def test_page_of_a_manager_shows_the_dispatcher_in_force(
 
 def test_configuration_with_unusable_dispatch_is_refused(visitors: Visitors, manager: Cluster):
     typed = "multiKueue:\n  workerLostTimeout: soon\n  externalFrameworks: [{name: PipelineRun}]\n"
-    answer = visitors["admin"].post("/clusters/hub/configuration/", {"configuration": typed})
+    answer = visitors["admin"].post("/clusters/hub/configuration/", {"kueue_configuration": typed})
     assert answer.status_code == 422
     text = answer.content.decode()
     assert "workerLostTimeout" in text

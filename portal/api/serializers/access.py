@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from rest_framework import serializers
 
 from budgets import models
 from budgets.selectors import SetupStep
-from portal.api.serializers.base import RecordSerializer, Strict, name_of
+from portal.api.serializers.base import (
+    NamedField,
+    RecordSerializer,
+    Strict,
+    account_field,
+    name_of,
+    workspace_field,
+)
 
 
 class LoginInput(Strict):
@@ -112,13 +120,17 @@ class MemberSerializer(serializers.ModelSerializer[models.Membership]):
         fields = ["id", "username", "role", "account", "workspace", "created_at"]
 
 
+def _everybody(user: models.User) -> QuerySet[models.User]:
+    return models.User.objects.all()
+
+
 class MemberInput(Strict):
     """Owner and viewer need an account or a workspace, the other roles neither."""
 
-    username = serializers.CharField(max_length=150)
+    username = NamedField(_everybody, "username", max_length=150, source="user")
     role = serializers.ChoiceField(models.Role.choices)
-    account = serializers.CharField(max_length=63, required=False, allow_null=True)
-    workspace = serializers.CharField(max_length=63, required=False, allow_null=True)
+    account = account_field(required=False, allow_null=True)
+    workspace = workspace_field(required=False, allow_null=True)
 
 
 class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):

@@ -8,7 +8,8 @@ from rest_framework import serializers
 
 from clusters.models import MaintenanceWindow, WorkloadAction
 from clusters.selectors.maintenance import FloorAtStake, WindowPreview
-from portal.api.serializers.base import RecordSerializer, Strict
+from portal.api.serializers.base import RecordSerializer, Strict, flavor_field
+from portal.api.serializers.clusters import cluster_field
 
 _VERBS = [
     (verb.value, verb.label) for verb in WorkloadAction.Verb if verb != WorkloadAction.Verb.RESTART
@@ -62,8 +63,8 @@ class JobActionsSerializer(serializers.Serializer[Any]):
 class MaintenancePlaceInput(Strict):
     """Where and when; without a worker on all of them, without a flavor the whole worker."""
 
-    cluster = serializers.CharField(max_length=40, allow_null=True, default=None)
-    flavor = serializers.CharField(max_length=40, allow_null=True, default=None)
+    cluster = cluster_field(allow_null=True, default=None)
+    flavor = flavor_field(max_length=40, allow_null=True, default=None)
     starts_at = serializers.DateTimeField(allow_null=True, default=None)
     ends_at = serializers.DateTimeField()
 
@@ -121,4 +122,4 @@ class MaintenancePreviewSerializer(RecordSerializer):
 
     record = WindowPreview
     gpu_seconds = serializers.IntegerField()
-    overlapping = serializers.ListField(child=serializers.IntegerField())
+    overlapping = serializers.ListField(child=serializers.IntegerField(), source="overlapping_ids")

@@ -8,7 +8,13 @@ from rest_framework import serializers
 
 from budgets import models
 from budgets.selectors.alerts import MEASURES, WINDOWS
-from portal.api.serializers.base import InstantField, Strict, name_of
+from portal.api.serializers.base import (
+    InstantField,
+    Strict,
+    account_field,
+    name_of,
+    workspace_field,
+)
 
 
 class AlertRuleSerializer(serializers.ModelSerializer[models.AlertRule]):
@@ -35,8 +41,8 @@ class AlertRuleSerializer(serializers.ModelSerializer[models.AlertRule]):
 class AlertRuleInput(Strict):
     """A new rule about a workspace, or about an account as a whole."""
 
-    workspace = serializers.CharField(max_length=63, required=False)
-    account = serializers.CharField(max_length=63, required=False)
+    workspace = workspace_field(required=False)
+    account = account_field(required=False)
     measure = serializers.ChoiceField(MEASURES)
     window = serializers.ChoiceField(WINDOWS, default="month")
     limit = serializers.DecimalField(max_digits=18, decimal_places=2, min_value=Decimal("0.01"))
@@ -97,4 +103,4 @@ class WebhookInput(Strict):
 
     name = serializers.CharField(max_length=80)
     url = serializers.CharField(max_length=500)
-    account = serializers.CharField(max_length=63, required=False)
+    account = account_field(required=False)

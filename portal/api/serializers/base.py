@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
+from budgets import selectors
 from budgets.errors import Fault
+from budgets.models import User, Workspace
 
 MOST_GPUS = 1_000_000
 MOST_ROWS = 100
@@ -68,6 +71,34 @@ class GpusField(serializers.IntegerField):
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return int(super().to_internal_value(data))
+
+
+class NamedField(serializers.CharField):
+    """The name of something that the caller sees → its row; an unknown name is a fault."""
+
+    default_error_messages = {"unknown": "There is no {field} {name!r}."}
+
+    def __init__(self, rows: Callable[[User], QuerySet[Any]], key: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.rows, self.key = rows, key
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        name = super().run_validation(data)
+        if name is None:
+            return None
+        found = self.rows(self.context["user"]).filter(**{self.key: name}).first()
+        if found is None:
+            self.fail("unknown", field=self.field_name, name=name)
+        return found
+
+
+def _workspaces(user: User) -> QuerySet[Workspace]:
+    return selectors.visible_workspaces(user, include_archived=True)
+
+
+account_field = partial(NamedField, selectors.visible_accounts, "slug", max_length=63)
+flavor_field = partial(NamedField, selectors.visible_flavors, "slug", max_length=63)
+workspace_field = partial(NamedField, _workspaces, "namespace", max_length=63)
 
 
 class RecordSerializer(serializers.Serializer[Any]):

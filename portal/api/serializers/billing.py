@@ -11,7 +11,14 @@ from budgets import models
 from budgets.charging import FloorHours
 from budgets.selectors.billing.periods import Check
 from budgets.services.billing import DrawSummary
-from portal.api.serializers.base import InstantField, RecordSerializer, Strict, name_of
+from portal.api.serializers.base import (
+    InstantField,
+    RecordSerializer,
+    Strict,
+    account_field,
+    name_of,
+    workspace_field,
+)
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
 MOST_PRICES = 500
@@ -92,7 +99,7 @@ class RateCardInput(Strict):
 
     name = serializers.CharField(max_length=120)
     currency = serializers.CharField(max_length=3)
-    account = serializers.CharField(max_length=63, required=False, allow_null=True)
+    account = account_field(required=False, allow_null=True)
     floor_hours = serializers.ChoiceField(
         [row.value for row in FloorHours], default=FloorHours.ACTUAL.value
     )
@@ -335,8 +342,8 @@ class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):
 class AdjustmentInput(Strict):
     """A proposal; negative gives money back."""
 
-    account = serializers.CharField(max_length=63)
-    workspace = serializers.CharField(max_length=63, required=False, allow_null=True)
+    account = account_field()
+    workspace = workspace_field(required=False, allow_null=True)
     month = serializers.CharField(max_length=7)
     zone = serializers.CharField(max_length=64, default="UTC")
     amount = serializers.CharField(max_length=30)
@@ -346,5 +353,5 @@ class AdjustmentInput(Strict):
 class AdjustmentDecision(Strict):
     """Approve, by somebody else than the proposer, or decline with a reason."""
 
-    approve = serializers.BooleanField()
+    approve = serializers.BooleanField(source="is_approved")
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)

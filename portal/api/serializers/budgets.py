@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -80,15 +82,16 @@ class DraftInput(Strict):
         if len(attrs.get("lines", ())) > 50:
             message = "A revision has at most 50 lines."
             raise ValidationError({"lines": [ErrorDetail(message, "max_length")]})
-        return attrs
+        return {"draft": partial(self._draft, attrs)}
 
-    def draft(self, home_flavor: str) -> RevisionDraft:
+    @staticmethod
+    def _draft(given: Mapping[str, Any], home_flavor: str) -> RevisionDraft:
         """The validated input as the services take it.
 
         Args:
+            given: What was sent.
             home_flavor: Of the workspace, where the short form puts the floor.
         """
-        given = self.validated_data
         if short := given.get("short"):
             home = short.get("home_flavor") or home_flavor
             preferred = short.get("prefer") or None

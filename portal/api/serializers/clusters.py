@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rest_framework import serializers
@@ -17,17 +18,20 @@ from clusters.selectors.cluster_detail import (
     StoredRow,
     TreeGroup,
 )
-from clusters.selectors.fleet import ClusterRow
+from clusters.selectors.fleet import ClusterRow, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow
 from clusters.selectors.sync import SyncPlace
 from clusters.selectors.workload_detail import TimelineEntry, WorkloadDetail, WorkloadHours
 from clusters.selectors.workloads import WorkloadRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
-from portal.api.serializers.base import RecordSerializer, Strict
+from portal.api.serializers.base import NamedField, RecordSerializer, Strict
 from portal.api.serializers.budgets import ManifestSerializer
 
 MOST_TEXT = 200_000
+
+
+cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)
 
 
 class ClusterSerializer(RecordSerializer):

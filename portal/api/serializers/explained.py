@@ -8,13 +8,22 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
+from budgets import selectors
 from clusters.explaining import answers, findings
 from clusters.explaining.stops import Stop, StopSource
 from clusters.forecasting import StartForecast
 from clusters.selectors.differences import DifferenceRow, ShadowReport, Side
 from clusters.selectors.explained import PlaceWhy, WhyPending
 from clusters.services import ShownReply
-from portal.api.serializers.base import RecordSerializer, Strict
+from portal.api.serializers.base import (
+    NamedField,
+    RecordSerializer,
+    Strict,
+    account_field,
+    flavor_field,
+    workspace_field,
+)
+from portal.api.serializers.clusters import cluster_field
 
 
 class FlavorFindingSerializer(RecordSerializer):
@@ -96,14 +105,19 @@ class WhatIfInput(Strict):
     ONLY_ADDED: ClassVar[tuple[str, ...]] = ("account", "pool")
 
     change = serializers.ChoiceField(["raise", "add", "drain"])
-    workspace = serializers.CharField(required=False, help_text="Namespace; for raise.")
-    cluster = serializers.CharField(required=False, help_text="A worker; for add and drain.")
-    flavor = serializers.CharField(required=False)
+    workspace = workspace_field(max_length=None, required=False, help_text="Namespace; for raise.")
+    cluster = cluster_field(
+        max_length=None, required=False, help_text="A worker; for add and drain."
+    )
+    flavor = flavor_field(max_length=None, required=False)
     by = serializers.IntegerField(
         required=False, help_text="Whole GPUs, not 0; raise takes negative numbers, too."
     )
-    account = serializers.CharField(required=False, help_text="Who gets added nodes, or")
-    pool = serializers.CharField(required=False, help_text="the platform pool that gets them.")
+    account = account_field(max_length=None, required=False, help_text="Who gets added nodes, or")
+    pool = NamedField(
+        selectors.visible_pools, "slug", required=False,
+        help_text="the platform pool that gets them.",
+    )  # fmt: skip
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         needed = self.NEEDS[attrs["change"]]

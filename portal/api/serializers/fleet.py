@@ -13,6 +13,8 @@ from portal.api.serializers.base import (
     InstantField,
     RecordSerializer,
     Strict,
+    account_field,
+    flavor_field,
     name_of,
 )
 
@@ -115,17 +117,17 @@ class WorkspaceSerializer(serializers.ModelSerializer[models.Workspace]):
 class WorkspaceInput(Strict):
     """A new workspace with an empty budget; its namespace is ``ACCOUNT-SLUG``."""
 
-    account = serializers.CharField(**SLUG)
+    account = account_field()
     slug = serializers.CharField(**SLUG)
     name = serializers.CharField(**NAME)
-    home_flavor = serializers.CharField(**SLUG)
+    home_flavor = flavor_field()
 
 
 class WorkspaceChanges(Strict):
     """The parts of a workspace that can change; all are optional."""
 
     name = serializers.CharField(required=False, **NAME)
-    home_flavor = serializers.CharField(required=False, **SLUG)
+    home_flavor = flavor_field(required=False)
 
 
 class CapacitySerializer(serializers.ModelSerializer[models.Capacity]):
@@ -151,7 +153,7 @@ class CapacityInput(Strict):
     """From now, when ``valid_from`` is left out."""
 
     cluster = serializers.CharField(max_length=40)
-    flavor = serializers.CharField(**SLUG)
+    flavor = flavor_field()
     gpus = GpusField()
     valid_from = InstantField(required=False, allow_null=True)
     valid_until = InstantField(required=False, allow_null=True)
@@ -172,8 +174,8 @@ class EnvelopeSerializer(serializers.ModelSerializer[models.Envelope]):
 class EnvelopeInput(Strict):
     """All three limits at once."""
 
-    account = serializers.CharField(**SLUG)
-    flavor = serializers.CharField(**SLUG)
+    account = account_field()
+    flavor = flavor_field()
     committed = GpusField()
     ceiling = GpusField()
     pool = GpusField()
@@ -217,13 +219,13 @@ class PoolInput(Strict):
 
     slug = serializers.CharField(**SLUG)
     name = serializers.CharField(**NAME)
-    account = serializers.CharField(required=False, allow_null=True, **SLUG)
+    account = account_field(required=False, allow_null=True)
 
 
 class PoolAmountInput(Strict):
     """From now, when ``valid_from`` is left out."""
 
-    flavor = serializers.CharField(**SLUG)
+    flavor = flavor_field()
     gpus = GpusField()
     valid_from = InstantField(required=False, allow_null=True)
     valid_until = InstantField(required=False, allow_null=True)
@@ -232,7 +234,7 @@ class PoolAmountInput(Strict):
 class PoolShareInput(Strict):
     """Flavor → most GPUs; an absent flavor means all of it."""
 
-    account = serializers.CharField(**SLUG)
+    account = account_field()
     limits = serializers.DictField(child=GpusField(), default=dict)
 
 

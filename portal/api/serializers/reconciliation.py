@@ -43,7 +43,7 @@ class DiscrepancySerializer(serializers.ModelSerializer[models.Discrepancy]):
 class AcceptanceDecision(Strict):
     """Accept, by somebody else than the proposer, or put it back."""
 
-    approve = serializers.BooleanField()
+    approve = serializers.BooleanField(source="is_approved")
 
 
 class CapacityFactSerializer(RecordSerializer):

@@ -10,7 +10,6 @@ from rest_framework import serializers
 
 from budgets.models import SpendRule
 from budgets.selectors.spending import CapState
-from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
 from portal.api.serializers.base import InstantField, Strict
 
@@ -31,11 +30,6 @@ class RuleInput(Strict):
     grant_start = InstantField(allow_null=True, default=None)
     grant_end = InstantField(allow_null=True, default=None)
     reason = serializers.CharField(max_length=500)
-
-
-def draft_of(given: dict[str, Any]) -> RuleDraft:
-    """The draft of a checked body."""
-    return RuleDraft(**{name: value for name, value in given.items() if name != "reason"})
 
 
 class RuleChange(Strict):

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.contrib.auth import authenticate
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
-from rest_framework import exceptions, status
+from rest_framework import exceptions
 from rest_framework.permissions import AllowAny, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,10 +19,22 @@ from budgets import selectors
 from budgets import services as promises
 from budgets.models import ApiToken, Membership, Operation, User
 from portal.api.authentication import KEYWORD
-from portal.api.paging import CREATED, keyset_page, page
+from portal.api.paging import CREATED, keyset_page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import access as shapes
-from portal.api.views.base import View, account_named, actor, checked, workspace_named
+from portal.api.views.base import (
+    DONE,
+    MADE,
+    View,
+    account_named,
+    actor,
+    answers,
+    checked,
+    deed,
+    pages,
+    shows,
+    workspace_named,
+)
 from portal.throttling import LoginThrottle
 
 
@@ -57,48 +69,40 @@ class LoginView(View):
             expires_at=selectors.utc_now() + timedelta(days=given["days"]),
         )
         answer = {"token": text, **shapes.TokenSerializer(token).data}
-        return Response(
-            answer, status=status.HTTP_201_CREATED, headers={"Cache-Control": "no-store"}
-        )
+        return Response(answer, status=MADE, headers={"Cache-Control": "no-store"})
 
 
 class MeView(View):
     """Who is asking, and with which roles."""
 
-    @extend_schema(responses=shapes.MeSerializer)
-    def get(self, request: Request) -> Response:
-        user = actor(request)
-        token = request.auth
+    @answers(shapes.MeSerializer)
+    def get(self, user: User) -> Any:
+        token = self.request.auth
         roles = Membership.objects.filter(user=user).select_related("account", "workspace")
-        answer = {
+        return {
             "username": user.username,
             "email": user.email,
             "time_zone": user.time_zone,
             "scope": token.scope if isinstance(token, ApiToken) else "session",
-            "roles": shapes.RoleSerializer(roles.order_by("role", "pk"), many=True).data,
+            "roles": roles.order_by("role", "pk"),
         }
-        return Response(answer)
 
 
 class TokensView(View):
     """The caller's own tokens, without their texts."""
 
-    query = PAGED
-
-    @extend_schema(responses=paged(shapes.TokenSerializer))
-    def get(self, request: Request) -> Response:
-        rows = ApiToken.objects.filter(user=actor(request))
-        return page(request, rows, shapes.TokenSerializer, CREATED)
+    @pages(shapes.TokenSerializer, CREATED)
+    def get(self, user: User) -> Any:
+        return ApiToken.objects.filter(user=user)
 
 
 class TokenView(View):
     """One of the caller's own tokens."""
 
-    @extend_schema(responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
-        token = ApiToken.objects.get(user=actor(request), pk=pk)
-        promises.revoke_api_token(actor(request), token=token)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    delete = deed(promises.revoke_api_token, None, code=DONE)
+
+    def found(self, user: User, pk: int) -> dict[str, Any]:
+        return {"token": ApiToken.objects.get(user=user, pk=pk)}
 
 
 class AuditView(View):
@@ -135,18 +139,18 @@ class AuditView(View):
 class OperationView(View):
     """Progress of long work that this user started (platform roles see all)."""
 
-    @extend_schema(responses=shapes.OperationSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
+    get = shows(shapes.OperationSerializer)
+
+    def found(self, user: User, pk: UUID) -> dict[str, Any]:
         rows = Operation.objects.all()
-        if not selectors.roles_of(actor(request)).sees_everything:
-            rows = rows.filter(started_by=actor(request))
-        return Response(shapes.OperationSerializer(rows.get(pk=pk)).data)
+        if not selectors.roles_of(user).sees_everything:
+            rows = rows.filter(started_by=user)
+        return {"operation": rows.get(pk=pk)}
 
 
 class SetupView(View):
     """What an empty portal still needs; empty for everybody but admins."""
 
-    @extend_schema(responses=shapes.SetupStepSerializer(many=True))
-    def get(self, request: Request) -> Response:
-        steps = selectors.setup_steps(actor(request))
-        return Response(shapes.SetupStepSerializer(steps, many=True).data)
+    @answers(shapes.SetupStepSerializer, many=True)
+    def get(self, user: User) -> Any:
+        return selectors.setup_steps(user)

@@ -4,147 +4,102 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from budgets import selectors
-from budgets.models import Account, BillingTerms, ExchangeRate, RateCard, SpotPrice
+from budgets.models import Account, BillingTerms, ExchangeRate, Flavor, SpotPrice, User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.api.paging import CREATED, page
-from portal.api.schema import PAGED, paged
+from portal.api.paging import CREATED
 from portal.api.serializers import billing as shapes
 from portal.api.serializers.base import ReasonInput
-from portal.api.views.base import View, account_named, actor, checked
-
-MADE = status.HTTP_201_CREATED
+from portal.api.views.base import MADE, View, answers, deed, pages, shows
 
 
 class RateCardsView(View):
     """Price lists, the newest first; finance proposes."""
 
-    query = PAGED
+    @pages(shapes.RateCardSerializer, CREATED)
+    def get(self, user: User) -> Any:
+        return read.visible_rate_cards(user).prefetch_related("prices__flavor", "prices__tiers")
 
-    @extend_schema(responses=paged(shapes.RateCardSerializer))
-    def get(self, request: Request) -> Response:
-        rows = read.visible_rate_cards(actor(request)).prefetch_related(
-            "prices__flavor", "prices__tiers"
-        )
-        return page(request, rows, shapes.RateCardSerializer, CREATED)
-
-    @extend_schema(request=shapes.RateCardInput, responses={201: shapes.RateCardSerializer})
-    def post(self, request: Request) -> Response:
-        user = actor(request)
-        given = checked(shapes.RateCardInput, request)
-        account = given.pop("account", None)
-        prices = [
+    @answers(shapes.RateCardSerializer, takes=shapes.RateCardInput, code=MADE)
+    def post(self, user: User, prices: list[dict[str, Any]], **given: Any) -> Any:
+        drafts = [
             actions.PriceDraft(
                 **{**row, "tiers": [actions.TierDraft(**tier) for tier in row["tiers"]]}
             )
-            for row in given.pop("prices")
+            for row in prices
         ]
-        made = actions.propose_rate_card(
-            user,
-            **given,
-            prices=prices,
-            account=account_named(user, account) if account else None,
-        )
-        return Response(shapes.RateCardSerializer(made).data, status=MADE)
+        return actions.propose_rate_card(user, **given, prices=drafts)
 
 
 class RateCardPart(View):
-    """A deed on one card."""
+    """One visible card."""
 
-    def card(self, request: Request, pk: int) -> RateCard:
-        return read.visible_rate_cards(actor(request)).get(pk=pk)
+    def found(self, user: User, pk: int) -> dict[str, Any]:
+        return {"card": read.visible_rate_cards(user).get(pk=pk)}
 
 
 class RateCardView(RateCardPart):
     """One price list."""
 
-    @extend_schema(responses=shapes.RateCardSerializer)
-    def get(self, request: Request, pk: int) -> Response:
-        return Response(shapes.RateCardSerializer(self.card(request, pk)).data)
+    get = shows(shapes.RateCardSerializer)
 
 
 class ActivateRateCardView(RateCardPart):
     """Lets a proposed card hold from a whole UTC hour of an open month on."""
 
-    @extend_schema(request=shapes.ActivationInput, responses=shapes.RateCardSerializer)
-    def post(self, request: Request, pk: int) -> Response:
-        card = self.card(request, pk)
-        given = checked(shapes.ActivationInput, request)
-        done = actions.activate_rate_card(actor(request), card=card, **given)
-        return Response(shapes.RateCardSerializer(done).data)
+    post = deed(actions.activate_rate_card, shapes.RateCardSerializer, takes=shapes.ActivationInput)
 
 
 class WithdrawRateCardView(RateCardPart):
     """Takes a proposal back."""
 
-    @extend_schema(request=ReasonInput, responses=shapes.RateCardSerializer)
-    def post(self, request: Request, pk: int) -> Response:
-        card = self.card(request, pk)
-        reason = checked(ReasonInput, request)["reason"]
-        done = actions.withdraw_rate_card(actor(request), card=card, reason=reason)
-        return Response(shapes.RateCardSerializer(done).data)
+    post = deed(actions.withdraw_rate_card, shapes.RateCardSerializer, takes=ReasonInput)
 
 
 class SpotPricesView(View):
     """The time series of a flavor's burst price, the newest record first."""
 
-    query = PAGED
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        is_read = self.request.method == "GET"
+        rows = selectors.visible_flavors(user, include_archived=is_read)
+        return {"flavor": rows.get(slug=slug)}
 
-    @extend_schema(responses=paged(shapes.SpotPriceSerializer))
-    def get(self, request: Request, slug: str) -> Response:
-        flavor = selectors.visible_flavors(actor(request), include_archived=True).get(slug=slug)
-        rows = SpotPrice.objects.filter(flavor=flavor)
-        return page(request, rows, shapes.SpotPriceSerializer, CREATED)
+    @pages(shapes.SpotPriceSerializer, CREATED)
+    def get(self, user: User, flavor: Flavor) -> Any:
+        return SpotPrice.objects.filter(flavor=flavor)
 
-    @extend_schema(request=shapes.SpotPricesInput, responses={201: shapes.CountSerializer})
-    def post(self, request: Request, slug: str) -> Response:
-        user = actor(request)
-        flavor = selectors.visible_flavors(user).get(slug=slug)
-        given = checked(shapes.SpotPricesInput, request)
-        points = [(row["start"], row["price"]) for row in given["prices"]]
-        count = actions.record_spot_prices(
-            user, flavor=flavor, prices=points, currency=given["currency"]
-        )
-        return Response({"count": count}, status=MADE)
+    @answers(shapes.CountSerializer, takes=shapes.SpotPricesInput, code=MADE)
+    def post(self, user: User, prices: list[dict[str, Any]], **given: Any) -> Any:
+        points = [(row["start"], row["price"]) for row in prices]
+        return {"count": actions.record_spot_prices(user, prices=points, **given)}
 
 
 class ExchangeRatesView(View):
     """What currencies were worth, the newest record first."""
 
-    query = PAGED
+    post = deed(
+        actions.record_exchange_rate,
+        shapes.ExchangeRateSerializer,
+        takes=shapes.ExchangeRateInput,
+        code=MADE,
+    )
 
-    @extend_schema(responses=paged(shapes.ExchangeRateSerializer))
-    def get(self, request: Request) -> Response:
-        return page(request, ExchangeRate.objects.all(), shapes.ExchangeRateSerializer, CREATED)
-
-    @extend_schema(request=shapes.ExchangeRateInput, responses={201: shapes.ExchangeRateSerializer})
-    def post(self, request: Request) -> Response:
-        given = checked(shapes.ExchangeRateInput, request)
-        made = actions.record_exchange_rate(actor(request), **given)
-        return Response(shapes.ExchangeRateSerializer(made).data, status=MADE)
+    @pages(shapes.ExchangeRateSerializer, CREATED)
+    def get(self, user: User) -> Any:
+        return ExchangeRate.objects.all()
 
 
 class BillingTermsView(View):
     """In which months and money an account is billed."""
 
-    @extend_schema(responses=shapes.BillingTermsSerializer)
-    def get(self, request: Request, slug: str) -> Response:
-        return Response(self._shown(selectors.account_for(actor(request), slug)))
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        return {"account": selectors.account_for(user, slug)}
 
-    @extend_schema(request=shapes.BillingTermsInput, responses=shapes.BillingTermsSerializer)
-    def put(self, request: Request, slug: str) -> Response:
-        user = actor(request)
-        account = selectors.account_for(user, slug)
-        given = checked(shapes.BillingTermsInput, request)
-        actions.set_billing_terms(user, account=account, **given)
-        return Response(self._shown(account))
+    @answers(shapes.BillingTermsSerializer)
+    def get(self, user: User, account: Account) -> Any:
+        return BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
 
-    def _shown(self, account: Account) -> dict[str, Any]:
-        row = BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
-        return dict(shapes.BillingTermsSerializer(row).data)
+    put = deed(
+        actions.set_billing_terms, shapes.BillingTermsSerializer, takes=shapes.BillingTermsInput
+    )

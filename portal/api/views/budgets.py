@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.utils.cache import get_conditional_response
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -11,20 +15,10 @@ from budgets import selectors
 from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
 from clusters import selectors as cluster_selectors
-from portal.api.paging import (
-    NUMBER,
-    OLDEST,
-    etag_of,
-    expected_version,
-    is_unchanged,
-    listed,
-)
-from portal.api.schema import PAGED, paged
+from portal.api.paging import NUMBER, OLDEST, etag_of
 from portal.api.serializers import budgets as shapes
 from portal.api.serializers.base import ReasonInput
-from portal.api.views.base import View, actor, checked
-
-POST = frozenset({"POST"})
+from portal.api.views.base import ASKED, MADE, POST, View, actor, answers, deed, pages
 
 
 def budget_answer(user: User, budget: Budget) -> Response:
@@ -44,74 +38,58 @@ def budget_answer(user: User, budget: Budget) -> Response:
     return Response(shapes.BudgetSerializer(answer).data, headers={"ETag": etag_of(budget)})
 
 
+def revision_answer(user: User, made: BudgetRevision, namespace: str, code: int) -> Response:
+    """A revision as it is now, with the budget's ETag."""
+    found = selectors.revision_for(user, namespace, made.number)
+    told = shapes.RevisionSerializer(found).data
+    return Response(told, status=code, headers={"ETag": etag_of(found.budget)})
+
+
+def code_of(made: BudgetRevision) -> int:
+    """201: live inside the account's envelope. 202: waits for an admin's decision."""
+    return MADE if made.state == BudgetRevision.State.LIVE else ASKED
+
+
 class BudgetPart(View):
     """A part of the budget of one visible workspace."""
 
-    def workspace(self, request: Request, namespace: str) -> Workspace:
-        return selectors.workspace_for(actor(request), namespace)
-
-    def answer(
-        self, request: Request, namespace: str, number: int, code: int = status.HTTP_200_OK
-    ) -> Response:
-        """A revision as it is now, with the budget's ETag."""
-        found = selectors.revision_for(actor(request), namespace, number)
-        return Response(
-            shapes.RevisionSerializer(found).data,
-            status=code,
-            headers={"ETag": etag_of(found.budget)},
-        )
-
-    def draft(self, request: Request) -> shapes.DraftInput:
-        body = shapes.DraftInput(data=request.data)
-        body.is_valid(raise_exception=True)
-        return body
+    def found(self, user: User, namespace: str) -> dict[str, Any]:
+        return {"workspace": selectors.workspace_for(user, namespace)}
 
 
 class BudgetView(BudgetPart):
     """The budget of a workspace; 304 when If-None-Match has its ETag."""
 
     @extend_schema(responses={200: shapes.BudgetSerializer, 304: None})
-    def get(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        etag = etag_of(workspace.budget)
-        if is_unchanged(request, etag):
-            return Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": etag})
-        return budget_answer(actor(request), workspace.budget)
+    def get(self, request: Request, namespace: str) -> HttpResponseBase:
+        budget = selectors.workspace_for(actor(request), namespace).budget
+        etag = etag_of(budget)
+        unread = Response(headers={"ETag": etag})
+        unchanged = get_conditional_response(request, etag=etag, response=unread)
+        if unchanged is unread or unchanged is None:
+            return budget_answer(actor(request), budget)
+        return unchanged
 
 
 class RevisionsView(BudgetPart):
     """All revisions, newest first."""
 
-    query = PAGED
     needs_version = POST
 
-    @extend_schema(responses=paged(shapes.RevisionSerializer))
-    def get(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        rows = selectors.budget_history(actor(request), workspace)
-        return listed(request, rows, shapes.RevisionSerializer, NUMBER)
+    @pages(shapes.RevisionSerializer, NUMBER)
+    def get(self, user: User, workspace: Workspace) -> Any:
+        return selectors.budget_history(user, workspace)
 
-    @extend_schema(
-        request=shapes.DraftInput,
-        responses={
-            201: shapes.RevisionSerializer,
-            202: shapes.RevisionSerializer,
-        },
-    )
-    def post(self, request: Request, namespace: str) -> Response:
+    @answers(shapes.RevisionSerializer, takes=shapes.DraftInput, code=(MADE, ASKED))
+    def post(self, user: User, workspace: Workspace, draft: Any, expected_version: int) -> Any:
         """201: live inside the account's envelope. 202: waits for an admin's decision."""
-        workspace = self.workspace(request, namespace)
-        version = expected_version(request)
-        body = self.draft(request)
         made = promises.revise_budget(
-            actor(request),
+            user,
             workspace=workspace,
-            draft=body.draft(workspace.home_flavor.slug),
-            expected_version=version,
+            draft=draft(workspace.home_flavor.slug),
+            expected_version=expected_version,
         )
-        is_live = made.state == BudgetRevision.State.LIVE
-        code = status.HTTP_201_CREATED if is_live else status.HTTP_202_ACCEPTED
-        return self.answer(request, namespace, made.number, code)
+        return revision_answer(user, made, workspace.namespace, code_of(made))
 
 
 class PreviewView(BudgetPart):
@@ -119,13 +97,10 @@ class PreviewView(BudgetPart):
 
     only_reads = True
 
-    @extend_schema(request=shapes.DraftInput, responses={200: shapes.PreviewSerializer})
-    def post(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        body = self.draft(request)
-        draft = body.draft(workspace.home_flavor.slug)
-        seen = selectors.preview_revision(actor(request), workspace, draft)
-        answer = {
+    @answers(shapes.PreviewSerializer, takes=shapes.DraftInput)
+    def post(self, user: User, workspace: Workspace, draft: Any) -> Any:
+        seen = selectors.preview_revision(user, workspace, draft(workspace.home_flavor.slug))
+        return {
             "state": seen.state,
             "faults": seen.faults,
             "warnings": seen.warnings,
@@ -135,7 +110,6 @@ class PreviewView(BudgetPart):
             "impact": seen.impact,
             "manifests": self.manifests(seen),
         }
-        return Response(shapes.PreviewSerializer(answer).data)
 
     def manifests(self, seen: selectors.RevisionPreview) -> list[cluster_selectors.ClusterChanges]:
         """Cluster by cluster; none while a fault stands in the way."""
@@ -144,78 +118,63 @@ class PreviewView(BudgetPart):
         return cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after)
 
 
-class RevisionView(BudgetPart):
+class RevisionPart(View):
+    """One revision; a deed is answered with what became of it."""
+
+    def found(self, user: User, namespace: str, number: int) -> dict[str, Any]:
+        return {"revision": selectors.revision_for(user, namespace, number)}
+
+    def shown(self, user: User, made: BudgetRevision, namespace: str, number: int) -> Response:
+        return revision_answer(user, made, namespace, status.HTTP_200_OK)
+
+
+class RevisionView(RevisionPart):
     """One revision."""
 
-    @extend_schema(responses=shapes.RevisionSerializer)
-    def get(self, request: Request, namespace: str, number: int) -> Response:
-        return self.answer(request, namespace, number)
+    @answers(shapes.RevisionSerializer)
+    def get(self, user: User, revision: BudgetRevision) -> Any:
+        told = shapes.RevisionSerializer(revision).data
+        return Response(told, headers={"ETag": etag_of(revision.budget)})
 
 
-class DiffView(BudgetPart):
+class DiffView(View):
     """Two revisions side by side."""
 
-    @extend_schema(responses=shapes.DiffSerializer)
-    def get(self, request: Request, namespace: str, number: int, other: int) -> Response:
-        user = actor(request)
+    @answers(shapes.DiffSerializer)
+    def get(self, user: User, namespace: str, number: int, other: int) -> Any:
         before = selectors.revision_for(user, namespace, number)
         after = selectors.revision_for(user, namespace, other)
         rows = selectors.revision_diff(before, after)
-        answer = {"before": number, "after": other, "rows": rows}
-        return Response(shapes.DiffSerializer(answer).data)
+        return {"before": number, "after": other, "rows": rows}
 
 
-class DecideView(BudgetPart):
+class DecideView(RevisionPart):
     """An admin's decision on a request."""
 
     needs_version = POST
-
-    @extend_schema(request=shapes.DecisionInput, responses={200: shapes.RevisionSerializer})
-    def post(self, request: Request, namespace: str, number: int) -> Response:
-        revision = selectors.revision_for(actor(request), namespace, number)
-        version = expected_version(request)
-        given = checked(shapes.DecisionInput, request)
-        promises.decide_request(
-            actor(request), revision=revision, expected_version=version, **given
-        )
-        return self.answer(request, namespace, number)
+    post = deed(promises.decide_request, shapes.RevisionSerializer, takes=shapes.DecisionInput)
 
 
-class WithdrawView(BudgetPart):
+class WithdrawView(RevisionPart):
     """Takes back a request, or a revision that has not begun."""
 
     needs_version = POST
-
-    @extend_schema(request=shapes.WithdrawInput, responses={200: shapes.RevisionSerializer})
-    def post(self, request: Request, namespace: str, number: int) -> Response:
-        revision = selectors.revision_for(actor(request), namespace, number)
-        version = expected_version(request)
-        given = checked(shapes.WithdrawInput, request)
-        promises.withdraw_request(
-            actor(request), revision=revision, expected_version=version, **given
-        )
-        return self.answer(request, namespace, number)
+    post = deed(promises.withdraw_request, shapes.RevisionSerializer, takes=shapes.WithdrawInput)
 
 
-class RestoreView(BudgetPart):
+class RestoreView(RevisionPart):
     """Saves an old revision's lines and preference again, as a new revision."""
 
     needs_version = POST
-
-    @extend_schema(
-        request=ReasonInput,
-        responses={201: shapes.RevisionSerializer, 202: shapes.RevisionSerializer},
+    post = deed(
+        promises.restore_revision,
+        shapes.RevisionSerializer,
+        takes=ReasonInput,
+        code=(MADE, ASKED),
     )
-    def post(self, request: Request, namespace: str, number: int) -> Response:
-        revision = selectors.revision_for(actor(request), namespace, number)
-        version = expected_version(request)
-        given = checked(ReasonInput, request)
-        made = promises.restore_revision(
-            actor(request), revision=revision, reason=given["reason"], expected_version=version
-        )
-        is_live = made.state == BudgetRevision.State.LIVE
-        code = status.HTTP_201_CREATED if is_live else status.HTTP_202_ACCEPTED
-        return self.answer(request, namespace, made.number, code)
+
+    def shown(self, user: User, made: BudgetRevision, namespace: str, number: int) -> Response:
+        return revision_answer(user, made, namespace, code_of(made))
 
 
 class StopView(BudgetPart):
@@ -223,17 +182,12 @@ class StopView(BudgetPart):
 
     needs_version = frozenset({"PUT"})
 
-    @extend_schema(request=shapes.StopInput, responses=shapes.BudgetSerializer)
-    def put(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        version = expected_version(request)
-        given = checked(shapes.StopInput, request)
-        promises.set_stop_policy(
-            actor(request), budget=workspace.budget, expected_version=version, **given
-        )
+    @answers(shapes.BudgetSerializer, takes=shapes.StopInput)
+    def put(self, user: User, workspace: Workspace, **given: Any) -> Any:
+        promises.set_stop_policy(user, budget=workspace.budget, **given)
         # Read again: the generation rises in the database, beside the locked row.
-        fresh = self.workspace(request, namespace)
-        return budget_answer(actor(request), fresh.budget)
+        fresh = selectors.workspace_for(user, workspace.namespace)
+        return budget_answer(user, fresh.budget)
 
 
 class ReallocationView(BudgetPart):
@@ -241,42 +195,37 @@ class ReallocationView(BudgetPart):
 
     needs_version = POST
 
-    @extend_schema(responses=shapes.MovesSerializer)
-    def get(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        seen = selectors.preview_reallocation(actor(request), workspace)
-        moves = [
-            {"flavor": flavor, "cluster": cluster, "before": before, "after": after}
-            for flavor, workers in seen.items()
-            for cluster, (before, after) in workers.items()
-        ]
-        return Response(shapes.MovesSerializer({"moves": moves}).data)
+    @answers(shapes.MovesSerializer)
+    def get(self, user: User, workspace: Workspace) -> Any:
+        seen = selectors.preview_reallocation(user, workspace)
+        return {
+            "moves": [
+                {"flavor": flavor, "cluster": cluster, "before": before, "after": after}
+                for flavor, workers in seen.items()
+                for cluster, (before, after) in workers.items()
+            ]
+        }
 
-    @extend_schema(request=ReasonInput, responses={200: shapes.PartsSerializer})
-    def post(self, request: Request, namespace: str) -> Response:
-        workspace = self.workspace(request, namespace)
-        version = expected_version(request)
-        given = checked(ReasonInput, request)
-        made = promises.reallocate(
-            actor(request), workspace=workspace, expected_version=version, **given
-        )
-        parts = [
-            {"flavor": flavor, "cluster": cluster, "committed": gpus}
-            for flavor, workers in made.items()
-            for cluster, gpus in workers.items()
-        ]
-        return Response(shapes.PartsSerializer({"parts": parts}).data)
+    @answers(shapes.PartsSerializer, takes=ReasonInput)
+    def post(self, user: User, **given: Any) -> Any:
+        made = promises.reallocate(user, **given)
+        return {
+            "parts": [
+                {"flavor": flavor, "cluster": cluster, "committed": gpus}
+                for flavor, workers in made.items()
+                for cluster, gpus in workers.items()
+            ]
+        }
 
 
 class RequestsView(View):
     """Requests that wait and that the caller sees, oldest first, each with why it waits."""
 
-    query = (*PAGED, OpenApiParameter("workspace", str))
+    query = (OpenApiParameter("workspace", str),)
 
-    @extend_schema(responses=paged(shapes.RevisionSerializer))
-    def get(self, request: Request) -> Response:
-        rows = selectors.requests_waiting(actor(request))
-        if namespace := request.query_params.get("workspace"):
+    @pages(shapes.RevisionSerializer, OLDEST)
+    def get(self, user: User) -> Any:
+        rows = selectors.requests_waiting(user)
+        if namespace := self.request.query_params.get("workspace"):
             rows = [row for row in rows if row.budget.workspace.namespace == namespace]
-        rows.sort(key=lambda row: row.pk)
-        return listed(request, rows, shapes.RevisionSerializer, OLDEST)
+        return sorted(rows, key=lambda row: row.pk)

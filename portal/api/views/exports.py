@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from budgets.models import Export, User
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.requests import request_export
 from budgets.services.exports.runs import spool_path
-from portal.api.paging import CREATED, page
-from portal.api.schema import PAGED, paged
+from portal.api.paging import CREATED
 from portal.api.serializers import exports as shapes
-from portal.api.views.base import View, actor, checked
+from portal.api.views.base import ASKED, DONE, MADE, View, actor, deed, pages, shows
 from portal.downloads import send_file
 
 RANGE = OpenApiParameter(
@@ -29,73 +30,56 @@ RANGE = OpenApiParameter(
 class ExportsView(View):
     """One's own exports, the newest first; POST asks for one and answers at once."""
 
-    query = PAGED
+    post = deed(request_export, shapes.ExportSerializer, takes=shapes.ExportInput, code=ASKED)
 
-    @extend_schema(responses=paged(shapes.ExportSerializer))
-    def get(self, request: Request) -> Response:
-        rows = reads.visible_exports(actor(request))
-        return page(request, rows, shapes.ExportSerializer, CREATED)
+    @pages(shapes.ExportSerializer, CREATED)
+    def get(self, user: User) -> Any:
+        return reads.visible_exports(user)
 
-    @extend_schema(request=shapes.ExportInput, responses={202: shapes.ExportSerializer})
-    def post(self, request: Request) -> Response:
-        given = checked(shapes.ExportInput, request)
-        export = request_export(actor(request), **given)
-        address = reverse("api:export", args=[export.pk], request=request)
-        return Response(
-            shapes.ExportSerializer(export).data,
-            status=status.HTTP_202_ACCEPTED,
-            headers={"Location": address},
-        )
+    def shown(self, user: User, made: Export) -> Response:
+        address = reverse("api:export", args=[made.pk], request=self.request)
+        told = shapes.ExportSerializer(made).data
+        return Response(told, status=ASKED, headers={"Location": address})
 
 
 class ExportPreviewView(View):
     """The first rows of what a file would hold; nothing is written."""
 
-    @extend_schema(request=shapes.ExportInput, responses=shapes.ExportPreviewSerializer)
-    def post(self, request: Request) -> Response:
-        found = preview(actor(request), **checked(shapes.ExportInput, request))
-        return Response(shapes.ExportPreviewSerializer(found).data)
+    post = deed(preview, shapes.ExportPreviewSerializer, takes=shapes.ExportInput)
 
 
 class ExportPlansView(View):
     """One's own files that are made again and again, the newest first."""
 
-    query = PAGED
+    post = deed(
+        plans.save_export_plan,
+        shapes.ExportPlanSerializer,
+        takes=shapes.ExportPlanInput,
+        code=MADE,
+    )
 
-    @extend_schema(responses=paged(shapes.ExportPlanSerializer))
-    def get(self, request: Request) -> Response:
-        rows = reads.visible_export_plans(actor(request))
-        return page(request, rows, shapes.ExportPlanSerializer, CREATED)
-
-    @extend_schema(request=shapes.ExportPlanInput, responses={201: shapes.ExportPlanSerializer})
-    def post(self, request: Request) -> Response:
-        given = checked(shapes.ExportPlanInput, request)
-        plan = plans.save_export_plan(actor(request), **given)
-        made = status.HTTP_201_CREATED
-        return Response(shapes.ExportPlanSerializer(plan).data, status=made)
+    @pages(shapes.ExportPlanSerializer, CREATED)
+    def get(self, user: User) -> Any:
+        return reads.visible_export_plans(user)
 
 
 class ExportPlanView(View):
     """One plan."""
 
-    @extend_schema(responses=shapes.ExportPlanSerializer)
-    def get(self, request: Request, pk: int) -> Response:
-        plan = reads.visible_export_plans(actor(request)).get(pk=pk)
-        return Response(shapes.ExportPlanSerializer(plan).data)
+    get = shows(shapes.ExportPlanSerializer)
+    delete = deed(plans.remove_export_plan, None, code=DONE)
 
-    @extend_schema(responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
-        user = actor(request)
-        plans.remove_export_plan(user, plan=reads.visible_export_plans(user).get(pk=pk))
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    def found(self, user: User, pk: int) -> dict[str, Any]:
+        return {"plan": reads.visible_export_plans(user).get(pk=pk)}
 
 
 class ExportView(View):
     """One export: its state, and once it is ready what the file says of itself."""
 
-    @extend_schema(responses=shapes.ExportSerializer)
-    def get(self, request: Request, pk: int) -> Response:
-        return Response(shapes.ExportSerializer(reads.export_for(actor(request), pk)).data)
+    get = shows(shapes.ExportSerializer)
+
+    def found(self, user: User, pk: int) -> dict[str, Any]:
+        return {"export": reads.export_for(user, pk)}
 
 
 class ExportFileView(View):

@@ -2,107 +2,72 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
-from rest_framework.request import Request
-from rest_framework.response import Response
+from typing import Any
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import Pool, PoolShare
-from portal.api.paging import SLUG, page
-from portal.api.schema import PAGED, paged
+from budgets.models import PoolShare, User
+from portal.api.paging import SLUG
 from portal.api.serializers import fleet as shapes
 from portal.api.serializers.base import ReasonInput
-from portal.api.views.base import View, account_named, actor, checked, flavor_named
-
-MADE = status.HTTP_201_CREATED
+from portal.api.views.base import DONE, MADE, View, deed, pages, shows
 
 
 class PoolsView(View):
     """Pools that the caller's accounts have or draw on."""
 
-    query = PAGED
+    post = deed(promises.create_pool, shapes.PoolSerializer, takes=shapes.PoolInput, code=MADE)
 
-    @extend_schema(responses=paged(shapes.PoolSerializer))
-    def get(self, request: Request) -> Response:
-        rows = selectors.visible_pools(actor(request))
-        return page(request, rows, shapes.PoolSerializer, SLUG)
-
-    @extend_schema(request=shapes.PoolInput, responses={201: shapes.PoolSerializer})
-    def post(self, request: Request) -> Response:
-        user = actor(request)
-        given = checked(shapes.PoolInput, request)
-        account = given.pop("account", None)
-        made = promises.create_pool(
-            user, **given, account=account_named(user, account) if account else None
-        )
-        return Response(shapes.PoolSerializer(made).data, status=MADE)
+    @pages(shapes.PoolSerializer, SLUG)
+    def get(self, user: User) -> Any:
+        return selectors.visible_pools(user)
 
 
 class PoolPart(View):
-    """A part of one pool that this user may see."""
+    """A part of one pool that this user may see; after a deed the pool is read again."""
 
-    def pool(self, request: Request, slug: str) -> Pool:
-        return selectors.visible_pools(actor(request)).get(slug=slug)
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        return {"pool": selectors.visible_pools(user).get(slug=slug)}
 
-    def answer(self, request: Request, slug: str, code: int = status.HTTP_200_OK) -> Response:
-        return Response(shapes.PoolSerializer(self.pool(request, slug)).data, status=code)
+    def shown(self, user: User, made: Any, slug: str) -> Any:
+        return self.found(user, slug)["pool"]
 
 
 class PoolView(PoolPart):
     """One pool."""
 
-    @extend_schema(responses=shapes.PoolSerializer)
-    def get(self, request: Request, slug: str) -> Response:
-        return self.answer(request, slug)
+    get = shows(shapes.PoolSerializer)
 
 
 class ArchivePoolView(PoolPart):
     """Puts a pool away; its accounts draw on nothing from now on."""
 
-    @extend_schema(request=ReasonInput, responses={204: None})
-    def post(self, request: Request, slug: str) -> Response:
-        pool = self.pool(request, slug)
-        reason = checked(ReasonInput, request)["reason"]
-        promises.archive_pool(actor(request), pool=pool, reason=reason)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    post = deed(promises.archive_pool, None, takes=ReasonInput, code=DONE)
 
 
 class PoolAmountsView(PoolPart):
     """GPUs of a flavor in a pool, from now or later."""
 
-    @extend_schema(request=shapes.PoolAmountInput, responses={201: shapes.PoolSerializer})
-    def post(self, request: Request, slug: str) -> Response:
-        pool = self.pool(request, slug)
-        given = checked(shapes.PoolAmountInput, request)
-        given["flavor"] = flavor_named(actor(request), given["flavor"])
-        promises.set_pool_amount(actor(request), pool=pool, **given)
-        return self.answer(request, slug, MADE)
+    post = deed(
+        promises.set_pool_amount, shapes.PoolSerializer, takes=shapes.PoolAmountInput, code=MADE
+    )
 
 
 class PoolSharesView(PoolPart):
     """Accounts that draw on a platform pool."""
 
-    @extend_schema(request=shapes.PoolShareInput, responses=shapes.PoolSerializer)
-    def put(self, request: Request, slug: str) -> Response:
-        user = actor(request)
-        pool = self.pool(request, slug)
-        given = checked(shapes.PoolShareInput, request)
-        account = account_named(user, given["account"])
-        promises.set_pool_share(user, pool=pool, account=account, limits=given["limits"])
-        return self.answer(request, slug)
+    put = deed(promises.set_pool_share, shapes.PoolSerializer, takes=shapes.PoolShareInput)
 
 
-class PoolShareView(PoolPart):
+class PoolShareView(View):
     """One account's share."""
 
-    @extend_schema(responses={204: None})
-    def delete(self, request: Request, slug: str, account: str) -> Response:
-        pool = self.pool(request, slug)
+    delete = deed(promises.remove_pool_share, None, code=DONE)
+
+    def found(self, user: User, slug: str, account: str) -> dict[str, Any]:
+        pool = selectors.visible_pools(user).get(slug=slug)
         # Only the shares that this user sees are on the pool.
         share = next((row for row in pool.shares.all() if row.account.slug == account), None)
         if share is None:
             raise PoolShare.DoesNotExist
-        promises.remove_pool_share(actor(request), share=share)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        return {"share": share}

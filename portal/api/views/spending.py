@@ -2,88 +2,75 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
-from rest_framework.request import Request
-from rest_framework.response import Response
+from datetime import datetime
+from typing import Any
 
 from budgets import selectors
-from budgets.models import SpendRule
+from budgets.models import SpendRule, User, Workspace
 from budgets.selectors import spending as seen
 from budgets.services import spending
+from budgets.services.spending import RuleDraft
 from portal.api.serializers import spending as shapes
 from portal.api.serializers.base import ReasonInput
-from portal.api.views.base import View, actor, checked
+from portal.api.views.base import DONE, MADE, View, answers, deed
 
 
-def _answer(rule: SpendRule, code: int = status.HTTP_200_OK) -> Response:
+def _state(rule: SpendRule) -> seen.CapState:
     """The rule as it stands now."""
-    state = seen.cap_states(seen.active_rules().filter(pk=rule.pk))[0]
-    return Response(shapes.CapSerializer(state).data, status=code)
+    return seen.cap_states(seen.active_rules().filter(pk=rule.pk))[0]
 
 
 class SpendRulesView(View):
     """Rules in force, ten at most."""
 
-    @extend_schema(responses=shapes.CapSerializer(many=True))
-    def get(self, request: Request, namespace: str) -> Response:
-        workspace = selectors.workspace_for(actor(request), namespace)
-        states = seen.cap_states(seen.rules_of(workspace))
-        return Response([shapes.CapSerializer(state).data for state in states])
+    def found(self, user: User, namespace: str) -> dict[str, Any]:
+        return {"workspace": selectors.workspace_for(user, namespace)}
 
-    @extend_schema(request=shapes.RuleInput, responses={201: shapes.CapSerializer})
-    def post(self, request: Request, namespace: str) -> Response:
-        user = actor(request)
-        workspace = selectors.workspace_for(user, namespace)
-        given = checked(shapes.RuleInput, request)
-        made = spending.create_spend_rule(
-            user, workspace=workspace, draft=shapes.draft_of(given), reason=given["reason"]
+    @answers(shapes.CapSerializer, many=True)
+    def get(self, user: User, workspace: Workspace) -> Any:
+        return seen.cap_states(seen.rules_of(workspace))
+
+    @answers(shapes.CapSerializer, takes=shapes.RuleInput, code=MADE)
+    def post(self, user: User, workspace: Workspace, reason: str, **given: Any) -> Any:
+        draft = RuleDraft(**given)
+        return _state(
+            spending.create_spend_rule(user, workspace=workspace, draft=draft, reason=reason)
         )
-        return _answer(made, status.HTTP_201_CREATED)
 
 
 class SpendRulePart(View):
-    """One visible rule."""
+    """One visible rule; a deed is answered with how it stands then."""
 
-    def rule(self, request: Request, namespace: str, pk: int) -> SpendRule:
-        return seen.rule_for(selectors.roles_of(actor(request)), namespace, pk)
+    def found(self, user: User, namespace: str, pk: int) -> dict[str, Any]:
+        return {"rule": seen.rule_for(selectors.roles_of(user), namespace, pk)}
 
 
 class SpendRuleView(SpendRulePart):
     """One rule in force."""
 
-    @extend_schema(responses=shapes.CapSerializer)
-    def get(self, request: Request, namespace: str, pk: int) -> Response:
-        return _answer(self.rule(request, namespace, pk))
+    @answers(shapes.CapSerializer)
+    def get(self, user: User, rule: SpendRule) -> Any:
+        return _state(rule)
 
-    @extend_schema(request=shapes.RuleChange, responses=shapes.CapSerializer)
-    def patch(self, request: Request, namespace: str, pk: int) -> Response:
+    @answers(shapes.CapSerializer, takes=shapes.RuleChange)
+    def patch(self, user: User, **given: Any) -> Any:
         """A raise lets go at once what the cap held back."""
-        rule = self.rule(request, namespace, pk)
-        given = checked(shapes.RuleChange, request)
-        return _answer(spending.change_spend_rule(actor(request), rule=rule, **given))
+        return _state(spending.change_spend_rule(user, **given))
 
 
 class RemoveSpendRuleView(SpendRulePart):
     """Ends a rule."""
 
-    @extend_schema(request=ReasonInput, responses={204: None})
-    def post(self, request: Request, namespace: str, pk: int) -> Response:
-        rule = self.rule(request, namespace, pk)
-        reason = checked(ReasonInput, request)["reason"]
-        spending.remove_spend_rule(actor(request), rule=rule, reason=reason)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    post = deed(spending.remove_spend_rule, None, takes=ReasonInput, code=DONE)
 
 
 class BreakGlassView(SpendRulePart):
     """Suspends a rule for a while, by name, or lets a suspended one act again."""
 
-    @extend_schema(request=shapes.GlassInput, responses=shapes.CapSerializer)
-    def post(self, request: Request, namespace: str, pk: int) -> Response:
-        rule, user = self.rule(request, namespace, pk), actor(request)
-        given = checked(shapes.GlassInput, request)
-        if given["until"] is None:
-            spending.mend_glass(user, rule=rule, reason=given["reason"])
+    @answers(shapes.CapSerializer, takes=shapes.GlassInput)
+    def post(self, user: User, rule: SpendRule, reason: str, until: datetime | None) -> Any:
+        if until is None:
+            spending.mend_glass(user, rule=rule, reason=reason)
         else:
-            spending.break_glass(user, rule=rule, **given)
-        return _answer(rule)
+            spending.break_glass(user, rule=rule, until=until, reason=reason)
+        return _state(rule)

@@ -12,12 +12,13 @@ from rest_framework.response import Response
 
 from budgets import selectors
 from budgets.errors import Fault, Rejected
+from budgets.models import User
 from clusters import selectors as seen
 from clusters.models import WorkloadState
 from portal.api.paging import keyset_page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import clusters as shapes
-from portal.api.views.base import View, actor
+from portal.api.views.base import View, actor, answers
 
 CURSOR = re.compile(r"[!-~]{1,400}")
 SORTS = ("-created", "created", "-gpus", "gpus")
@@ -73,27 +74,25 @@ class WorkloadsView(View):
 class WorkloadView(View):
     """One job: its state in a sentence, its time line, its copies on workers."""
 
-    @extend_schema(responses=shapes.WorkloadDetailSerializer)
-    def get(self, request: Request, slug: str, uid: str) -> Response:
-        detail = seen.workload_detail(actor(request), slug, uid)
-        answer = {
+    @answers(shapes.WorkloadDetailSerializer)
+    def get(self, user: User, slug: str, uid: str) -> Any:
+        detail = seen.workload_detail(user, slug, uid)
+        return {
             "row": detail.row,
             "sentence": detail.sentence,
             "timeline": detail.timeline,
             "copies": detail.copies,
-            "usage": seen.workload_hours(actor(request), detail),
+            "usage": seen.workload_hours(user, detail),
         }
-        return Response(shapes.WorkloadDetailSerializer(answer).data)
 
 
 class NowView(View):
     """What a budget comes to at this moment, and which clusters follow it."""
 
-    @extend_schema(responses=shapes.NowSerializer)
-    def get(self, request: Request, namespace: str) -> Response:
-        workspace = selectors.workspace_for(actor(request), namespace)
-        answer = {
+    @answers(shapes.NowSerializer)
+    def get(self, user: User, namespace: str) -> Any:
+        workspace = selectors.workspace_for(user, namespace)
+        return {
             "bars": seen.bars_now([workspace]).get(workspace.pk, []),
             "sync": seen.sync_state(workspace),
         }
-        return Response(shapes.NowSerializer(answer).data)

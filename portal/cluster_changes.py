@@ -1,0 +1,197 @@
+"""What an admin changes on a cluster: a row each, from which page, form and API take what they do.
+
+Typed values come under the names of the API's settings, from a form as from a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from budgets.models import User
+from clusters import services as enforcement
+from clusters.models import Cluster
+
+Typed = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that an admin does to a cluster.
+
+    Attributes:
+        do: Carries it out, with what was typed.
+        title, text, button, said: Of its page, and the sentence when it is done.
+        setting: Its name among the settings of the API; empty where that has an address for it.
+        fixed: What nobody types, because the page is for that value alone.
+    """
+
+    do: Callable[[User, Cluster, Typed], Any]
+    title: str
+    text: str
+    button: str
+    said: str
+    setting: str = ""
+    fixed: Typed = field(default_factory=dict)
+
+
+def _rename(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.edit_cluster(user, cluster=cluster, name=typed["name"])
+
+
+def _write(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.set_writes_enabled(
+        user, cluster=cluster, enabled=typed["writes_enabled"], reason=typed["reason"]
+    )
+
+
+def _decide(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.set_mode(user, cluster=cluster, mode=typed["mode"], reason=typed["reason"])
+
+
+def _keep_hand_edits(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.set_drift_policy(user, cluster=cluster, policy=typed["drift_policy"])
+
+
+def _guard(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.set_guard(
+        user, cluster=cluster, guard=typed["guard"], reason=typed["reason"]
+    )
+
+
+def _local_jobs(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.set_local_jobs(user, cluster=cluster, allowed=typed["allows_local_jobs"])
+
+
+def _configure(user: User, cluster: Cluster, typed: Typed) -> Any:
+    wanted = typed["kueue_configuration"] or {}
+    return enforcement.set_kueue_configuration(user, cluster=cluster, configuration=wanted)
+
+
+def _renew(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.rotate_kubeconfig(user, cluster=cluster, **typed)
+
+
+def _renew_token(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.rotate_multikueue_token(user, cluster=cluster)
+
+
+def _resolve(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.resolve_block(
+        user, cluster=cluster, apply_ours=typed["keep"] == "portal", reason=typed["reason"]
+    )
+
+
+def _let_go(user: User, cluster: Cluster, typed: Typed) -> Any:
+    return enforcement.deregister_cluster(
+        user, cluster=cluster, reason=typed["reason"], abandon=typed["abandon"]
+    )
+
+
+CHANGES: Mapping[str, Change] = {
+    "stop-writing": Change(
+        _write,
+        "Stop all writing",
+        "Nothing is written to this cluster until writing is on again; the page shows what would "
+        "be written. Running jobs go on. It can be switched back at any time.",
+        "Stop writing",
+        "Writing is off.",
+        setting="writes_enabled",
+        fixed={"writes_enabled": False},
+    ),
+    "start-writing": Change(
+        _write,
+        "Write again",
+        "What is wanted is applied within seconds.",
+        "Write again",
+        "Writing is on.",
+        fixed={"writes_enabled": True},
+    ),
+    "mode": Change(
+        _decide,
+        "Change who decides",
+        "Only with writing stopped; the matrix of modes and the proof of a live Kueue are checked "
+        "again.",
+        "Change mode",
+        "The mode is changed.",
+        setting="mode",
+    ),
+    "drift": Change(
+        _keep_hand_edits,
+        "Hand edits",
+        "The portal notices a hand edit of an owned field within seconds.",
+        "Save",
+        "Saved.",
+        setting="drift_policy",
+    ),
+    "guard": Change(
+        _guard,
+        "Guard",
+        "Three defects of Kueue 0.19.2: a returning worker's old copy kills the running job, an "
+        "evicted job keeps its quota for ever, a rejected job that is active again is not queued. "
+        "Cures delete old copies on workers and write into workloads and jobs on this manager; "
+        "they stop no running job. They need rights of their own: apply the generated ones again.",
+        "Save",
+        "Saved.",
+        setting="guard",
+    ),
+    "kubeconfig": Change(
+        _renew,
+        "Renew the kubeconfig",
+        "The new one has to open the same server; it is checked before the old one is forgotten.",
+        "Renew",
+        "The kubeconfig is renewed.",
+    ),
+    "token": Change(
+        _renew_token,
+        "Renew the multikueue token",
+        "The manager gets a new token for this worker; the old one ends by itself.",
+        "Renew token",
+        "A new token is in place.",
+    ),
+    "local-jobs": Change(
+        _local_jobs,
+        "Jobs past the manager",
+        "Jobs that are submitted on the worker itself are shown as outside of the split.",
+        "Save",
+        "Saved.",
+        setting="allows_local_jobs",
+    ),
+    "configuration": Change(
+        _configure,
+        "Kueue Configuration",
+        "What stands in no API: fair sharing, transformations and the like. Forecasts and the "
+        "portal's own decisions follow it.",
+        "Save",
+        "Saved.",
+        setting="kueue_configuration",
+    ),
+    "block": Change(
+        _resolve,
+        "Decide after a restored backup",
+        "The cluster carries newer generations than the portal's database. Nothing is written "
+        "until you say which side is right. What you do not choose is lost.",
+        "Decide",
+        "Decided; the sync goes on.",
+    ),
+    "deregister": Change(
+        _let_go,
+        "De-register this cluster",
+        "Cannot be undone. The cluster is drained, the portal's objects, copies and secrets there "
+        "are removed, its stored credentials are forgotten. Namespaces, jobs and use stay.",
+        "De-register",
+        "The cluster is being drained and removed.",
+    ),
+    "rename": Change(
+        _rename,
+        "Rename this cluster",
+        "Only how people read it: the slug stays.",
+        "Rename",
+        "The cluster is renamed.",
+        setting="name",
+    ),
+}
+"""By the last part of the page's address."""
+
+SETTINGS: Mapping[str, Change] = {row.setting: row for row in CHANGES.values() if row.setting}
