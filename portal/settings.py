@@ -87,7 +87,11 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "portal.web.context.shell",
             ],
-            "builtins": ["portal.web.tags", "template_partials.templatetags.partials"],
+            "builtins": [
+                "portal.web.tags",
+                "portal.web.components",
+                "template_partials.templatetags.partials",
+            ],
         },
     }
 ]

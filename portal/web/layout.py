@@ -7,15 +7,26 @@ import re
 from django.template import Origin
 from django.template.loaders import filesystem
 
-_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
+# Elements beside which white space does not show; not those that show all that is in them.
+_BLOCKS = (
+    "article|aside|body|br|dd|details|div|dl|doctype|dt|fieldset|footer|h[1-6]|head|header|html|legend|li"
+    "|link|main|meta|nav|ol|option|p|script|section|summary|table|tbody|td|tfoot|th|thead|title|tr"
+    "|ul"
+)
+_BREAK = re.compile(r"\s*\n\s*")
+_WITHIN_TAG = r"(?:\{\{.*?\}\}|\{%.*?%\}|[^<>])*"
+_BLOCK = re.compile(rf" ?(<[/!]?(?:{_BLOCKS})\b{_WITHIN_TAG}>) ?", re.IGNORECASE)
 
 
 class Loader(filesystem.Loader):
-    """Leaves out what indents a line; the ends of lines stay, and so do the numbers of lines.
+    """Leaves out the white space of a template that nobody sees in a browser.
 
-    Nested as they are, templates would otherwise grow a table of a thousand cells by half. Within
-    ``pre`` and ``textarea`` white space counts: their text comes from variables, never from a file.
+    Nested as they are, templates would otherwise grow a table of a thousand cells by half. Where
+    the engine is told to debug, the ends of lines stay, so that faults are shown where they are.
     """
 
     def get_contents(self, origin: Origin) -> str:
-        return _INDENT.sub("", super().get_contents(origin))
+        text = super().get_contents(origin)
+        if self.engine.debug:
+            return text
+        return _BLOCK.sub(r"\1", _BREAK.sub(" ", text)).strip()

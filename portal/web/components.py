@@ -1,0 +1,75 @@
+"""Shapes that the pages share, as tags with parameters.
+
+``{% card %}`` and ``{% table %}`` stand around what they hold, ``{% chart %}`` around its words;
+``{% fact %}`` is one line of a list. What has variants of its own stays written out in its page.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+register = template.Library()
+_NOTHING = mark_safe("")
+
+
+@register.simple_block_tag
+def card(content: str, title: str, *, id: str = "", aside: str = "", text: str = "") -> SafeString:
+    """``{% card "Drift" id="drift" %} … {% endcard %}``: a surface with a title above its content.
+
+    Args:
+        content: What stands below the title.
+        title: Its heading.
+        id: Of the section, for links to it.
+        aside: A small text beside the title.
+        text: A small text below the title.
+    """
+    small = format_html('<p class="muted small">{}</p>', aside or text) if aside or text else ""
+    heading = format_html("<h2>{}</h2>{}", title, small)
+    if text:
+        heading = format_html('<div class="tight">{}</div>', heading)
+    return format_html(
+        '<section class="card flush"{}><header>{}</header>{}</section>',
+        format_html(' id="{}"', id) if id else _NOTHING,
+        heading,
+        content,
+    )
+
+
+@register.simple_block_tag
+def table(content: str, columns: str, style: str = "cards") -> SafeString:
+    """``{% table "Job|State|#GPUs" %}<tbody> … </tbody>{% endtable %}``: it scrolls by itself.
+
+    Args:
+        content: Its body, and its foot where it has one.
+        columns: The headings, divided by ``|``; ``#`` is before one whose column has numbers.
+        style: ``cards`` has a card for each row on a phone, ``dense`` less room; empty is neither.
+    """
+    return format_html(
+        '<div class="scroll"><table{}>{}{}</table></div>',
+        format_html(' class="{}"', style) if style else _NOTHING,
+        _head(columns),
+        content,
+    )
+
+
+@lru_cache(maxsize=256)
+def _head(columns: str) -> SafeString:
+    cells = format_html_join(
+        "",
+        '<th scope="col"{}>{}</th>',
+        (
+            (mark_safe(' class="num"') if name.startswith("#") else _NOTHING, name.lstrip("#"))
+            for name in columns.split("|")
+        ),
+    )
+    return format_html("<thead><tr>{}</tr></thead>", cells)
+
+
+@register.simple_tag
+def fact(name: str, value: object) -> SafeString:
+    """``{% fact "Priority" row.priority %}``: a name and a value in a list of facts."""
+    return format_html("<div><dt>{}</dt><dd>{}</dd></div>", name, value)
