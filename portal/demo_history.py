@@ -24,7 +24,7 @@ from budgets.plan import Line
 from budgets.units import time_text
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
-from clusters.reconcile.usage.inbox import Observation
+from clusters.reconcile.usage.observed import Observation
 from clusters.reconcile.usage.record import event_of, store_events
 
 SEED = 7

@@ -215,7 +215,9 @@ def make_events(spaces: list[tuple[str, str]], *, until: datetime) -> tuple[int,
 def build_cluster(slug: str) -> None:
     """Step in a process of its own: what the shift *usage* does with what its watch put down."""
     from clusters.models import Cluster
-    from clusters.reconcile.usage.build import Backlog, Source, build_next
+    from clusters.reconcile.usage.build import Source
+    from clusters.reconcile.usage.record import Backlog
+    from tests.reconcile.usage_hand import build_next
 
     cluster = Cluster.objects.get(slug=slug)
     print("ready", flush=True)

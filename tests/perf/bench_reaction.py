@@ -16,7 +16,7 @@ from django.db import connection
 
 from budgets.models import Workspace
 from clusters.kube import resources as r
-from clusters.kube.client import HttpKubeClient, WriteOptions
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import SPEND_CHECK, spend_controller
 from clusters.models import ClusterHealth, Drift, ShiftRun
 from clusters.reconcile.shift import run_shift
@@ -91,7 +91,7 @@ def lost_and_healed(fleet: Fleet) -> tuple[list[float], list[float]]:
     return lost, healed
 
 
-def hand_edit(client: HttpKubeClient, workspace: Workspace, number: int) -> float:
+def hand_edit(client: KubeClient, workspace: Workspace, number: int) -> float:
     """From somebody's edit of a queue to its row among the cluster's drift."""
     known = Drift.objects.count()
     policy = "Hold" if number % 2 == 0 else "HoldAndDrain"
@@ -110,7 +110,7 @@ def hand_edit(client: HttpKubeClient, workspace: Workspace, number: int) -> floa
     return took
 
 
-def spend_checks(client: HttpKubeClient, workspace: Workspace) -> list[float]:
+def spend_checks(client: KubeClient, workspace: Workspace) -> list[float]:
     """From the moment a workload waits for the check to the answer."""
     client.create(
         r.ADMISSION_CHECK,
@@ -124,7 +124,7 @@ def spend_checks(client: HttpKubeClient, workspace: Workspace) -> list[float]:
     return [spend_check(client, workspace.namespace, f"train-{n}") for n in range(5 * TRIES)]
 
 
-def spend_check(client: HttpKubeClient, namespace: str, name: str) -> float:
+def spend_check(client: KubeClient, namespace: str, name: str) -> float:
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = client.create(
         r.WORKLOAD,

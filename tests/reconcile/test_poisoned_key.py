@@ -22,6 +22,7 @@ from tests.reconcile.poisoned.admission import admission
 from tests.reconcile.poisoned.beside import beside
 from tests.reconcile.poisoned.budget_check import budget_check
 from tests.reconcile.poisoned.quota import quota
+from tests.reconcile.poisoned.usage import usage
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 PAGE = "gpu-page"
@@ -29,6 +30,7 @@ PAGE = "gpu-page"
 ROLES = [
     pytest.param(budget_check, id="budget check"),
     pytest.param(quota, id="quota"),
+    pytest.param(usage, id="usage"),
     pytest.param(beside, id="external"),
     pytest.param(admission, id="admission"),
 ]

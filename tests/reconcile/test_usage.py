@@ -17,6 +17,7 @@ from clusters.errors import LeaseLost, Refusal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.runtime import controller
 from clusters.reconcile.shift import Ending, run_shift
 from clusters.reconcile.usage import body as body_module
 from tests.builders import SmallFleet
@@ -134,12 +135,10 @@ def test_usage_two_bodies_at_once_write_what_one_would(worker: Cluster, kueue: K
         uid = kueue.submit("train")
         kueue.admit("train", ago(100))
         one.until(has_phase(uid, "running"))
-        other.until(lambda: other.body.watch.snapshot() and not other.body._waiting)
+        other.until(lambda: other.watch.snapshot() and not other.body._waiting)
         kueue.finish("train", ago(10))
         other.until(has_phase(uid, "finished"))
-        one.until(
-            lambda: one.body.watch.snapshot()[0]["status"]["conditions"][-1]["type"] == "Finished"
-        )
+        one.until(lambda: one.watch.snapshot()[0]["status"]["conditions"][-1]["type"] == "Finished")
         one.body.turn()
     keys = list(WorkloadEvent.objects.values_list("uid", "resource_version", "type"))
     assert len(keys) == len(set(keys))
@@ -265,7 +264,7 @@ def test_usage_forgotten_history_lists_again_and_finds_the_missing(
         for name in ("gone", "stays"):
             kueue.admit(name, ago(100))
         hand.until(lambda: has_phase(gone, "running")() and has_phase(stays, "running")())
-        lists = hand.body.watch.relists
+        lists = hand.watch.relists
         east.cluster.faults.is_refusing = True
         east.drop_connections()
         east.cluster.store.end_subscriptions()
@@ -273,7 +272,7 @@ def test_usage_forgotten_history_lists_again_and_finds_the_missing(
         east.cluster.store.compact()
         east.cluster.faults.clear()
         hand.until(has_phase(gone, "gone"))
-        assert hand.body.watch.relists > lists
+        assert hand.watch.relists > lists
     event = WorkloadEvent.objects.filter(uid=gone).latest("pk")
     assert event.type == "MISSING"
     assert event.last_seen_at is not None
@@ -294,17 +293,19 @@ def test_usage_failed_turn_keeps_what_was_told(
     with usage_hand("gpu-east") as hand:
         hand.listed()
 
+        failed = []
+
         def broken(events) -> None:
+            failed.append(list(events))
             raise DatabaseError("gone away")
 
         uid = kueue.submit("train")
         kueue.admit("train", ago(100))
         with monkeypatch.context() as patch:
             patch.setattr(body_module, "store_events", broken)
-            patch.setattr(body_module.connection, "close", lambda: None)
-            ends_badly = []
-            while not ends_badly:
-                ends_badly = [1] if not hand.body._turn_safely() else []
+            patch.setattr(controller.connection, "close", lambda: None)
+            while not failed:
+                hand.body.turn_with_database()
         assert not WorkloadEvent.objects.filter(uid=uid).exists()
         hand.until(has_phase(uid, "running"))
 

@@ -15,16 +15,16 @@ from budgets.models import Interval, MeterState, UsageRecord
 from budgets.units import MOST_COUNTED_GPUS
 from clusters.kube.reading import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
-from clusters.reconcile.usage import backlog
+from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.usage import build as building
-from clusters.reconcile.usage.backlog import Backlog
-from clusters.reconcile.usage.build import Source, build, build_next
-from clusters.reconcile.usage.inbox import Observation
+from clusters.reconcile.usage import record
+from clusters.reconcile.usage.build import Source, build
+from clusters.reconcile.usage.observed import Observation
 from clusters.reconcile.usage.reading import EventReader
-from clusters.reconcile.usage.record import event_of, store_events
+from clusters.reconcile.usage.record import Backlog, event_of, store_events
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
-from tests.reconcile.usage_hand import ORIGIN, usage_hand
+from tests.reconcile.usage_hand import ORIGIN, build_next, usage_hand
 from tests.waiting import PATIENCE_S
 
 GPU = "nvidia.com/gpu"
@@ -168,7 +168,7 @@ def test_build_refused_workload_does_not_hold_the_others(
     body = body_of(east)
     body._build_new()
     assert set(WorkloadState.objects.values_list("uid", flat=True)) == {"good", "fine"}
-    assert "value too long" in body._refused
+    assert "value too long" in body.faults.standing.says
 
 
 def body_of(cluster: Cluster) -> Any:
@@ -181,7 +181,16 @@ def body_of(cluster: Cluster) -> Any:
 
     facts = registered(cluster.slug).facts  # type: ignore[union-attr]  # it was just registered
     return UsageBody(
-        SimpleNamespace(cluster=facts, client=None, pulse=None, now=lambda: ago(0), stop=None)  # type: ignore[arg-type]  # what is not used is left out
+        SimpleNamespace(  # type: ignore[arg-type]  # what is not used is left out
+            cluster=facts,
+            client=None,
+            pulse=None,
+            now=lambda: ago(0),
+            stop=None,
+            fence=lambda: None,
+            role="usage",
+            faults=Faults(cluster.slug),
+        )
     )
 
 
@@ -276,7 +285,7 @@ def test_nonsense_of_one_tenant_is_kept_and_holds_nobody_up(east: Cluster) -> No
     )
     body = body_of(east)
     body._build_new()
-    assert body._refused == ""
+    assert not body.faults.standing.parked
     states = {row.name: row for row in WorkloadState.objects.all()}
     assert states["noisy"].message == "failed: \ufffd\ufffd at \ufffd"
     assert states["good"].gpu_total == 24
@@ -360,7 +369,7 @@ def test_backlog_is_built_once_and_comes_to_the_same_as_state_by_state(
     east: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_backlog(east, jobs=7)
-    monkeypatch.setattr(backlog, "AT_ONCE", 5)
+    monkeypatch.setattr(record, "AT_ONCE", 5)
     assert catch_up(east) == 7
     in_turn = ledger_rows()
     assert [len(rows) for rows in in_turn] == [7, 7]
@@ -375,7 +384,7 @@ def test_backlog_of_states_that_are_all_built_is_passed_over(
     east: Cluster, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     a_backlog(east, jobs=2)
-    monkeypatch.setattr(backlog, "AT_ONCE", 2)
+    monkeypatch.setattr(record, "AT_ONCE", 2)
     pending = Backlog(east.slug, 0)
     assert build_next(source(east), pending) == ()
     newest = WorkloadEvent.objects.order_by("-pk").values_list("pk", flat=True)[0]
@@ -394,7 +403,7 @@ def test_backlog_that_is_cut_off_is_built_from_its_mark(
     want = ledger_rows()
     Interval.objects.all().delete()
     WorkloadState.objects.all().delete()
-    monkeypatch.setattr(backlog, "AT_ONCE", 5)
+    monkeypatch.setattr(record, "AT_ONCE", 5)
     cut_off = Backlog(east.slug, 0)
     for _ in range(2):
         assert build_next(source(east), cut_off) == ()

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from budgets.intervals import Problem
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.pulse import Pulse, PulseSettings
+from clusters.kube.watch import Reflector
 from clusters.reconcile.context import Clients, ShiftContext, registered
 from clusters.reconcile.usage import UsageBody
+from clusters.reconcile.usage.build import Built, Source, build
+from clusters.reconcile.usage.record import Backlog
 from clusters.vault import unseal
 from tests.kube.documents import job as job_document
 from tests.waiting import PATIENCE_S
@@ -165,10 +169,26 @@ class UsageHand:
             counting._await_images()
         counting.measure()
 
+    @property
+    def watch(self) -> Reflector:
+        """Of the cluster's Workloads."""
+        return self.body.watches.of(r.WORKLOAD)
+
     def listed(self) -> UsageHand:
         """After the first list was written down and built."""
         self.until(lambda: self.body._has_listed and not self.body._waiting)
         return self
+
+
+def build_next(source: Source, backlog: Backlog) -> tuple[Problem, ...] | None:
+    """What a turn does with the next events of a backlog: their problems; None without events."""
+    uids = backlog.take()
+    if uids is None:
+        return None
+    found = build(source, uids) if uids else Built(frozenset(), ())
+    backlog.note(found.events)
+    backlog.advance()
+    return found.problems
 
 
 @contextmanager
@@ -192,18 +212,15 @@ def usage_hand(
             holder="test",
         )
         body = UsageBody(context)
-        threads = [
-            threading.Thread(target=target, args=(stop,), daemon=True)
-            for target in ((pulse.run, body.watch.run) if is_watching else (pulse.run,))
-        ]
-        for thread in threads:
-            thread.start()
+        beating = threading.Thread(target=pulse.run, args=(stop,), daemon=True)
+        beating.start()
+        if is_watching:
+            body.open()
         try:
             yield UsageHand(body, context)
         finally:
             stop.set()
             body.close()
             body.counting.close()
-            for thread in threads:
-                thread.join(PATIENCE_S)
+            beating.join(PATIENCE_S)
             clients.close()

@@ -26,7 +26,7 @@ from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.recorder import Recorder
-from clusters.reconcile.runtime.rows import REFUSED
+from clusters.reconcile.runtime.rows import is_away
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
@@ -80,6 +80,10 @@ class Controller(Generic[K]):
     """So long a turn waits for news where nothing is to be done."""
     threads: ClassVar[int] = 8
     """Writers of each lane."""
+    pause_s: ClassVar[float] = 0.0
+    """So long it rests after each turn, so that more is done together."""
+    waits_for_lists: ClassVar[bool] = True
+    """The first turn comes after the first whole lists."""
     resync_s: ClassVar[float] = 0.0
     """All keys are looked at again after so many seconds; 0 for never."""
     handles_always: ClassVar[bool] = False
@@ -123,7 +127,7 @@ class Controller(Generic[K]):
             now=context.now,
         )
         self.watches = Watches(
-            context.client, cluster=self.cluster, pulse=context.pulse, sink=self.inbox.put
+            context.client, cluster=self.cluster, pulse=context.pulse, sink=self.tell
         )
         self._configuration = context.cluster.kueue_configuration
         self._unread: dict[str, Seen] = {}
@@ -163,11 +167,15 @@ class Controller(Generic[K]):
         if put(seen.resource, seen.document):
             self.queue.add_all(self.keys_of(seen))
 
+    def tell(self, seen: Seen) -> None:
+        """Put what a watch tells into the inbox; called by the watches' threads."""
+        self.inbox.put(seen)
+
     def take_other(self, item: Any) -> None:
         """Take in what else the role puts into the inbox."""
 
     def opened(self) -> None:
-        """The first lists were taken in; before the first turn."""
+        """The first lists were taken in, if it waits for them; before the first turn."""
 
     def look(self) -> None:
         """Once a turn, before keys are handled: time, connections, what the database says."""
@@ -247,7 +255,9 @@ class Controller(Generic[K]):
         try:
             if self.open():
                 while not self.context.stop.is_set() and self.is_same_configuration():
-                    self._turn_with_database()
+                    self.turn_with_database()
+                    if self.pause_s:
+                        self.context.stop.wait(self.pause_s)
         finally:
             self.close()
 
@@ -263,6 +273,9 @@ class Controller(Generic[K]):
                 is_optional=item.is_optional,
                 keep=item.keep,
             )
+        if not self.waits_for_lists:
+            self.opened()
+            return True
         if not self.watches.wait_synced(self.context.stop):
             return False
         listed = taken(self.inbox, everything=True)
@@ -297,7 +310,7 @@ class Controller(Generic[K]):
             return True
         return self.context.cluster.kueue_configuration == self._configuration
 
-    def _turn_with_database(self) -> None:
+    def turn_with_database(self) -> None:
         """A turn; where the database fails, it is tried again and no key is blamed for it."""
         try:
             self.turn()
@@ -456,7 +469,7 @@ class Controller(Generic[K]):
             try:
                 self.handle(key)
             except Exception as error:
-                if isinstance(error, DatabaseError) and not isinstance(error, REFUSED):
+                if is_away(error):
                     self.queue.add_all(keys[at:])
                     raise
                 self.park(key, error, doing=Doing.DECIDING)

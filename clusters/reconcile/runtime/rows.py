@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from django.db import DataError, IntegrityError
+from django.db import DatabaseError, DataError, IntegrityError
 
 T = TypeVar("T")
-REFUSED: Final = (DataError, IntegrityError)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the database does not take a row as it is."""
+    return isinstance(error, DataError | IntegrityError)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database does not answer, which is no row's fault."""
+    return isinstance(error, DatabaseError) and not is_refusal(error)
 
 
 def store_apart(
@@ -16,16 +25,21 @@ def store_apart(
     store: Callable[[Sequence[T]], None],
     refused: Callable[[T, Exception], None],
 ) -> None:
-    """Store rows together; what the database refuses for one of them is stored one by one.
+    """Store rows together; what cannot be stored for one of them is stored one by one.
 
     Args:
         rows: What to store.
         store: In a transaction of its own.
-        refused: Told of each row that the database does not take by itself either.
+        refused: Told of each row that cannot be stored by itself either.
+
+    Raises:
+        DatabaseError: the database does not answer.
     """
     try:
         store(rows)
-    except REFUSED as error:
+    except Exception as error:
+        if is_away(error):
+            raise
         if len(rows) == 1:
             refused(rows[0], error)
             return

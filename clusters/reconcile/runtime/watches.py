@@ -147,6 +147,10 @@ class Watches:
         thread.start()
         return reflector
 
+    def of(self, resource: Resource) -> Reflector:
+        """The watch of a resource that was added."""
+        return self._reflectors[resource]
+
     @property
     def is_synced(self) -> bool:
         """Whether every watch has told its first whole list, or is one that may be missing."""

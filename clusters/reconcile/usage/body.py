@@ -1,6 +1,6 @@
-"""The body of the shift *usage*: what happens to Workloads on one cluster, written down, built.
+"""The role *usage*: what happens to Workloads on one cluster, written down, then built.
 
-Two threads besides: the watch, which only puts things down, and on workers the count of GPUs.
+On workers a thread besides counts GPUs.
 """
 
 from __future__ import annotations
@@ -9,27 +9,44 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db import DatabaseError, DataError, IntegrityError, connection
+from django.db import DatabaseError
 
 from budgets.models import Flavor, MeterState
 from budgets.services import record_progress
 from budgets.services.usage.reconciliation import note_problems
+from clusters.documents.keys import key_of, uid_of
 from clusters.kube.resources import WORKLOAD
-from clusters.kube.watch import Reflector
+from clusters.models import WorkloadEvent
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.faults import Doing
+from clusters.reconcile.runtime.rows import is_away, is_refusal, store_apart
+from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.usage import build as building
-from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.counting import Counting
-from clusters.reconcile.usage.inbox import ClusterClock, Contact, Inbox, Listed, Observation, Type
 from clusters.reconcile.usage.missing import ended_at, newest_of_missing
-from clusters.reconcile.usage.record import event_of, missing_event, seen_spans, store_events
+from clusters.reconcile.usage.observed import (
+    ClusterClock,
+    Contact,
+    Listed,
+    Observation,
+    Observer,
+    Type,
+)
+from clusters.reconcile.usage.record import (
+    Backlog,
+    event_of,
+    missing_event,
+    seen_spans,
+    store_events,
+)
 
 log = logging.getLogger(__name__)
 
-TURN_S = 0.5
-RETRY_S = 1.0
 REPORT_S = 2.0
 LATE_S = 15.0
 FLAVORS_S = 10.0
@@ -40,33 +57,35 @@ MARGIN = timedelta(seconds=1)
 OVERLAP = 500
 
 
-class UsageBody:
-    """One shift of usage on one cluster.
+class UsageBody(Controller[str]):
+    """One shift of usage on one cluster; its keys are the UIDs of Workloads.
 
     Args:
         context: The shift.
     """
 
+    pause_s = 0.5
+    waits_for_lists = False
+
     def __init__(self, context: ShiftContext) -> None:
-        self._context = context
-        self._slug = context.cluster.slug
-        state = MeterState.objects.filter(cluster=self._slug).first()
+        super().__init__(context)
+        state = MeterState.objects.filter(cluster=self.cluster).first()
         mark = max(0, state.last_event_id - OVERLAP) if state else 0
-        self._backlog = Backlog(self._slug, mark)
+        self._backlog = Backlog(self.cluster, mark)
         self._message = state.message if state else ""
         clock = ClusterClock(context.now, pulse=context.pulse)
         self.counting = Counting(context, clock)
         self._contact = Contact(clock.now, until=state.complete_until if state else None)
-        self._inbox = Inbox(clock, self._contact)
-        self.watch = Reflector(context.client, WORKLOAD, self._inbox, pulse=context.pulse)
-        self._inbox.attend(self.watch)
+        self._observer = Observer(
+            clock, self._contact, watch=lambda: self.watches.of(WORKLOAD), put=self.inbox.put
+        )
         self._waiting: deque[Observation | Listed] = deque()
+        self._aside: dict[str, Observation] = {}
+        self._names: dict[str, str] = {}
         self._has_listed = False
-        self._refused = ""
         self._problems: set[tuple[str, str, str]] = set()
         self._reported_at = 0.0
         self._gpu_resources: tuple[float, frozenset[str]] | None = None
-        self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
         """Works until the shift ends; what was told until then is written before it returns.
@@ -74,48 +93,49 @@ class UsageBody:
         Raises:
             LeaseLost: Somebody else works here now.
         """
-        stop = self._context.stop
-        self.start()
+        name = f"{self.cluster}-usage-measure"
+        counting = threading.Thread(target=self.counting.run, name=name, daemon=True)
+        if not self.context.cluster.is_manager:
+            counting.start()
         try:
-            while not stop.is_set():
-                stop.wait(TURN_S if self._turn_safely() else RETRY_S)
-                if not self._threads[0].is_alive() and not stop.is_set():
-                    raise RuntimeError(f"the watch on the workloads of {self._slug} ended")
-            self._turn_safely()
+            super().run()
+            self.turn_with_database()
         finally:
-            self.close()
+            self.context.stop.set()
+            if counting.is_alive():
+                counting.join(timeout=5)
 
-    def start(self) -> None:
-        """Begins to watch, and on a worker to count."""
-        context = self._context
-        context.report_watch_age(self.watch.age)
-        work = [("watch", lambda: self.watch.run(context.stop))]
-        if not context.cluster.is_manager:
-            work.append(("measure", self.counting.run))
-        for what, target in work:
-            thread = threading.Thread(target=target, name=f"{self._slug}-usage-{what}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+    def watched(self) -> Iterable[Watched]:
+        """Workloads, whole."""
+        return (Watched(WORKLOAD),)
 
-    def close(self) -> None:
-        """Ends the threads, and the shift if an error did not end it yet."""
-        self._context.stop.set()
-        self.watch.interrupt()
-        for thread in self._threads:
-            thread.join(timeout=5)
+    def tell(self, seen: Seen) -> None:
+        """Note when it was told, at once."""
+        self._observer.tell(seen)
+
+    def take_other(self, item: Observation | Listed) -> None:
+        """Keep what was told until it is written."""
+        self._waiting.append(item)
+
+    def says(self, key: str) -> str:
+        """The Workload by its name."""
+        return f"Workload {self._names.get(key, key)}"
 
     def turn(self) -> None:
         """Write down what was told, build what changed, say how far it goes.
 
         Raises:
             LeaseLost: Somebody else works here now; nothing was written.
+            DatabaseError: it is tried again, nothing is lost.
         """
         # 1. Until when everything was told, before anything is taken out of the inbox.
-        age = self.watch.age()
-        known = self._contact.sample(age) if self.watch.is_synced else None
-        self._waiting.extend(self._inbox.take())
+        age = self.watches.age()
+        known = self._contact.sample(age) if self.watches.is_synced else None
+        self.take_in(everything=True)
+        self.pass_time()
         # 2. Events first; whatever fails after this finds them.
-        self._context.fence()
+        self.context.fence()
+        self._again(self.queue.take())
         while self._waiting:
             self._store_next()
         # 3. Then think.
@@ -123,18 +143,14 @@ class UsageBody:
         # 4. Only now is it true.
         self._report(known, age)
 
-    def _turn_safely(self) -> bool:
-        """Whether a turn went well; with a broken database it is tried again, nothing is lost."""
+    def _again(self, uids: Sequence[str]) -> None:
+        """Try what was set aside once more."""
         try:
-            self.turn()
-        except DatabaseError as error:
-            log.warning(
-                "usage_turn_failed cluster=%s waiting=%s error=%s",
-                self._slug, len(self._waiting), error,
-            )  # fmt: skip
-            connection.close()
-            return False
-        return True
+            self._waiting.extend(self._aside[uid] for uid in uids if uid in self._aside)
+            self._build({uid for uid in uids if uid not in self._aside})
+        except DatabaseError:
+            self.queue.add_all(uids)
+            raise
 
     def _store_next(self) -> None:
         """Write down what stands first in the queue, which keeps it until it is written."""
@@ -150,64 +166,98 @@ class UsageBody:
             if isinstance(item, Listed) or len(batch) == BATCH:
                 break
             batch.append(item)
-        resources = self._resources()
-        store_events(
-            event_of(
-                seen,
-                cluster=self._slug,
-                gpu_resources=resources,
-                completed_at=self._ended_at(seen),
-            )
-            for seen in batch
-        )
+        self._store(batch)
         for _ in batch:
             self._waiting.popleft()
 
-    def _ended_at(self, seen: Observation) -> str | None:
-        if seen.type != Type.MISSING:
-            return None
-        return ended_at(self._context.client, seen.document)
+    def _store(self, batch: Sequence[Observation]) -> None:
+        """Write some observations down; what cannot be read or written is set aside."""
+        resources = self._resources()
+        rows: list[tuple[Observation, WorkloadEvent]] = []
+        for seen in batch:
+            try:
+                rows.append((seen, self._event(seen, resources)))
+            except Exception as error:
+                self._set_aside(seen, error, doing=Doing.READING)
+        again = [uid_of(seen.document) for seen, _ in rows if self._aside]
+        for uid in again:
+            self._aside.pop(uid, None)
+        store_apart(
+            rows,
+            lambda part: store_events(event for _, event in part),
+            lambda row, error: self._set_aside(row[0], error, doing=Doing.WRITING),
+        )
+        for uid in again:
+            if uid not in self._aside:
+                self.went_well(uid)
+
+    def _event(self, seen: Observation, resources: frozenset[str]) -> WorkloadEvent:
+        is_missing = seen.type == Type.MISSING
+        end = ended_at(self.context.client, seen.document) if is_missing else None
+        return event_of(seen, cluster=self.cluster, gpu_resources=resources, completed_at=end)
+
+    def _set_aside(self, seen: Observation, error: Exception, *, doing: Doing) -> None:
+        uid = uid_of(seen.document)
+        self._aside[uid] = seen
+        self._names[uid] = key_of(seen.document)
+        self.park(uid, error, doing=doing)
 
     def _store_missing(self, listed: Listed) -> None:
         """What an earlier shift saw alive and the first list of this one lacks."""
-        gone = newest_of_missing(self._context.cluster.pk, self._slug, listed)
+        gone = newest_of_missing(self.context.cluster.pk, self.cluster, listed)
         store_events(
             missing_event(
                 last,
                 at=listed.at,
                 last_seen_at=listed.last_seen_at,
-                completed_at=ended_at(self._context.client, last.payload),
+                completed_at=ended_at(self.context.client, last.payload),
             )
             for last in gone
         )
         if gone:
-            log.info("workloads_missing cluster=%s count=%s", self._slug, len(gone))
+            log.info("workloads_missing cluster=%s count=%s", self.cluster, len(gone))
 
     def _build_new(self) -> None:
         """Build every Workload with an event beyond the mark, and move the mark."""
         while (uids := self._backlog.take()) is not None:
-            if uids:
-                self._build(set(uids))
+            self._build(uids)
             self._backlog.advance()
-            record_progress(cluster=self._slug, last_event_id=self._backlog.mark)
+            record_progress(cluster=self.cluster, last_event_id=self._backlog.mark)
 
-    def _build(self, uids: set[str]) -> None:
-        """Build some Workloads; one that the database refuses does not keep the others back."""
-        source = building.Source(self._context.cluster.pk, self._slug, self._resources())
+    def _build(self, uids: Collection[str]) -> None:
+        """Build some Workloads; one that cannot be built does not keep the others back."""
+        if not uids:
+            return
+        source = building.Source(self.context.cluster.pk, self.cluster, self._resources())
         try:
             found = building.build(source, uids)
-        except (DataError, IntegrityError) as error:
-            if len(uids) > 1:
-                for uid in sorted(uids):
-                    self._build({uid})
-                return
-            log.error("workload_not_built cluster=%s uid=%s error=%s", self._slug, *uids, error)
-            self._refused = f"A workload cannot be stored: {error}"
+        except Exception as error:
+            if is_away(error):
+                raise
+            self._build_apart(sorted(uids), error)
             return
         self._backlog.note(found.events)
-        own = [row for row in found.problems if row.is_blocking and row.cluster == self._slug]
-        spans = seen_spans(self._slug, {row.uid for row in own})
-        note_problems(cluster=self._slug, uids=uids, problems=own, spans=spans)
+        self._note_problems(uids, found)
+        for uid in uids if self.faults.standing.parked else ():
+            if uid not in self._aside:
+                self.went_well(uid)
+
+    def _build_apart(self, uids: Sequence[str], error: Exception) -> None:
+        """Build in halves what cannot be built together, until the culprits stand alone."""
+        if len(uids) > 1:
+            half = len(uids) // 2
+            self._build(uids[:half])
+            self._build(uids[half:])
+            return
+        events = WorkloadEvent.objects.filter(cluster=self.cluster, uid=uids[0])
+        name = events.order_by("pk").values_list("namespace", "name").last()
+        self._names[uids[0]] = "/".join(name or (uids[0],))
+        self.park(uids[0], error, doing=Doing.WRITING if is_refusal(error) else Doing.DECIDING)
+
+    def _note_problems(self, uids: Collection[str], found: building.Built) -> None:
+        own = [row for row in found.problems if row.is_blocking and row.cluster == self.cluster]
+        spans = seen_spans(self.cluster, {row.uid for row in own})
+        note_problems(cluster=self.cluster, uids=uids, problems=own, spans=spans)
         for problem in found.problems:
             # Told once a shift: every build of the workload finds it again.
             key = problem.cluster, problem.uid, problem.code
@@ -223,18 +273,18 @@ class UsageBody:
         if time.monotonic() - self._reported_at < REPORT_S:
             return
         if age is None or age > LATE_S:
-            error = self.watch.last_error
+            error: Any = self.watches.last_error()
             reason = f"{error.reason}: {error.message}" if error else "no answer yet"
             self._tell(f"The cluster is not being watched: {reason}")
         else:
-            self._tell(self._refused)
+            self._tell(self.faults.standing.says)
         if known is not None and self._has_listed:
-            record_progress(cluster=self._slug, complete_until=known - MARGIN)
+            record_progress(cluster=self.cluster, complete_until=known - MARGIN)
         self._reported_at = time.monotonic()
 
     def _tell(self, message: str) -> None:
         if message[:300] != self._message:
-            record_progress(cluster=self._slug, message=message)
+            record_progress(cluster=self.cluster, message=message)
             self._message = message[:300]
 
     def _resources(self) -> frozenset[str]:

@@ -25,7 +25,6 @@ from budgets.services.usage.rows import among, write_rows
 from budgets.units import ClusterName
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadState
-from clusters.reconcile.usage.backlog import Backlog
 from clusters.reconcile.usage.reading import EventReader, Place
 from clusters.reconcile.usage.states import WRITTEN, Recorded, state_of
 
@@ -55,21 +54,6 @@ class Built:
 
     events: frozenset[int]
     problems: tuple[ledger.Problem, ...]
-
-
-def build_next(source: Source, backlog: Backlog) -> tuple[ledger.Problem, ...] | None:
-    """Build every Workload that the next events of a backlog are about, and move its mark.
-
-    Returns:
-        What of their history could not be counted as it was seen; None when there is no event.
-    """
-    uids = backlog.take()
-    if uids is None:
-        return None
-    found = build(source, uids) if uids else Built(frozenset(), ())
-    backlog.note(found.events)
-    backlog.advance()
-    return found.problems
 
 
 @uncollected

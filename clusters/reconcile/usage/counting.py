@@ -26,7 +26,6 @@ from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.kueue.amounts import parse_amount
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.watches import Seen, Watches
-from clusters.reconcile.usage.inbox import ClusterClock
 from clusters.reconcile.usage.measure import (
     FlavorNodes,
     measure,
@@ -34,6 +33,7 @@ from clusters.reconcile.usage.measure import (
     pod_facts,
     with_used,
 )
+from clusters.reconcile.usage.observed import ClusterClock
 from clusters.reconcile.usage.states import COUNTED, held_on
 
 log = logging.getLogger(__name__)

@@ -158,4 +158,8 @@ def _requested(container: Mapping[str, Any], resource: str) -> int:
 
 
 def _gpus(amounts: Mapping[str, Any] | None, resource: str) -> int:
-    return parse_amount(str((amounts or {}).get(resource, "0")), resource)
+    """Devices of a resource; none where what stands there is no quantity."""
+    try:
+        return parse_amount(str((amounts or {}).get(resource, "0")), resource)
+    except ValueError:
+        return 0

@@ -11,7 +11,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent, WorkloadState
-from clusters.reconcile.usage.inbox import Listed
+from clusters.reconcile.usage.observed import Listed
 
 log = logging.getLogger(__name__)
 

@@ -1,21 +1,18 @@
-"""From the watch to the body of the shift: what was told, in order, and until when all was told.
-
-The watch's thread only puts things down here; it never waits for the database. Times are by the
-cluster's clock.
-"""
+"""What was told of Workloads, when, and until when all was told; times by the cluster's clock."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from clusters.documents.keys import uid_of, version_of
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Document
 from clusters.kube.watch import Reflector
 from clusters.models import WorkloadEvent
+from clusters.reconcile.runtime.watches import Change, Seen
 
 Type = WorkloadEvent.Type
 GAP = timedelta(seconds=8)
@@ -80,7 +77,9 @@ class ClusterClock:
                 skew = probe.server_time - (now - timedelta(seconds=age))
                 # The header has whole seconds, and the answer was under way.
                 is_noise = abs(skew) <= timedelta(seconds=1.5)
-                self.skew = timedelta() if is_noise else timedelta(seconds=round(_seconds(skew)))
+                self.skew = (
+                    timedelta() if is_noise else timedelta(seconds=round(skew.total_seconds()))
+                )
         return (now + self.skew).replace(microsecond=0)
 
 
@@ -127,64 +126,62 @@ class Contact:
             return self._replay_ends is not None and at <= self._replay_ends
 
 
-class Inbox:
-    """Handler of the watch on Workloads; `take` empties it. Call `attend` before the watch runs."""
+class Observer:
+    """Notes of everything that the watch on Workloads tells when it was told, and how.
 
-    def __init__(self, clock: ClusterClock, contact: Contact) -> None:
-        self._clock = clock
-        self._contact = contact
-        self._lock = threading.Lock()
-        self._items: deque[Observation | Listed] = deque()
-        self._told: dict[str, tuple[str, datetime]] = {}
-        self._watch: Reflector | None = None
+    Args:
+        clock: The cluster's.
+        contact: Until when everything was told.
+        watch: Gives the watch, once it runs.
+        put: Takes what is noted, in order, from the watch's thread.
+    """
+
+    def __init__(
+        self,
+        clock: ClusterClock,
+        contact: Contact,
+        *,
+        watch: Callable[[], Reflector],
+        put: Callable[[Observation | Listed], None],
+    ) -> None:
+        self._clock, self._contact, self._watch, self._put = clock, contact, watch, put
+        self._told: dict[str, tuple[int, datetime]] = {}
         self._has_listed = False
 
-    def attend(self, watch: Reflector) -> None:
-        """The watch that this is the handler of."""
-        self._watch = watch
+    def tell(self, seen: Seen) -> None:
+        """What the watch told; it is never kept waiting for the database."""
+        if seen.change is Change.SYNCED:
+            self._synced()
+        elif seen.change is Change.DELETED:
+            self._deleted(seen.document)
+        else:
+            self._upsert(seen.document)
 
-    def take(self) -> list[Observation | Listed]:
-        """Everything that was told since the last call, oldest first."""
-        with self._lock:
-            items, self._items = list(self._items), deque()
-        return items
-
-    def upsert(self, document: Document) -> None:
+    def _upsert(self, document: Document) -> None:
         at = self._clock.now()
-        metadata = document["metadata"]
-        self._told[str(metadata["uid"])] = str(metadata["resourceVersion"]), at
+        self._told[uid_of(document)] = version_of(document), at
         after_gap = self._is_listing or self._contact.is_late_news(at)
         self._put(Observation(Type.SEEN, document, at, after_gap))
 
-    def deleted(self, document: Document) -> None:
+    def _deleted(self, document: Document) -> None:
         """A deletion has a resourceVersion of its own; without one a list just lacked the object.
 
         The contact is not sampled before the list is told, so it is still that before the gap.
         """
         at = self._clock.now()
-        metadata = document["metadata"]
-        version, told_at = self._told.pop(str(metadata["uid"]), ("", at))
-        if self._is_listing and version == str(metadata["resourceVersion"]):
+        version, told_at = self._told.pop(uid_of(document), (-1, at))
+        if self._is_listing and version == version_of(document):
             seen_at = max(told_at, self._contact.until or told_at)
             self._put(Observation(Type.MISSING, document, at, True, min(at, seen_at)))
             return
         self._put(Observation(Type.DELETED, document, at, self._contact.is_late_news(at)))
 
-    def synced(self) -> None:
-        if self._has_listed or self._watch is None:
-            return
-        self._has_listed = True
-        uids = frozenset(str(row["metadata"]["uid"]) for row in self._watch.snapshot())
-        self._put(Listed(self._clock.now(), uids, self._contact.began_with))
+    def _synced(self) -> None:
+        if not self._has_listed:
+            self._has_listed = True
+            uids = frozenset(map(uid_of, self._watch().snapshot()))
+            self._put(Listed(self._clock.now(), uids, self._contact.began_with))
 
     @property
     def _is_listing(self) -> bool:
-        return self._watch is None or not self._watch.is_watching
-
-    def _put(self, item: Observation | Listed) -> None:
-        with self._lock:
-            self._items.append(item)
-
-
-def _seconds(span: timedelta) -> float:
-    return span.total_seconds()
+        return not self._watch().is_watching

@@ -7,8 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from clusters.kube import resources as r
 from clusters.kube.client import Probe
-from clusters.reconcile.usage.inbox import ClusterClock, Contact, Inbox, Listed, Observation
+from clusters.reconcile.runtime.watches import Change, Seen
+from clusters.reconcile.usage.observed import (
+    ClusterClock,
+    Contact,
+    Listed,
+    Observation,
+    Observer,
+)
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -70,11 +78,35 @@ def watch() -> Watch:
     return Watch()
 
 
+class Inbox:
+    """An observer, told by hand, and what it put down."""
+
+    def __init__(self, clock: Clock, contact: Contact, watch: Watch) -> None:
+        self._items: list = []
+        self._observer = Observer(
+            ClusterClock(clock.now),
+            contact,
+            watch=lambda: watch,  # type: ignore[arg-type, return-value]  # says what is asked
+            put=lambda item: self._items.append(item),
+        )
+
+    def take(self) -> list:
+        items, self._items = self._items, []
+        return items
+
+    def upsert(self, document: dict) -> None:
+        self._observer.tell(Seen(Change.UPSERT, "east", r.WORKLOAD, document))
+
+    def deleted(self, document: dict) -> None:
+        self._observer.tell(Seen(Change.DELETED, "east", r.WORKLOAD, document))
+
+    def synced(self) -> None:
+        self._observer.tell(Seen(Change.SYNCED, "east", r.WORKLOAD, {}))
+
+
 @pytest.fixture
 def inbox(clock: Clock, contact: Contact, watch: Watch) -> Inbox:
-    inbox = Inbox(ClusterClock(clock.now), contact)
-    inbox.attend(watch)  # type: ignore[arg-type]  # a watch that only says what the inbox asks
-    return inbox
+    return Inbox(clock, contact, watch)
 
 
 def told(inbox: Inbox) -> list[Observation]:
