@@ -21,6 +21,7 @@ from tests.reconcile.poisoned import BAD, Stage
 from tests.reconcile.poisoned.admission import admission
 from tests.reconcile.poisoned.beside import beside
 from tests.reconcile.poisoned.budget_check import budget_check
+from tests.reconcile.poisoned.dispatch import dispatch_on
 from tests.reconcile.poisoned.quota import quota
 from tests.reconcile.poisoned.usage import usage
 
@@ -33,6 +34,8 @@ ROLES = [
     pytest.param(usage, id="usage"),
     pytest.param(beside, id="external"),
     pytest.param(admission, id="admission"),
+    pytest.param(dispatch_on("manager"), id="dispatch, on the manager"),
+    pytest.param(dispatch_on("w1"), id="dispatch, on a worker"),
 ]
 Ground = Callable[[SmallFleet], AbstractContextManager[Stage]]
 

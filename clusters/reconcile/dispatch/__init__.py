@@ -1,10 +1,11 @@
 """Dispatch in ``portal`` mode: one workload of the manager runs on one of its workers.
 
-``links`` keeps the workers' images, ``group`` puts together what the decision looks at, the
-decision is ``clusters.kueue.multikueue.decide`` (pure), ``nominating`` holds the dispatcher in
-force with its ``trail`` of rounds and the workers' ``offers``, ``courier`` and ``worker_courier``
-carry actions out, ``connections`` tells on the manager who is connected, ``body`` is the loop.
-Kinds of jobs are in ``clusters.jobs``.
+``body`` is the controller. ``workers`` keeps a ``link`` to each worker, with a cache of what is
+there; ``local`` is the manager's side of a workload and ``group`` all that a decision looks at. The
+decision is ``clusters.kueue.multikueue.decide`` (pure); ``nominating`` holds the dispatcher in
+force with its ``trail`` of rounds and the workers' ``offers``. What is to be done on the manager is
+in ``manager_writes``, as requests; what on a worker, in ``copies``. ``connections`` tells on the
+manager who is connected. Kinds of jobs are in ``clusters.jobs``.
 """
 
 from __future__ import annotations

@@ -1,37 +1,34 @@
 """The dispatch shift: one thread that looks and decides, others that listen and carry out.
 
-Work is keyed by workload. Its actions on the manager go one after the other; each worker's go by
-themselves, so that a worker that hangs or refuses holds nobody else up.
+Keys are places: a workload on the manager, which is what is looked at, and a workload on a worker,
+where work is under way or waits after a failure. Its requests to the manager go one after the
+other; each worker's go by themselves, so that a worker that hangs or refuses holds nobody else up.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.conf import settings
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
-from clusters.errors import AlreadyExists, ClusterError, Conflict, Forbidden, NotFound, Terminal
+from clusters.errors import NotFound, Terminal
 from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
-from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes, dispatch_check
-from clusters.reconcile.dispatch.copies import Copies
+from clusters.reconcile.dispatch.copies import Copies, Foreign
 from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.group import Fleet, group_for
-from clusters.reconcile.dispatch.lanes import MANAGER, Effect, Lanes, Report, Sender
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.manager_writes import manager_writes
@@ -39,26 +36,88 @@ from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.parts import jobs_there, jobs_to_remove
 from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
 from clusters.reconcile.dispatch.profiles import Profiles, read_providers
-from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.dispatch.workers import Known, Workers
-from clusters.reconcile.jobs.alarms import Alarms
-from clusters.reconcile.runtime.recorder import Event, workload_reference
-from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.cache import Cache, Effect
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.pool import Answer, Sender, Target, Work, reading
+from clusters.reconcile.runtime.recorder import Event, Recorder, workload_reference
+from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 from clusters.selectors.cordons import Cordons, cordons_now
 
 log = logging.getLogger(__name__)
 
-TICK_S: Final = 0.1
+MANAGER: Final = ""
 LINKS_EVERY_S: Final = 0.25
-RESYNC_S: Final = 60.0
-THREADS: Final = 4
+BLOCKED_S: Final = 20.0
 MANAGER_KINDS: Final = (
     r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
 )  # fmt: skip
+Place = tuple[str, str]
+"""Key of a workload, or ``Kind:name`` of a connection; and cluster, empty for the manager."""
 
 
-class DispatchBody:
+@dataclass(slots=True)
+class Errand:
+    """What work was started for; comes back with its answer.
+
+    Attributes:
+        steps: What is done, for logs.
+        targets: To be read again on the manager where it fails.
+        is_creation: Something is made on a worker.
+        foreign: Whose object was in the way; empty when none was.
+    """
+
+    steps: str
+    targets: Sequence[Target] = ()
+    is_creation: bool = False
+    foreign: str = ""
+
+    def __str__(self) -> str:
+        return self.steps
+
+
+class Blocks:
+    """Why a workload may not go to a worker for now."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, tuple[str, bool, float]]] = {}
+
+    def add(self, key: str, worker: str, why: str, *, is_foreign: bool = False) -> None:
+        """A worker takes the workload no more for a while; not for somebody else's object there."""
+        known = self._known.setdefault(key, {})
+        was_foreign = worker in known and known[worker][1]
+        known[worker] = why, is_foreign or was_foreign, time.monotonic() + BLOCKED_S
+
+    def reasons(self, key: str) -> dict[str, str]:
+        """Why, by worker."""
+        return {worker: why for worker, (why, _, _) in self._known.get(key, {}).items()}
+
+    def foreign(self, key: str) -> frozenset[str]:
+        """Workers where somebody else's object has the workload's name."""
+        known = self._known.get(key, {}).items()
+        return frozenset(worker for worker, (_, is_foreign, _) in known if is_foreign)
+
+    def due(self) -> list[str]:
+        """Workloads that may be tried again somewhere; they are blocked there no longer."""
+        now = time.monotonic()
+        found = []
+        for key, workers in list(self._known.items()):
+            left = {worker: block for worker, block in workers.items() if block[2] > now}
+            if len(left) < len(workers):
+                found.append(key)
+                self._known[key] = left
+                if not left:
+                    del self._known[key]
+        return found
+
+    def forget(self, key: str) -> None:
+        """A workload is gone."""
+        self._known.pop(key, None)
+
+
+class DispatchBody(Controller[Place]):
     """One shift of dispatch on a manager.
 
     Args:
@@ -71,6 +130,10 @@ class DispatchBody:
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
+    threads: ClassVar[int] = 4
+    resync_s: ClassVar[float] = 60.0
+    follows_configuration: ClassVar[bool] = True
+
     def __init__(
         self,
         context: ShiftContext,
@@ -79,22 +142,20 @@ class DispatchBody:
         prices: Prices | None = None,
         known: Known | None = None,
     ) -> None:
-        self._context = context
-        self._inbox: queue.SimpleQueue[Seen | Report] = queue.SimpleQueue()
-        self._dirty: dict[str, None] = {}
-        self._alarms = Alarms()
-        self._holds, self._blocks = Holds(), Blocks()
-        self._lanes = Lanes(self._inbox.put, threads=THREADS)
-        self._configuration = context.cluster.kueue_configuration
-        self._settings = settings_of(self._configuration)
+        self._settings = settings_of(context.cluster.kueue_configuration)
         self._adapters = JobKinds(self._settings.kinds)
-        self._manager = Image(self._adapters.resources)
-        if prices is None:
-            prices = current_prices if context.cluster.pk else no_prices
-        self._nominating = Nominating(context, settings=self._settings, prices=prices)
+        self._kinds = frozenset(self._adapters.resources)
+        self.manager = JobCache(self._kinds)
+        super().__init__(context, hook=hook, cluster=MANAGER, cache=self.manager)
+        self._hook = hook
         is_stored = bool(context.cluster.pk)
-        self._cordoned = Cordoned(self._mark_all, read=cordons_now if is_stored else Cordons)
-        self._looked_at = self._resynced_at = 0.0
+        self._nominating = Nominating(
+            context,
+            settings=self._settings,
+            prices=prices or (current_prices if is_stored else no_prices),
+        )
+        self._blocks = Blocks()
+        self._cordoned = Cordoned(self._look_at_all, read=cordons_now if is_stored else Cordons)
         self._profiles = Profiles(
             context.client,
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
@@ -102,25 +163,21 @@ class DispatchBody:
         )
         self._workers = Workers(
             context,
-            manager=self._manager,
+            manager=self.manager,
             adapters=self._adapters,
             profiles=self._profiles,
-            sink=self._inbox.put,
-            is_busy=self._lanes.is_busy_on,
+            sink=self.inbox.put,
+            is_busy=lambda worker: any(name == worker for _, name in self.queue.busy()),
             known=known,
         )
         self._links = self._workers.links
-        self._told: dict[tuple[str, str], None] = {}
-        self._hook = hook
-        self._writer = self._writer_of(
-            context.cluster.slug, context.client, lambda: context.cluster.may_write
+        self._recorder = Recorder(
+            self._writer_of(context.cluster.slug, context.client, lambda: self.may_write, no_fault),
+            cluster=context.cluster.slug,
+            now=context.now,
         )
-        self._watches = Watches(
-            context.client,
-            cluster=MANAGER,
-            pulse=context.pulse,
-            sink=self._inbox.put,
-        )
+        self._fleets: dict[str, Fleet] = {}
+        self._looked_at = 0.0
 
     def run(self) -> None:
         """Works until the shift ends; under a live Kueue there is nothing to do.
@@ -128,83 +185,80 @@ class DispatchBody:
         Raises:
             LeaseLost: nothing was written after it.
         """
-        context = self._context
-        if not context.cluster.is_portal_mode:
-            context.stop.wait()
-            return
-        context.report_watch_age(self._watches.age)
-        try:
-            if not self._begin():
-                return
-            while not context.stop.is_set():
-                if context.cluster.kueue_configuration != self._configuration:
-                    return  # the next shift begins with the new one
-                self._turn()
-        finally:
-            self._nominating.close()
-            self._watches.close()
-            self._workers.close()
-            self._lanes.close()
-            self._profiles.close()
+        if self.context.cluster.is_portal_mode:
+            super().run()
+        else:
+            self.context.stop.wait()
 
-    def _begin(self) -> bool:
-        """Take in what is there; False when told to stop before it was read."""
-        for resource in MANAGER_KINDS:
-            self._watches.add(resource)
+    def watched(self) -> Iterable[Watched]:
+        """What says who is dispatched to, Workloads, and every kind of job."""
+        yield from map(Watched, MANAGER_KINDS)
         for kind in self._adapters:
-            selection = Selection(labels=kind.selector)
-            may_be_missing = not kind.is_required
-            self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
-        if not self._watches.wait_synced(self._context.stop):
-            return False
-        self._mark(self._nominating.load())
-        self._take_all(everything=True)
-        return True
+            yield Watched(kind.resource, Selection(labels=kind.selector), not kind.is_required)
 
-    def _turn(self) -> None:
-        self._look()
-        if self._context.cluster.may_write:
-            self._handle_all()
-        self._nominating.flush()
-        self._take_all()
+    def opened(self) -> None:
+        """Looks at what an earlier shift left."""
+        self._look_at(self._nominating.load())
+
+    def closing(self) -> None:
+        """Writes the last rounds, and ends every watch on workers."""
+        self._recorder.close()
+        self._nominating.close()
+        self._workers.close()
+        self._profiles.close()
 
     # What comes in
 
-    def _take_all(self, *, everything: bool = False) -> None:
-        is_busy = bool(self._dirty) and self._context.cluster.may_write
-        wait_s = 0.0 if is_busy else TICK_S
-        for item in taken(self._inbox, wait_s=wait_s, everything=everything):
-            if isinstance(item, Report):
-                self._take_report(item)
-            elif item.change is not Change.SYNCED:
-                self._take(item)
+    def cache_of(self, cluster: str) -> Cache | None:
+        """The manager's cache, or that of a worker with a link."""
+        return self.manager if cluster == MANAGER else self._cache_on(cluster)
 
-    def _take(self, seen: Seen) -> None:
-        image = self._image_of(seen.cluster)
-        self._mark(self._linked(image, seen.resource, seen.document))
-        put = image.drop if seen.change is Change.DELETED else image.put
-        if not put(seen.resource, seen.document):
-            return
+    def take(self, seen: Seen) -> None:
+        """Looks also at what a job was linked to so far: an elastic one goes on to other slices."""
+        cache = self._cache_on(seen.cluster)
+        before: tuple[str, ...] = ()
+        if seen.resource in self._kinds and cache is not None:
+            known = cache.get(seen.resource, key_of(seen.document))
+            before = cache.workloads_of(known) if known is not None else ()
+        super().take(seen)
+        self._look_at(before)
+
+    def keys_of(self, seen: Seen) -> Iterable[Place]:
+        """The workloads that an object concerns."""
         if seen.resource == r.WORKLOAD:
-            self._mark(self._of_workload(seen.document))
-        elif seen.resource in self._adapters.resources:
-            self._mark(image.workloads_of(seen.document))
-        else:
-            self._looked_at = 0.0  # which workers are dispatched to, or how, may have changed
+            return [(key, MANAGER) for key in self._of_workload(seen.document)]
+        if seen.resource in self._kinds:
+            cache = self._cache_on(seen.cluster)
+            found = cache.workloads_of(seen.document) if cache is not None else ()
+            return [(key, MANAGER) for key in found]
+        self._looked_at = 0.0  # which workers are dispatched to, or how, may have changed
+        return ()
 
-    def _image_of(self, cluster: str) -> Image:
-        """The manager's image, or a worker's; an empty one of a worker without a link."""
-        if cluster in (MANAGER, self._context.cluster.slug):
-            return self._manager
-        link = self._links.get(cluster)
-        return link.image if link is not None else Image(self._adapters.resources)
-
-    def _linked(self, image: Image, resource: Resource, document: Document) -> Iterable[str]:
-        """Workloads that a job was linked to so far; an elastic one goes from slice to slice."""
-        if resource not in self._adapters.resources:
+    def concerned(self, key: Place) -> Iterable[Place]:
+        """Whatever was done, on whichever cluster: the workload is looked at."""
+        if _is_connection(key):
+            self._looked_at = 0.0
             return ()
-        known = image.get(resource, key_of(document))
-        return image.workloads_of(known) if known is not None else ()
+        return ((key[0], MANAGER),)
+
+    def all_keys(self) -> Iterable[Place]:
+        """Every workload that is on the manager, or that a worker has something of."""
+        caches = [link.image for link in self._links.values()]
+        keys = {*self.manager.of(r.WORKLOAD), *(k for c in caches for k in c.keys_to_plan())}
+        return [(key, MANAGER) for key in keys]
+
+    def says(self, key: Place) -> str:
+        """The workload, and where."""
+        name, cluster = key
+        if _is_connection(key):
+            return name.replace(":", " ")
+        return f"Workload {name} on {cluster}" if cluster else f"Workload {name}"
+
+    def _cache_on(self, cluster: str) -> JobCache | None:
+        if cluster == MANAGER:
+            return self.manager
+        link = self._links.get(cluster)
+        return link.image if link is not None else None
 
     def _of_workload(self, document: Document) -> Iterator[str]:
         yield key_of(document)
@@ -212,170 +266,146 @@ class DispatchBody:
         if annotations.get(labels.SLICE_OF):
             yield annotations[labels.SLICE_OF]
         if labels.COMPONENT_INDEX in annotations:
-            owner = self._manager.owner_of(document)
-            yield from self._manager.workloads_of(owner) if owner is not None else ()
+            owner = self.manager.owner_of(document)
+            yield from self.manager.workloads_of(owner) if owner is not None else ()
 
-    def _mark(self, keys: Iterable[str]) -> None:
-        self._dirty.update(dict.fromkeys(keys))
+    def _look_at(self, keys: Iterable[str]) -> None:
+        self.queue.add_all((key, MANAGER) for key in keys)
 
-    def _mark_all(self) -> None:
-        self._mark(self._manager.of(r.WORKLOAD))
-        for link in self._links.values():
-            self._mark(link.image.keys_to_plan())
+    def _look_at_all(self) -> None:
+        self.queue.add_all(self.all_keys())
 
     # Connections and time
 
-    def _look(self) -> None:
-        """Follow connections; wake what waits for them, and what waits for time."""
+    def look(self) -> None:
+        """Follow connections; wake what waits for them, and what was blocked until now."""
+        self._fleets.clear()
+        self._look_at(self._blocks.due())
+        self._nominating.flush()
         moment = time.monotonic()
-        now = self._context.now()
-        self._mark(self._alarms.due(now))
-        self._mark(key for key, _ in self._holds.due())
-        self._mark(self._blocks.due())
-        if moment - self._resynced_at > RESYNC_S:
-            self._resynced_at = moment
-            self._mark_all()
         if moment - self._looked_at < LINKS_EVERY_S:
             return
         self._looked_at = moment
         if self._workers.follow():
-            self._mark_all()
+            self._look_at_all()
         self._nominating.follow(self._workers.wanted)
+        now = self.context.now()
         flips = self._workers.look(now)
         if flips:
             log.info("workers_changed workers=%s", ",".join(sorted(flips)))
             # What they have must be known before anything is decided by its absence.
-            self._take_all(everything=True)
-            self._mark_all()
-        if self._context.cluster.may_write:
+            self.take_in(everything=True)
+            self._look_at_all()
+        if self.may_write:
             self._tell_connections(now)
 
     def _tell_connections(self, now: datetime) -> None:
-        writes = connection_writes(
-            self._manager.of(r.ADMISSION_CHECK),
-            self._manager.of(r.MULTIKUEUE_CONFIG),
-            self._manager.of(r.MULTIKUEUE_CLUSTER),
-            states={name: link.told for name, link in self._links.items()},
-            now=now,
-        )
-        for write in writes:
+        states = {name: link.told for name, link in self._links.items()}
+        for write in connection_writes(self.manager, states=states, now=now):
             place = f"{write.resource.kind}:{write.name}", MANAGER
-            if self._is_free(place):
-                self._start(place, [write])
+            if self.queue.is_free(place):
+                self.send(place, write)
 
     # Deciding and carrying out
 
-    def _handle_all(self) -> None:
-        keys, self._dirty = list(self._dirty), {}
-        now = self._context.now()
-        for key in keys:
-            if "/" in key and ":" not in key:
-                self._handle(key, now)
-
-    def _handle(self, key: str, now: datetime) -> None:
-        if not self._is_free((key, MANAGER)):
-            return  # its report, or the end of its wait, marks it again
-        workload = self._manager.get(r.WORKLOAD, key)
-        check = dispatch_check(self._manager, workload) if workload is not None else ""
-        local = Local.of(
-            key, self._manager, check=check, origin=self._context.cluster.installation,
-            adapters=self._adapters,
-        )  # fmt: skip
-        fleet = self._fleet(check)
+    def handle(self, key: Place) -> None:
+        """Looks at a workload with all its copies, and starts what is to be done."""
+        local = self._local(key[0])
+        fleet, now = self._fleet(local.check), self.context.now()
         group = group_for(
             local,
-            self._manager,
+            self.manager,
             fleet,
             now=now,
-            bids=self._nominating.bids(local, self._manager, fleet),
-            blocked=self._blocks.reasons(key),
-            foreign=self._blocks.foreign(key),
+            bids=self._nominating.bids(local, self.manager, fleet),
+            blocked=self._blocks.reasons(local.key),
+            foreign=self._blocks.foreign(local.key),
         )
-        if workload is None and not any(copy.is_anything_ours for copy in group.copies.values()):
-            self._blocks.forget(key)
-            return
-        verdict = self._nominating.decide(key, group)
-        if verdict.look_again is not None:
-            self._alarms.set(key, verdict.look_again)
-        if verdict.actions:
-            log.debug("dispatch key=%s actions=%s", key, verdict.actions)
-            self._carry_out(local, verdict.actions, now)
+        actions: Sequence[step.Action] = ()
+        if local.workload is None and not any(c.is_anything_ours for c in group.copies.values()):
+            self._blocks.forget(local.key)
+        else:
+            verdict = self._nominating.decide(local.key, group)
+            if verdict.look_again is not None:
+                self.queue.add_at(key, verdict.look_again)
+            actions = verdict.actions
+        if self.faults.standing.parked:
+            self._clear_faults(local.key, actions)
+        if actions:
+            log.debug("dispatch key=%s actions=%s", local.key, actions)
+            self._carry_out(local, actions, now)
+
+    def _local(self, key: str) -> Local:
+        workload = self.manager.get(r.WORKLOAD, key)
+        return Local.of(
+            key,
+            self.manager,
+            check=dispatch_check(self.manager, workload) if workload is not None else "",
+            origin=self.context.cluster.installation,
+            adapters=self._adapters,
+        )
 
     def _fleet(self, check: str) -> Fleet:
-        return self._workers.fleet(
-            check,
-            closed=self._cordoned.words(),
-            worker_lost_timeout=self._settings.worker_lost_timeout,
-        )
+        """The workers of a check, the same for everybody of one turn."""
+        found = self._fleets.get(check)
+        if found is None:
+            closed = self._cordoned.words()
+            timeout = self._settings.worker_lost_timeout
+            found = self._workers.fleet(check, closed=closed, worker_lost_timeout=timeout)
+            self._fleets[check] = found
+        return found
+
+    def _clear_faults(self, key: str, actions: Iterable[step.Action]) -> None:
+        """Where nothing is to be done any more, nothing goes wrong any more."""
+        wanted = {action.cluster for action in actions if isinstance(action, step.OnWorker)}
+        for worker in self._links.keys() - wanted:
+            self.faults.clear(self.says((key, worker)))
 
     def _carry_out(self, local: Local, actions: Iterable[step.Action], now: datetime) -> None:
-        """Start everything that has something to write and whose lane is free."""
+        """Start everything that has something to write and whose place is free."""
         writes: list[Write] = []
         for action in actions:
             if isinstance(action, step.OnWorker):
                 self._start_on_worker(local, action)
             elif isinstance(action, step.Tell):
-                writes = [*self._telling(local, action, now), *writes]
-            elif local.workload is not None:
+                self._tell(local, action)
+            else:
                 link = self._links.get(getattr(action, "cluster", ""))
                 jobs = self._jobs_on(link, local) if link is not None else ()
                 writes += manager_writes(action, local, jobs, now=now)
         if writes:
-            targets = [(r.WORKLOAD, local.there)]
-            if local.adapter is not None:
-                targets += [(local.adapter.resource, member) for member in local.members]
-            self._start((local.key, MANAGER), writes, targets)
+            self._start_here(local, writes)
+
+    def _start_here(self, local: Local, writes: Sequence[Write]) -> None:
+        targets: list[Target] = [(r.WORKLOAD, local.key)]
+        if local.adapter is not None:
+            targets += [(local.adapter.resource, key_of(member)) for member in local.members]
+
+        def work(effects: list[Effect]) -> None:
+            sender = Sender(MANAGER, self.context.client, self.writer, effects)
+            for write in writes:
+                sender.send(write)
+
+        errand = Errand(",".join(write.step for write in writes), targets)
+        self.start((local.key, MANAGER), work, about=errand)
+
+    def _tell(self, local: Local, action: step.Tell) -> None:
+        about = workload_reference(local.there)
+        told = Event(about, action.reason, action.message, is_warning=True, is_once=True)
+        self._recorder.record([told])
 
     def _jobs_on(self, link: Link, local: Local) -> list[dict[str, Any]]:
         return jobs_there(local.key, link.image, self._adapters, elastic=local.job)
 
-    def _telling(self, local: Local, action: step.Tell, now: datetime) -> Iterator[Write]:
-        if (local.key, action.message) in self._told:
-            return
-        about = workload_reference(local.there)
-        told = Event(about, action.reason, action.message, is_warning=True, is_once=True)
-        yield Write.create("tell", r.EVENT, told.document(now=now))
-        self._told[local.key, action.message] = None
-
-    def _start(
-        self,
-        place: tuple[str, str],
-        writes: Iterable[Write],
-        targets: Iterable[tuple[Resource, Document]] = (),
-    ) -> None:
-        """Send to the manager, one after the other; where one fails, read what it was about."""
-
-        def work(effects: list[Effect]) -> None:
-            sender = Sender(MANAGER, self._context.client, self._writer, effects)
-            try:
-                for write in writes:
-                    if write.resource == r.EVENT:
-                        with contextlib.suppress(AlreadyExists, Forbidden):
-                            self._writer.send(write)  # told before, or not a right of ours
-                    else:
-                        sender.send(write)
-            except ClusterError:
-                for resource, known in targets:
-                    # Where that fails, too, the first refusal counts and the watch tells the rest.
-                    with contextlib.suppress(ClusterError):
-                        metadata = known["metadata"]
-                        found = sender.client.get(
-                            resource, metadata["name"], namespace=metadata["namespace"]
-                        )
-                        sender.note(resource, found)
-                raise
-
-        self._lanes.start(place, work)
-
     def _start_on_worker(self, local: Local, action: step.OnWorker) -> None:
         place, link = (local.key, action.cluster), self._links.get(action.cluster)
-        if link is None or not self._is_free(place):
+        if link is None or not self.queue.is_free(place):
             return
         is_removal = isinstance(action, step.RemoveCopy)
         if isinstance(action, step.RemoveCopy) and action.blocks:
             self._blocks.add(*place, action.blocks)
         client = link.client
-        if client is None or (local.workload is None and not is_removal):
+        if client is None or not link.may_write or (local.workload is None and not is_removal):
             return
         there = (
             jobs_to_remove(local.key, link.image, self._adapters)
@@ -388,70 +418,59 @@ class DispatchBody:
             if (adapter := self._adapters.of(job)) is not None
         ]
         copies = Copies(local, link.image.get(r.WORKLOAD, local.key), jobs)
-        writer = self._writer_of(link.name, client, lambda: link.may_write)
+        writer = self._writer_of(link.name, client, lambda: link.may_write, self._hook)
+        is_creation = isinstance(action, step.CreateCopy | step.CreateJob)
+        errand = Errand(type(action).__name__, is_creation=is_creation)
 
         def work(effects: list[Effect]) -> None:
             sender = Sender(link.name, client, writer, effects)
-            copies.carry_out(action, sender, is_gone=lambda: self._is_gone(local.key))
+            try:
+                copies.carry_out(action, sender, is_gone=lambda: self._is_gone(local.key))
+            except Foreign as obstacle:
+                errand.foreign = str(obstacle)
 
-        is_creation = isinstance(action, step.CreateCopy | step.CreateJob)
-        self._lanes.start(place, work, is_creation=is_creation)
+        self.start(place, work, about=errand, lane=link.name)
 
     def _is_gone(self, key: str) -> bool:
-        """Whether the manager itself says that a Workload is gone; its image may lag behind."""
+        """Whether the manager itself says that a Workload is gone; its cache may lag behind."""
         namespace, _, name = key.partition("/")
         try:
-            found = self._context.client.get(r.WORKLOAD, name, namespace=namespace)
+            found = self.context.client.get(r.WORKLOAD, name, namespace=namespace)
         except NotFound:
             return True
         return bool(found["metadata"].get("deletionTimestamp"))
 
-    def _is_free(self, place: tuple[str, str]) -> bool:
-        return not self._lanes.is_busy(place) and not self._holds.is_held(place)
-
-    def _writer_of(self, name: str, client: KubeClient, may_write: Callable[[], bool]) -> Writer:
-        return Writer(
-            client, cluster=name, fence=self._context.fence, may_write=may_write, hook=self._hook
-        )
+    def _writer_of(
+        self, name: str, client: KubeClient, may_write: Callable[[], bool], hook: Hook
+    ) -> Writer:
+        fence = self.context.fence
+        return Writer(client, cluster=name, fence=fence, may_write=may_write, hook=hook)
 
     # What became of it
 
-    def _take_report(self, report: Report) -> None:
-        place = report.place
-        key = place[0]
-        self._lanes.done(place)
-        if report.fatal is not None:
-            raise report.fatal
-        for effect in report.effects:
-            self._take_effect(effect)
-        if report.foreign:
-            self._blocks.add(*place, report.foreign, is_foreign=True)
-        if report.error is not None:
-            self._failed(report)
-        else:
-            self._holds.clear(place)
-        if ":" in key:
-            self._looked_at = 0.0
-        else:
-            self._mark([key])
+    def answered(self, answer: Answer[Place]) -> None:
+        """Passes a worker over for a while where somebody else's object was in the way."""
+        if isinstance(answer.about, Errand) and answer.about.foreign:
+            self._blocks.add(*answer.key, answer.about.foreign, is_foreign=True)
 
-    def _failed(self, report: Report) -> None:
-        error = report.error
-        assert error is not None
-        is_race = isinstance(error, Conflict)
-        self._holds.fail(report.place, is_race=is_race)
-        if report.is_creation and isinstance(error, Terminal):
-            # It will not go away at once, and people should know why they wait.
-            self._blocks.add(*report.place, error.message)
-            self._nominating.failed(report.place[1])
-        if not is_race:
-            log.warning(
-                "dispatch_failed key=%s cluster=%s reason=%s message=%s",
-                report.place[0], report.place[1] or "manager", error.reason, error.message,
-            )  # fmt: skip
+    def failed(self, answer: Answer[Place]) -> None:
+        """Passes a worker over that refused: it will not go away at once, and people should know
+        why they wait.
+        """
+        error, about = answer.error, answer.about
+        if isinstance(error, Terminal) and isinstance(about, Errand) and about.is_creation:
+            self._blocks.add(*answer.key, error.message)
+            self._nominating.failed(answer.key[1])
 
-    def _take_effect(self, effect: Effect) -> None:
-        image = self._image_of(effect.cluster)
-        if effect.document is not None:
-            self._mark(self._linked(image, effect.resource, effect.document))
-        image.show(effect)
+    def reread(self, answer: Answer[Place]) -> Work | None:
+        """What the manager has of a workload; workers' watches tell themselves."""
+        if not isinstance(answer.about, Errand):
+            return super().reread(answer)
+        if not answer.about.targets:
+            return None
+        return reading(self.context.client, answer.about.targets, cluster=MANAGER)
+
+
+def _is_connection(place: Place) -> bool:
+    """Whether it is a write about a connection, not about a workload."""
+    return ":" in place[0]

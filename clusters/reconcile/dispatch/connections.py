@@ -15,8 +15,8 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import check_of
 from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 from clusters.reconcile.admission import status
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.links import LinkState
+from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write
 
 _BAD_REFERENCE = "Cannot load the AdmissionChecks parameters: "
@@ -34,7 +34,7 @@ def config_of(check: Document) -> str:
     return str(reference.get("name", ""))
 
 
-def dispatched_workers(manager: Image) -> frozenset[str]:
+def dispatched_workers(manager: Cache) -> frozenset[str]:
     """Workers that any AdmissionCheck of the manager dispatches to, and that it has."""
     configs, clusters = manager.of(r.MULTIKUEUE_CONFIG), manager.of(r.MULTIKUEUE_CLUSTER)
     return frozenset(
@@ -46,7 +46,7 @@ def dispatched_workers(manager: Image) -> frozenset[str]:
     )
 
 
-def dispatch_check(manager: Image, workload: Document) -> str:
+def dispatch_check(manager: Cache, workload: Document) -> str:
     """The AdmissionCheck of a workload that stands for dispatch; empty when it lists none."""
     controllers = {
         name: (check.get("spec") or {}).get("controllerName", "")
@@ -60,20 +60,16 @@ def is_dispatch_check(check: Document) -> bool:
 
 
 def connection_writes(
-    checks: Mapping[str, Document],
-    configs: Mapping[str, Document],
-    clusters: Mapping[str, Document],
-    *,
-    states: Mapping[str, LinkState],
-    now: datetime,
+    manager: Cache, *, states: Mapping[str, LinkState], now: datetime
 ) -> Iterator[Write]:
     """The status writes that are due."""
+    configs, clusters = manager.of(r.MULTIKUEUE_CONFIG), manager.of(r.MULTIKUEUE_CLUSTER)
     for name, cluster in clusters.items():
         state = states.get(name)
         if state is not None:
             change = Condition("Active", state.is_connected, state.reason, state.message)
             yield from _due(r.MULTIKUEUE_CLUSTER, cluster, change, now)
-    for check in checks.values():
+    for check in manager.of(r.ADMISSION_CHECK).values():
         if is_dispatch_check(check):
             change = _check_condition(check, configs, clusters, states)
             yield from _due(r.ADMISSION_CHECK, check, change, now)

@@ -19,10 +19,14 @@ from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.dispatch.lanes import Foreign, Sender
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
+from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Write
+
+
+class Foreign(Exception):
+    """An object of the name is there that does not carry our origin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from django.db import DatabaseError, connection
+
 from clusters.selectors.cordons import Cordons, cordons_now
+
+log = logging.getLogger(__name__)
 
 FOR_S: Final = 1.0
 
@@ -27,11 +32,16 @@ class Cordoned:
         self._read_at = -FOR_S
 
     def words(self) -> Mapping[str, str]:
-        """Worker → why it takes nothing new."""
+        """Worker → why it takes nothing new; what was known last while the database fails."""
         now = time.monotonic()
         if now - self._read_at >= FOR_S:
             self._read_at = now
-            found = self._read()
+            try:
+                found = self._read()
+            except DatabaseError as error:
+                log.warning("cordons_unknown error=%s", type(error).__name__)
+                connection.close()
+                return self._words
             words = {worker: found.words(worker) for worker in found.workers}
             is_other = words.keys() != self._words.keys()
             self._words = words

@@ -19,10 +19,10 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group
 from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.parts import jobs_there, parts_of
+from clusters.reconcile.runtime.job_cache import JobCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Fleet:
         opening: Lost ones whose first try to connect is not over.
     """
 
-    images: Mapping[str, Image]
+    images: Mapping[str, JobCache]
     lost: Mapping[str, datetime]
     closed: Mapping[str, str]
     origin: str
@@ -69,7 +69,7 @@ class Bids:
 
 def group_for(
     local: Local,
-    manager: Image,
+    manager: JobCache,
     fleet: Fleet,
     *,
     now: datetime,
@@ -118,7 +118,7 @@ def group_for(
     )
 
 
-def _siblings(local: Local, manager: Image) -> Siblings | None:
+def _siblings(local: Local, manager: JobCache) -> Siblings | None:
     if local.job is None or local.adapter is None or not local.adapter.is_shared:
         return None
     wanted = workload_keys(local.job)
@@ -135,7 +135,7 @@ def _siblings(local: Local, manager: Image) -> Siblings | None:
     )
 
 
-def _older_slice(local: Document | None, manager: Image) -> Siblings | None:
+def _older_slice(local: Document | None, manager: JobCache) -> Siblings | None:
     """The slice that this one replaces: where its Job runs, this one goes, until it is evicted."""
     before = annotations_of(local).get(labels.SLICE_OF) if local is not None else None
     older = manager.get(r.WORKLOAD, before) if before else None
@@ -145,7 +145,7 @@ def _older_slice(local: Document | None, manager: Image) -> Siblings | None:
     return Siblings(is_complete=True, is_first=True, chosen=chosen)
 
 
-def _is_handed_over(local: Local, manager: Image) -> bool:
+def _is_handed_over(local: Local, manager: JobCache) -> bool:
     ended = condition(local.workload, "Finished") if local.workload is not None else {}
     after = manager.get(r.WORKLOAD, manager.successors.get(local.key, ""))
     if ended.get("reason") != SLICE_REPLACED or after is None:
@@ -153,7 +153,7 @@ def _is_handed_over(local: Local, manager: Image) -> bool:
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
 
 
-def _copy(local: Local, image: Image, fleet: Fleet, *, is_foreign: bool) -> Copy:
+def _copy(local: Local, image: JobCache, fleet: Fleet, *, is_foreign: bool) -> Copy:
     workload = image.get(r.WORKLOAD, local.key)
     jobs = jobs_there(local.key, image, fleet.adapters, elastic=local.job)
     job = jobs[0] if jobs else None

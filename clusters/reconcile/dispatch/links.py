@@ -21,8 +21,8 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
 from clusters.kueue.workload.parser import parse_time
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Sink, Watches
 from clusters.vault import SealBroken
 
@@ -87,7 +87,7 @@ class Link:
     ) -> None:
         self.name = name
         self._adapters = adapters
-        self.image = Image(adapters.resources)
+        self.image = JobCache(adapters.resources)
         self.unserved: tuple[Resource, ...] = ()
         self.client: KubeClient | None = None
         self.lost_since: datetime | None = None
@@ -201,7 +201,7 @@ class Link:
 
     def _connect(self, client: KubeClient) -> None:
         self.client = client
-        self.image = Image(self._adapters.resources)
+        self.image = JobCache(self._adapters.resources)
         self.state = _failed("connecting")
         self._pulse_stop = threading.Event()
         self._pulse = Pulse(client)

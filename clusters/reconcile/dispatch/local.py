@@ -12,7 +12,7 @@ from clusters.jobs import remote
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JOBS_ONLY, JobKinds, job_of
 from clusters.kube import resources as r
-from clusters.reconcile.admission.image import Image
+from clusters.reconcile.runtime.job_cache import JobCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class Local:
         return self.adapter.members(self.job)
 
     @classmethod
-    def of(cls, key: str, manager: Image, *, check: str, origin: str, adapters: JobKinds) -> Local:
+    def of(
+        cls, key: str, manager: JobCache, *, check: str, origin: str, adapters: JobKinds
+    ) -> Local:
         """As the manager's image has it.
 
         Args:
@@ -66,7 +68,7 @@ class Local:
         return cls(key, workload, job, adapter, check, remote.CopyMarks(origin, attempt))
 
 
-def local_job(manager: Image, key: str, adapters: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
+def local_job(manager: JobCache, key: str, adapters: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
     """The manager's job of a Workload: one that names it, else the owner that it names."""
     workload = manager.get(r.WORKLOAD, key)
     found = job_of(workload, manager.jobs_for(key))

@@ -14,13 +14,13 @@ from clusters.kueue.multikueue.decide import Verdict, decide
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, not_yet
 from clusters.kueue.multikueue.group import Group, Round
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.group import Bids, Fleet
 from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.dispatch.offers import Bidding, places_of
 from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.dispatch.trail import Trail
+from clusters.reconcile.runtime.job_cache import JobCache
 
 
 class Nominating:
@@ -67,7 +67,7 @@ class Nominating:
         if self._bidding is not None:
             self._bidding.failed(worker, self._context.now())
 
-    def bids(self, local: Local, manager: Image, fleet: Fleet) -> Bids:
+    def bids(self, local: Local, manager: JobCache, fleet: Fleet) -> Bids:
         """What a nomination hangs on.
 
         Args:

@@ -14,12 +14,12 @@ from clusters.jobs import batch
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JobKinds, workload_keys
 from clusters.kube import resources as r
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.runtime.job_cache import JobCache
 
 
 def jobs_there(
-    key: str, image: Image, adapters: JobKinds, *, elastic: Document | None = None
+    key: str, image: JobCache, adapters: JobKinds, *, elastic: Document | None = None
 ) -> list[dict[str, Any]]:
     """What a worker has of a workload's job.
 
@@ -45,7 +45,7 @@ def jobs_there(
     return [] if others else jobs
 
 
-def jobs_to_remove(key: str, image: Image, adapters: JobKinds) -> list[dict[str, Any]]:
+def jobs_to_remove(key: str, image: JobCache, adapters: JobKinds) -> list[dict[str, Any]]:
     """What of a job goes with a workload's copy: nothing while it is a sibling's as well."""
     jobs = jobs_there(key, image, adapters)
     adapter = adapters.of(jobs[0]) if jobs else None

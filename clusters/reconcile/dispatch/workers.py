@@ -15,7 +15,6 @@ from typing import Final
 from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.reconcile.admission.image import Image
 from clusters.reconcile.context import (
     Identity,
     ShiftContext,
@@ -26,6 +25,8 @@ from clusters.reconcile.dispatch.connections import config_of, dispatched_worker
 from clusters.reconcile.dispatch.group import Fleet
 from clusters.reconcile.dispatch.links import Link, shown_of
 from clusters.reconcile.dispatch.profiles import Profiles, profile_of
+from clusters.reconcile.runtime.faults import Doing
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Sink
 
 Known = Callable[[], Collection[str]]
@@ -38,7 +39,7 @@ class Workers:
 
     Args:
         context: The shift.
-        manager: Image of the manager.
+        manager: JobCache of the manager.
         adapters: Kinds of jobs.
         profiles: Clients of workers that a ClusterProfile stands for.
         sink: Takes what watches on workers tell.
@@ -55,7 +56,7 @@ class Workers:
         self,
         context: ShiftContext,
         *,
-        manager: Image,
+        manager: JobCache,
         adapters: JobKinds,
         profiles: Profiles,
         sink: Sink,
@@ -137,7 +138,16 @@ class Workers:
 
     def look(self, now: datetime) -> list[str]:
         """Follow every connection; the workers whose state changed."""
-        return [link.name for link in self.links.values() if link.look(now)]
+        flips, faults = [], self._context.faults
+        for name, link in self.links.items():
+            try:
+                if link.look(now):
+                    flips.append(name)
+            except Exception as error:
+                faults.park(f"worker {name}", error, doing=Doing.READING)
+            else:
+                faults.clear(f"worker {name}")
+        return flips
 
     def close(self) -> None:
         """End every watch on workers."""

@@ -356,8 +356,12 @@ class Controller(Generic[K]):
         else:
             self.take_other(item)
 
-    def take_safely(self, seen: Seen) -> None:
-        """Take one object in; what reading it raises sets it aside and nobody else."""
+    def take_safely(self, seen: Seen) -> bool:
+        """Take one object in; what reading it raises sets it aside and nobody else.
+
+        Returns:
+            Whether it could be read.
+        """
         try:
             self.take(seen)
         except Exception as error:
@@ -365,9 +369,10 @@ class Controller(Generic[K]):
             self.faults.park(subject, error, doing=Doing.READING)
             self._unread[subject] = seen
             self._reading.retry(subject, time.monotonic())
-        else:
-            if self._unread:
-                self._was_read(_subject(seen, self.cluster))
+            return False
+        if self._unread:
+            self._was_read(_subject(seen, self.cluster))
+        return True
 
     def is_unread(self, subject: str) -> bool:
         """Whether what was told last of an object, as ``Job team-a/train``, could not be read."""
@@ -383,12 +388,16 @@ class Controller(Generic[K]):
         self.queue.done(key)
         if answer.fatal is not None:
             raise answer.fatal
+        is_read = True
         for effect in answer.effects:
-            self.take_effect(effect)
+            is_read &= self.take_effect(effect)
         if answer.error is not None:
             self._take_failure(answer, answer.error)
             return
-        if answer.about is REREAD:
+        if not is_read:
+            # What was written cannot be seen: written again at once, it would be so for ever.
+            self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S)
+        elif answer.about is REREAD:
             self._unsure.pop(key, None)
         elif not answer.is_stopped:
             self.went_well(key)
@@ -398,15 +407,16 @@ class Controller(Generic[K]):
                 self.park(key, error, doing=Doing.READING)
         self.queue.add_all(self.concerned(key))
 
-    def take_effect(self, effect: Effect) -> None:
-        """Take in at once what a watch would tell later."""
+    def take_effect(self, effect: Effect) -> bool:
+        """Take in at once what a watch would tell later; whether it could be read."""
         document, change = effect.document, Change.UPSERT
         if document is None:
             cache = self.cache_of(effect.cluster)
             document = cache.get(effect.resource, effect.key) if cache is not None else None
             change = Change.DELETED
-        if document is not None:
-            self.take_safely(Seen(change, effect.cluster, effect.resource, document))
+        if document is None:
+            return True
+        return self.take_safely(Seen(change, effect.cluster, effect.resource, document))
 
     def _take_failure(self, answer: Answer[K], error: Exception) -> None:
         key, now = answer.key, time.monotonic()

@@ -25,8 +25,6 @@ from clusters.reconcile.admission import body as admission_module
 from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
 from clusters.reconcile.dispatch import DispatchBody, links, offers
 from clusters.reconcile.dispatch import body as dispatch_module
-from clusters.reconcile.dispatch.lanes import Lanes
-from clusters.reconcile.dispatch.timing import Blocks, Holds
 from clusters.reconcile.runtime import controller as controller_module
 from clusters.reconcile.runtime.pool import Pool, Work
 from clusters.reconcile.runtime.recorder import Event, Recorder
@@ -65,27 +63,16 @@ class Admission(AdmissionBody):
 class Dispatch(DispatchBody):
     """A dispatch shift that is turned by hand."""
 
-    def begin(self) -> None:
-        assert self._begin()
+    tick_s = 0.0
 
-    def turn(self) -> None:
-        self._turn()
+    def begin(self) -> None:
+        assert self.open()
 
     def die(self) -> None:
         """End without a word: nothing is written any more."""
-        self._watches.close()
+        self.watches.close()
         for link in self._links.values():
             link.close()
-
-
-class _Lanes(Lanes):
-    """Work is done where it is started."""
-
-    def start(
-        self, place: tuple[str, str], work: Callable[..., None], *, is_creation: bool = False
-    ) -> None:
-        self._busy.add(place)
-        self._run(place, work, is_creation)
 
 
 class _Pool(Pool[Any]):
@@ -93,6 +80,16 @@ class _Pool(Pool[Any]):
 
     def start(self, key: Any, work: Work, *, about: Any = None, lane: str = "") -> None:
         self._run(key, work, about)
+
+
+class _Recorder(Recorder):
+    """Events are written where they are recorded."""
+
+    def record(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if not self.has_told(event):
+                self._remember(event)
+                self.write(event)
 
 
 class _Mute(Recorder):
@@ -171,13 +168,10 @@ class MemoryStage:
         """What replaces threads and clocks in the modules of the shifts."""
         watches = functools.partial(StepWatches, registry=self._watches)
         time = SimpleNamespace(monotonic=self._clock.monotonic)
-        holds = functools.partial(Holds, self._clock.monotonic)
-        blocks = functools.partial(Blocks, self._clock.monotonic)
         swapped: list[tuple[Any, dict[str, Any]]] = [
             (controller_module, {"Watches": watches, "Pool": _Pool, "time": time}),
             (admission_module, {"Recorder": _Mute, "time": time}),
-            (dispatch_module, {"Watches": watches, "Lanes": _Lanes, "time": time, "TICK_S": 0.0}),
-            (dispatch_module, {"Holds": holds, "Blocks": blocks}),
+            (dispatch_module, {"Recorder": _Recorder, "time": time}),
             (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),
             (offers, {"Watches": watches, "time": time}),
         ]
