@@ -42,3 +42,7 @@ class Looks:
         before = self._looks.get(place)
         self._looks[place] = look
         return before != look
+
+    def forget(self, resource: Resource, document: Document) -> None:
+        """What was shown last could not be taken in: shown again, it is news."""
+        self._looks.pop((resource, key_of(document)), None)

@@ -23,6 +23,7 @@ from tests.reconcile.poisoned.beside import beside
 from tests.reconcile.poisoned.budget_check import budget_check
 from tests.reconcile.poisoned.dispatch import dispatch_on
 from tests.reconcile.poisoned.quota import quota
+from tests.reconcile.poisoned.shadow import shadow
 from tests.reconcile.poisoned.usage import usage
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
@@ -36,6 +37,13 @@ ROLES = [
     pytest.param(admission, id="admission"),
     pytest.param(dispatch_on("manager"), id="dispatch, on the manager"),
     pytest.param(dispatch_on("w1"), id="dispatch, on a worker"),
+]
+# The shadow writes to no cluster.
+CASES = [
+    pytest.param(*role.values, doing, id=f"{role.id}, {doing.name.lower()}")
+    for role in (*ROLES, pytest.param(shadow, id="shadow"))
+    for doing in Doing
+    if (role.values, doing) != ((shadow,), Doing.WRITING)
 ]
 Ground = Callable[[SmallFleet], AbstractContextManager[Stage]]
 
@@ -59,8 +67,7 @@ def page_of(fleet: SmallFleet, role: str, standing: Standing) -> str:
     return client.get(f"/clusters/{cluster.slug}/").content.decode()
 
 
-@pytest.mark.parametrize("doing", list(Doing))
-@pytest.mark.parametrize("ground", ROLES)
+@pytest.mark.parametrize(("ground", "doing"), CASES)
 def test_what_one_object_raises_ends_with_it(fleet: SmallFleet, ground: Ground, doing: Doing):
     with ground(fleet) as stage:
         stage.poison.doing = doing
@@ -83,8 +90,7 @@ def test_what_one_object_raises_ends_with_it(fleet: SmallFleet, ground: Ground, 
         assert "aside" not in page_of(fleet, stage.role, stage.standing())
 
 
-@pytest.mark.parametrize("doing", list(Doing))
-@pytest.mark.parametrize("ground", ROLES)
+@pytest.mark.parametrize(("ground", "doing"), CASES)
 def test_without_the_boundary_one_object_ends_everything(
     fleet: SmallFleet, ground: Ground, doing: Doing, monkeypatch: pytest.MonkeyPatch
 ):

@@ -7,38 +7,39 @@ so that nothing it decides there lasts. It only lists and watches: no client of 
 from __future__ import annotations
 
 import logging
-import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from clusters.documents.keys import key_of
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
-from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
+from clusters.kueue.cycle.intake import Unreadable
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer, Explanation
-from clusters.reconcile.admission.image import ENGINE_KINDS, OPTIONAL_KINDS, look_of, object_key
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
 from clusters.reconcile.explained.store import Comparison, Differing
-from clusters.reconcile.runtime.watches import Change, Seen, Watches, taken
+from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.faults import Doing
+from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.shadow.compare import Difference, Verdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
+from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
 
 log = logging.getLogger(__name__)
 
-TICK_S: Final = 0.25
 VIEW_S: Final = 1.0
 """So long cycles may run on a copy before it is explained as far as it came."""
 VIEW_LASTS: Final = timedelta(seconds=30)
 """Without news, only back-offs that end can make another view of it."""
-_RANK: Final = {resource: rank for rank, resource in enumerate(ENGINE_KINDS)}
 
 
-class ShadowBody:
+class ShadowBody(Controller[str]):
     """One shift of the shadow on one cluster.
 
     Args:
@@ -47,6 +48,9 @@ class ShadowBody:
         patience: When to compare.
     """
 
+    tick_s = 0.25
+    follows_configuration = True
+
     def __init__(
         self,
         context: ShiftContext,
@@ -54,84 +58,85 @@ class ShadowBody:
         configuration: Mapping[str, Any] | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self._context = context
-        self._registered = context.cluster.kueue_configuration
-        in_force = self._registered if configuration is None else configuration
+        super().__init__(context)
+        registered = context.cluster.kueue_configuration
+        in_force = registered if configuration is None else configuration
+        self._patience = patience
         self._episodes = Episodes(Engine(in_force or None), patience=patience)
-        self._inbox: queue.SimpleQueue[Seen] = queue.SimpleQueue()
-        self._looks: dict[str, tuple[object, ...]] = {}
+        self._outside: set[tuple[Resource, str]] = set()
+        self._looks = Looks()
         self._view: View | None = None
         self._reporter = Reporter.of(context)
-        self._watches = Watches(
-            context.client,
-            cluster=context.cluster.slug,
-            pulse=context.pulse,
-            sink=self._inbox.put,
-        )
 
-    def run(self) -> None:
-        """Works until the shift ends."""
-        context = self._context
-        context.report_watch_age(self._watches.age)
-        try:
-            for resource in ENGINE_KINDS:
-                self._watches.add(resource, is_optional=resource in OPTIONAL_KINDS)
-            if not self._watches.wait_synced(context.stop):
-                return
-            self._take_all(first=True)
-            self._episodes.begin(context.now())
-            self._reporter.start()
-            while not context.stop.is_set() and self._is_same_configuration():
-                self._take_all()
-                self._compare()
-                self._explain()
-        finally:
-            self._watches.close()
-            self._reporter.close()
+    def watched(self) -> Iterable[Watched]:
+        """What the engine reads."""
+        for resource in ENGINE_KINDS:
+            yield Watched(resource, is_optional=resource in OPTIONAL_KINDS)
 
-    def _is_same_configuration(self) -> bool:
-        """The engine follows one Configuration; with another one the next shift begins anew."""
-        return self._context.cluster.kueue_configuration == self._registered
+    def opened(self) -> None:
+        """From now on, what happens is kept and compared."""
+        self._episodes.begin(self.context.now())
+        self._reporter.start()
 
-    def _take_all(self, *, first: bool = False) -> None:
-        """Takes what has come in; waits a little when nothing has."""
-        items = taken(self._inbox, wait_s=TICK_S, everything=first)
-        if first:
-            # Quota before queues before workloads: much less is worked out twice.
-            items.sort(key=lambda item: _RANK[item.resource])
-        for item in items:
-            if item.change is not Change.SYNCED:
-                self._take(item.resource, item.document, is_gone=item.change is Change.DELETED)
+    def closing(self) -> None:
+        """Writes what is left to tell."""
+        self._reporter.close()
 
-    def _take(self, resource: Resource, document: dict[str, Any], *, is_gone: bool) -> None:
-        if resource != r.WORKLOAD and not self._looks_new(resource, document, is_gone=is_gone):
+    def turn(self) -> None:
+        """Takes in, compares, explains; nothing is ever written."""
+        self.take_in()
+        self.pass_time()
+        self._compare()
+        self._explain()
+
+    def take(self, seen: Seen) -> None:
+        """Into the engine, which is all that a shadow knows."""
+        resource, document, is_gone = seen.resource, seen.document, seen.change is Change.DELETED
+        is_workload = resource == r.WORKLOAD
+        if not is_workload and not self._looks.is_new(resource, document, is_gone=is_gone):
             return
+        place = resource, key_of(document)
         try:
-            now = self._context.now()
+            now = self.context.now()
             if self._episodes.take(resource.kind, document, is_gone=is_gone, now=now):
                 self._view = None
-        except (KeyError, ValueError) as error:
-            # One object that no API server of this version would have let in harms nobody else.
-            log.error(
-                "object_unreadable cluster=%s kind=%s key=%s error=%s",
-                self._context.cluster.slug, resource.kind, object_key(document), error,
-            )  # fmt: skip
+        except Exception as error:
+            self._looks.forget(resource, document)
+            self._outside.add(place)
+            if not isinstance(error, Unreadable):
+                self._begin_anew()
+            raise
+        self._outside.discard(place)
 
-    def _looks_new(self, resource: Resource, document: dict[str, Any], *, is_gone: bool) -> bool:
-        key = f"{resource.kind}:{object_key(document)}"
-        look = look_of(resource, document, is_gone=is_gone)
-        before = self._looks.get(key)
-        self._looks[key] = look
-        return before != look
+    def _begin_anew(self) -> None:
+        """After an error half-way, what the engine believes is not sound: another one is fed."""
+        now = self.context.now()
+        self._episodes = Episodes(
+            Engine(self._episodes.engine.configuration), patience=self._patience
+        )
+        self._view = None
+        for resource in ENGINE_KINDS:
+            for document in self.watches.snapshot(resource):
+                place = resource, key_of(document)
+                if place in self._outside:
+                    continue
+                try:
+                    self._episodes.take(resource.kind, document, is_gone=False, now=now)
+                except Exception as error:
+                    self._outside.add(place)  # its own event tells of it
+                    if not isinstance(error, Unreadable):
+                        self._begin_anew()
+                        return
+        self._episodes.begin(now)
 
     # Comparing
 
     def _compare(self) -> None:
-        if not self._watches.is_connected:
+        if not self.watches.is_connected:
             # What is not seen cannot be held against anybody.
             return
-        now = self._context.now()
-        verdicts = self._episodes.settle(now)
+        now = self.context.now()
+        verdicts = self._episodes.settle(now, failed=self._incomparable)
         if not verdicts:
             return
         total = Comparison(
@@ -146,23 +151,53 @@ class ShadowBody:
 
     def _note(self, verdicts: list[Verdict]) -> None:
         for verdict in verdicts:
+            for tree in verdict.trees:
+                self.faults.clear(_of_tree(tree))
             for item in verdict.differences:
                 log.info(
                     "shadow_differs cluster=%s workload=%s kind=%s portal=%s kueue=%s",
-                    self._context.cluster.slug, item.key, item.kind,
+                    self.context.cluster.slug, item.key, item.kind,
                     item.portal_says.decision, item.kueue_did.decision,
                 )  # fmt: skip
+
+    def _incomparable(self, trees: Iterable[str], error: Exception) -> None:
+        for tree in trees:
+            self.faults.park(_of_tree(tree), error, doing=Doing.DECIDING)
 
     # Explaining
 
     def _explain(self) -> None:
-        now, engine = self._context.now(), self._episodes.engine
+        now, engine = self.context.now(), self._episodes.engine
         if self._reporter.answer_one(engine, now=now) or not self._reporter.is_due:
             return
         view = self._view
         if view is None or now - view.at > VIEW_LASTS:
             view = self._view = View(engine, self._episodes.workloads, now=now)
-        self._reporter.tell(waiting_keys(engine), view.explain, self._episodes.workloads, now=now)
+            for key, error in view.failed.items():
+                self.faults.park(self.says(key), error, doing=Doing.DECIDING)
+        self._reporter.tell(
+            waiting_keys(engine), self._explainer(view), self._episodes.workloads, now=now
+        )
+
+    def _explainer(self, view: View) -> Callable[[str], Explanation | None]:
+        """Of one that cannot be explained nothing is known yet."""
+
+        def explain(key: str) -> Explanation | None:
+            subject = self.says(key)
+            try:
+                found = view.explain(key)
+            except Exception as error:
+                self.faults.park(subject, error, doing=Doing.DECIDING)
+                return None
+            if key not in view.failed:
+                self.faults.clear(subject)
+            return found
+
+        return explain
+
+    def says(self, key: str) -> str:
+        """A Workload."""
+        return f"Workload {key}"
 
 
 class View:
@@ -174,10 +209,30 @@ class View:
         self.at = now
         self._workloads = workloads
         self._before = Explainer(engine, now=now)
-        copy = engine.fork(now=now)
+        self.failed: dict[str, Exception] = {}
+        self._after = Explainer(self._run(engine, now), now=now)
+
+    def _run(self, engine: Engine, now: datetime) -> Engine:
+        """A copy after its cycles, without the workloads that make them fail."""
         ends = time.monotonic() + VIEW_S
-        run_until_quiet(copy, now=now, bounds=Bounds(is_over=lambda: time.monotonic() > ends))
-        self._after = Explainer(copy, now=now)
+        while True:
+            copy = self._sound(engine, now)
+            try:
+                bounds = Bounds(is_over=lambda: time.monotonic() > ends)
+                run_until_quiet(copy, now=now, bounds=bounds)
+            except CycleFailed as failed:
+                cause = failed.__cause__
+                error = cause if isinstance(cause, Exception) else failed
+                found = culprits(self._sound(engine, now), failed.heads, now=now)
+                self.failed.update(dict.fromkeys(found or failed.heads, error))
+            else:
+                return copy
+
+    def _sound(self, engine: Engine, now: datetime) -> Engine:
+        copy = engine.fork(now=now)
+        for key in self.failed:
+            copy.delete("Workload", key=key, now=now)
+        return copy
 
     def explain(self, key: str) -> Explanation | None:
         """Why a workload waits; in Kueue's words where the engine would let it start."""
@@ -189,6 +244,10 @@ class View:
         if found is None or found.reason or told is None:
             return found
         return replace(found, reason=told.reason, message=told.message)
+
+
+def _of_tree(tree: str) -> str:
+    return f"What Kueue decided in {tree or 'any tree of queues'}"
 
 
 def _differing(item: Difference) -> Differing:

@@ -73,11 +73,13 @@ class Verdict:
     Attributes:
         compared: decisions that were compared, the different ones included.
         passed_over: decisions that hang on timing.
+        trees: of queues, that were compared.
     """
 
     compared: int = 0
     passed_over: int = 0
     differences: tuple[Difference, ...] = ()
+    trees: frozenset[str] = frozenset()
 
 
 def compare(

@@ -9,8 +9,8 @@ has not done something, has stood for longer. One that never comes to rest is pa
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -106,14 +106,31 @@ class Episodes:
         self._keep(event, {EVERYTHING} if trees is None else set(trees))
         return True
 
-    def settle(self, now: datetime) -> list[Verdict]:
-        """Compare and close episodes that are due, as many as a short while allows."""
+    def settle(
+        self, now: datetime, *, failed: Callable[[Iterable[str], Exception], None] | None = None
+    ) -> list[Verdict]:
+        """Compare and close episodes that are due, as many as a short while allows.
+
+        Args:
+            now: Current time.
+            failed: Told of trees that could not be compared, and why; they are passed over.
+                None to raise it.
+        """
         verdicts = []
         ends = time.monotonic() + SETTLE_S
         for episode in [item for item in self._episodes if item.look_at <= now]:
             if time.monotonic() > ends:
                 break
-            verdict = self._look(episode, now)
+            try:
+                verdict = self._look(episode, now)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(episode.trees, error)
+                verdict = _passed_over(episode)
+            else:
+                if verdict is not None:
+                    verdict = replace(verdict, trees=frozenset(episode.trees))
             if verdict is None:
                 continue
             self._episodes.remove(episode)
@@ -124,15 +141,13 @@ class Episodes:
     def _feed(
         self, kind: str, key: str, document: Mapping[str, Any], *, is_gone: bool, now: datetime
     ) -> None:
-        if kind == "Workload":
-            if is_gone:
-                self._workloads.pop(key, None)
-            else:
-                self._workloads[key] = document
         if is_gone:
             self.engine.delete(kind, key=key, now=now)
-        else:
-            self.engine.upsert(document, kind=kind, now=now)
+            self._workloads.pop(key if kind == "Workload" else "", None)
+            return
+        self.engine.upsert(document, kind=kind, now=now)
+        if kind == "Workload":
+            self._workloads[key] = document
 
     def _keep(self, event: Event, trees: set[str]) -> None:
         joined = [
@@ -165,8 +180,7 @@ class Episodes:
         patience = self._patience
         is_large = len(episode.events) > patience.most_events
         if is_large or now - episode.began > patience.longest:
-            decisions = sum(event.said is not None for event in episode.events)
-            return Verdict(passed_over=decisions)
+            return _passed_over(episode)
         if now - episode.last < patience.rest or self._is_stopping(episode):
             episode.look_at = now + patience.rest
             return None
@@ -206,6 +220,10 @@ class Episodes:
                 self._base.delete(event.kind, key=event.key, now=event.at)
             else:
                 self._base.upsert(event.document, kind=event.kind, now=event.at)
+
+
+def _passed_over(episode: _Episode) -> Verdict:
+    return Verdict(passed_over=sum(event.said is not None for event in episode.events))
 
 
 def _bearing(workload: Workload | None) -> tuple[object, ...]:
