@@ -20,15 +20,13 @@ from clusters.devcluster.schema import (
 LABELS = dictionary(text())
 SELECTOR = Schema(type="struct", is_open=True, is_atomic=True)
 TOLERATIONS = atomic(
-    struct(
-        {
-            "key": text(),
-            "operator": text(),
-            "value": text(),
-            "effect": text(),
-            "tolerationSeconds": whole(),
-        }
-    ),
+    {
+        "key": text(),
+        "operator": text(),
+        "value": text(),
+        "effect": text(),
+        "tolerationSeconds": whole(),
+    },
     high=8,
 )
 METADATA = struct(

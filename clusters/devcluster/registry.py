@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clusters.devcluster import core_schemas as core
 from clusters.devcluster import kueue_schemas as kueue
 from clusters.devcluster.problems import Subject
-from clusters.devcluster.schema import Schema, struct, text, whole
+from clusters.devcluster.schema import Node, Schema, struct, text, whole
 
 KUEUE_GROUP = "kueue.x-k8s.io"
 
@@ -48,7 +48,7 @@ def _plain(
     group: str,
     plural: str,
     name: str,
-    parts: Mapping[str, Schema] | None = None,
+    parts: Mapping[str, Node] | None = None,
     *,
     namespaced: bool = False,
     counts_generation: bool = False,
@@ -61,9 +61,7 @@ def _plain(
     )  # fmt: skip
 
 
-def _kueue(
-    plural: str, name: str, parts: Mapping[str, Schema], *, namespaced: bool = False
-) -> Kind:
+def _kueue(plural: str, name: str, parts: Mapping[str, Node], *, namespaced: bool = False) -> Kind:
     """A custom resource of Kueue's; what a part is called is the field's name."""
     fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA, **parts}
     return Kind(

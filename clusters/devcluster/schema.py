@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause
@@ -48,11 +48,17 @@ class Schema:
         return self.fields.get(key, ANYTHING)
 
 
+Node: TypeAlias = "Schema | Mapping[str, Node]"
+"""A schema; or the fields of a structure, written like the document."""
 ANYTHING = Schema(type="any")
 
 
+def _schema(node: Node) -> Schema:
+    return node if isinstance(node, Schema) else struct(node)
+
+
 def struct(
-    fields: Mapping[str, Schema],
+    fields: Mapping[str, Node],
     *,
     default: Any = MISSING,
     is_open: bool = False,
@@ -62,7 +68,7 @@ def struct(
     """A structure; a name that ends in * is required."""
     return Schema(
         type="struct",
-        fields={name.rstrip("*"): node for name, node in fields.items()},
+        fields={name.rstrip("*"): _schema(node) for name, node in fields.items()},
         required=tuple(name[:-1] for name in fields if name.endswith("*")),
         default=default,
         is_open=is_open,
@@ -93,20 +99,25 @@ def quantity(*, default: Any = MISSING) -> Schema:
     return Schema(type="quantity", default=default)
 
 
-def dictionary(item: Schema) -> Schema:
-    return Schema(type="map", item=item)
+def dictionary(item: Node) -> Schema:
+    return Schema(type="map", item=_schema(item))
 
 
-def atomic(item: Schema = ANYTHING, low: int | None = None, high: int | None = None) -> Schema:
-    return Schema(type="list", item=item, is_atomic=True, low=low, high=high)
+def atomic(item: Node = ANYTHING, low: int | None = None, high: int | None = None) -> Schema:
+    return Schema(type="list", item=_schema(item), is_atomic=True, low=low, high=high)
 
 
 def unique(item: Schema, high: int | None = None) -> Schema:
     return Schema(type="list", item=item, is_set=True, high=high)
 
 
-def keyed(item: Schema, *keys: str, low: int | None = None, high: int | None = None) -> Schema:
-    return Schema(type="list", item=item, keys=keys, low=low, high=high)
+def keyed(item: Node, *keys: str, low: int | None = None, high: int | None = None) -> Schema:
+    return Schema(type="list", item=_schema(item), keys=keys, low=low, high=high)
+
+
+def by_name(item: Node, *, low: int | None = None, high: int) -> Schema:
+    """A list of structures that their name tells apart."""
+    return keyed(item, "name", low=low, high=high)
 
 
 def item_key(item: Any, schema: Schema) -> str:

@@ -7,14 +7,13 @@ its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
 from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
 from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
-from clusters.kueue.assignment.partial_admission import smallest_reduction
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.entries import Entry, EntryContender, Standing
 from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Target
@@ -27,6 +26,7 @@ from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.workload.workloads import Workload
 
+_Tried: TypeAlias = tuple[Assignment, list[Target]]
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
 _OVERLAPPING: Final = "Workload has overlapping preemption targets with another workload"
 _NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
@@ -112,7 +112,7 @@ class Scheduler:
         assignment, targets = self._attempt(entry, None)
         is_hopeless = assignment.outcome is not Outcome.FIT and not targets
         if is_hopeless and self._gates.partial_admission and entry.workload.may_be_partial():
-            reduced = smallest_reduction(
+            reduced = _smallest_reduction(
                 entry.workload, attempt=lambda counts: self._useful(entry, counts)
             )
             if reduced is not None:
@@ -131,15 +131,11 @@ class Scheduler:
             return False
         return item.tried_generation < queue.generation
 
-    def _useful(
-        self, entry: Entry, counts: Sequence[int]
-    ) -> tuple[Assignment, list[Target]] | None:
+    def _useful(self, entry: Entry, counts: Sequence[int]) -> _Tried | None:
         assignment, targets = self._attempt(entry, counts)
         return (assignment, targets) if assignment.outcome is Outcome.FIT or targets else None
 
-    def _attempt(
-        self, entry: Entry, counts: Sequence[int] | None
-    ) -> tuple[Assignment, list[Target]]:
+    def _attempt(self, entry: Entry, counts: Sequence[int] | None) -> _Tried:
         older = self._replaced(entry)
         if older is None or older.workload.reservation is None:
             return self._tried(entry, counts)
@@ -167,7 +163,7 @@ class Scheduler:
         counts: Sequence[int] | None,
         *,
         allowed: Mapping[tuple[str, str], str] | None = None,
-    ) -> tuple[Assignment, list[Target]]:
+    ) -> _Tried:
         queue = _queue_of(entry)
         assignment = self.assigner.assign(
             Request(
@@ -337,3 +333,40 @@ def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, lev
             return amount
         return max(0, min(amount, subtract(add(quota.nominal, quota.borrowing_limit), used)))
     return max(0, min(amount, subtract(quota.nominal, used)))
+
+
+def _smallest_reduction(
+    workload: Workload, *, attempt: Callable[[Sequence[int]], _Tried | None]
+) -> _Tried | None:
+    """Search the smallest number of pods to leave out.
+
+    The search is binary, as Kueue's: it takes for granted that fewer pods never fit worse.
+
+    Args:
+        workload: with at least one pod set that accepts fewer pods.
+        attempt: tries counts per pod set; returns what it found, ``None`` when that cannot go on.
+
+    Returns:
+        What the attempt with the most pods found, ``None`` when even the fewest cannot go on.
+
+    Source: Kueue pkg/scheduler/flavorassigner/podset_reducer.go, v0.19.2.
+    """
+    counts = [workload.remaining_count(item) for item in workload.pod_sets]
+    spare = [
+        max(0, count - item.min_count) if item.min_count is not None else 0
+        for count, item in zip(counts, workload.pod_sets, strict=True)
+    ]
+    total = sum(spare)
+    best: _Tried | None = None
+    low, high = 0, total + 1
+    while low < high:
+        middle = (low + high) // 2
+        reduced = [
+            count - extra * middle // total for count, extra in zip(counts, spare, strict=True)
+        ]
+        found = attempt(reduced)
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best

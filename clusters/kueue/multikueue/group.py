@@ -5,11 +5,12 @@ Values and readings of documents; ``multikueue`` decides on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from clusters.documents.conditions import condition, is_true
 from clusters.kueue.multikueue.offers import Offer
 from clusters.kueue.workload.parser import parse_time
 
@@ -211,23 +212,9 @@ class View:
         return min(found, key=lambda item: item[:2])[1:] if found else None
 
 
-def _conditions(document: Document) -> Iterable[Document]:
-    return (document.get("status") or {}).get("conditions") or ()
-
-
-def condition_of(document: Document, kind: str) -> Document:
-    """The condition of a type; empty when it is not there."""
-    return next((item for item in _conditions(document) if item.get("type") == kind), {})
-
-
-def is_true(document: Document, kind: str) -> bool:
-    """Whether a condition is True."""
-    return bool(condition_of(document, kind).get("status") == "True")
-
-
 def since(document: Document, kind: str) -> datetime:
     """When a condition last changed; raises ``ValueError`` when it does not say."""
-    found = parse_time(condition_of(document, kind).get("lastTransitionTime"))
+    found = parse_time(condition(document, kind).get("lastTransitionTime"))
     if found is None:
         raise ValueError(f"condition {kind} has no lastTransitionTime")
     return found

@@ -13,12 +13,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from clusters.documents.conditions import condition, is_true
 from clusters.kueue.multikueue.group import (
     Document,
     Group,
     View,
-    condition_of,
-    is_true,
     since,
 )
 from clusters.kueue.multikueue.steps import (
@@ -88,7 +87,7 @@ def _finished(view: View) -> Verdict | None:
     if found is None:
         return None
     name, workload = found
-    ended = condition_of(workload, "Finished")
+    ended = condition(workload, "Finished")
     if ended.get("reason") == OUT_OF_SYNC:
         return _out_of_sync(view, name)
     if ended.get("reason") == OWNER_NOT_FOUND:
