@@ -10,16 +10,3 @@ from budgets.exports.about import About
 from budgets.exports.table import Cell, Column, Kind, Row, Table, pick
 from budgets.exports.texts import defused
 from budgets.exports.writers import FORMATS, Format
-
-__all__ = [
-    "FORMATS",
-    "About",
-    "Cell",
-    "Column",
-    "Format",
-    "Kind",
-    "Row",
-    "Table",
-    "defused",
-    "pick",
-]

@@ -24,33 +24,3 @@ from budgets.metering.model import (
     WorkloadFact,
 )
 from budgets.metering.waterfall import POLICY
-
-__all__ = [
-    "MOST_SAMPLES",
-    "POLICY",
-    "AccountFact",
-    "AccountPool",
-    "CapacityFact",
-    "CapacitySample",
-    "Floor",
-    "FloorAdvice",
-    "Held",
-    "HourFact",
-    "MeteringError",
-    "Placed",
-    "PlatformPool",
-    "PoolChange",
-    "Pools",
-    "QueueSample",
-    "Revision",
-    "Span",
-    "Usage",
-    "WorkloadFact",
-    "advise_floor",
-    "capacity_parts",
-    "held_by",
-    "identity_faults",
-    "lasting_mismatch",
-    "meter",
-    "seconds_by_hour",
-]

@@ -9,5 +9,3 @@ from __future__ import annotations
 
 from budgets.outlook.model import HISTORY, LIKELY, Outlook, Series
 from budgets.outlook.project import project
-
-__all__ = ["HISTORY", "LIKELY", "Outlook", "Series", "project"]

@@ -24,29 +24,3 @@ from budgets.spending.sums import Spent, amount_of, floor_need, spent_of
 from budgets.spending.verdict import exhausted_at, judge, strongest
 from budgets.spending.windows import LONGEST, is_over, window_at
 from budgets.spending.words import effect_words, new_jobs_words, running_jobs_words
-
-__all__ = [
-    "HARD_ACTIONS",
-    "LONGEST",
-    "NO_EFFECT",
-    "Action",
-    "Cap",
-    "Counts",
-    "Effect",
-    "Spent",
-    "Standing",
-    "Unit",
-    "Verdict",
-    "Window",
-    "amount_of",
-    "effect_words",
-    "exhausted_at",
-    "floor_need",
-    "is_over",
-    "judge",
-    "new_jobs_words",
-    "running_jobs_words",
-    "spent_of",
-    "strongest",
-    "window_at",
-]

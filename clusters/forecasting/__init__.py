@@ -15,15 +15,3 @@ from clusters.forecasting.start import (
     Waiting,
     forecast_start,
 )
-
-__all__ = [
-    "Ahead",
-    "Confidence",
-    "Held",
-    "Run",
-    "RunTimes",
-    "StartForecast",
-    "Waiting",
-    "forecast_start",
-    "kind_of",
-]

@@ -9,24 +9,3 @@ from clusters.models.explained import PendingReason, Question, ShadowDifference,
 from clusters.models.operating import MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState
-
-__all__ = [
-    "AppliedGeneration",
-    "Cluster",
-    "ClusterHealth",
-    "DispatchRound",
-    "Drift",
-    "GuardIncident",
-    "MaintenanceFloor",
-    "MaintenanceWindow",
-    "NominationWay",
-    "ObjectState",
-    "PendingReason",
-    "Question",
-    "ShadowDifference",
-    "ShadowTally",
-    "ShiftRun",
-    "WorkloadAction",
-    "WorkloadEvent",
-    "WorkloadState",
-]

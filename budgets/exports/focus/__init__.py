@@ -8,13 +8,3 @@ from __future__ import annotations
 from budgets.exports.focus.columns import Version, focus_table
 from budgets.exports.focus.mapping import focus_rows
 from budgets.exports.focus.source import Commitment, FocusInput, Names, WorkloadShare
-
-__all__ = [
-    "Commitment",
-    "FocusInput",
-    "Names",
-    "Version",
-    "WorkloadShare",
-    "focus_rows",
-    "focus_table",
-]

@@ -67,5 +67,3 @@ FORMATS = {
         Format("jsonl", "JSON Lines", "jsonl", "application/jsonl"),
     )
 }
-
-__all__ = ["FORMATS", "Format", "Writer"]

@@ -11,16 +11,3 @@ from budgets.services.alerts.webhooks import (
     rotate_webhook,
     test_webhook,
 )
-
-__all__ = [
-    "create_rule",
-    "create_webhook",
-    "deliver_alerts",
-    "raise_alerts",
-    "remove_rule",
-    "remove_webhook",
-    "retry_delivery",
-    "rotate_webhook",
-    "snooze_rule",
-    "test_webhook",
-]

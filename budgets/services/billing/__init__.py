@@ -27,30 +27,3 @@ from budgets.services.billing.statements import (
     void_statement,
 )
 from budgets.services.billing.terms import record_exchange_rate, set_billing_terms
-
-__all__ = [
-    "BrokenRow",
-    "DrawSummary",
-    "PriceDraft",
-    "TierDraft",
-    "Verified",
-    "activate_rate_card",
-    "close_period",
-    "decide_acceptance",
-    "decide_adjustment",
-    "draw_up_statements",
-    "issue_statements",
-    "note_look",
-    "price_faults",
-    "propose_acceptance",
-    "propose_adjustment",
-    "propose_rate_card",
-    "record_exchange_rate",
-    "record_spot_prices",
-    "review_statements",
-    "send_back_statement",
-    "set_billing_terms",
-    "verify_chain",
-    "void_statement",
-    "withdraw_rate_card",
-]

@@ -10,15 +10,3 @@ from budgets.services.spending.rules import (
     remove_spend_rule,
 )
 from budgets.services.spending.settle import Settled, settle_spending, settle_workspace
-
-__all__ = [
-    "RuleDraft",
-    "Settled",
-    "break_glass",
-    "change_spend_rule",
-    "create_spend_rule",
-    "mend_glass",
-    "remove_spend_rule",
-    "settle_spending",
-    "settle_workspace",
-]

@@ -8,5 +8,3 @@ people are told of them (all pure); ``decided`` keeps the engine's decisions unt
 from __future__ import annotations
 
 from clusters.reconcile.admission.body import AdmissionBody
-
-__all__ = ["AdmissionBody"]

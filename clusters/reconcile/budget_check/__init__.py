@@ -10,5 +10,3 @@ Source: spec dispatch 6.
 from __future__ import annotations
 
 from clusters.reconcile.budget_check.body import BudgetCheckBody
-
-__all__ = ["BudgetCheckBody"]

@@ -11,5 +11,3 @@ manager who is connected. Kinds of jobs are in ``clusters.jobs``.
 from __future__ import annotations
 
 from clusters.reconcile.dispatch.body import DispatchBody
-
-__all__ = ["DispatchBody"]

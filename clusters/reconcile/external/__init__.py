@@ -11,6 +11,3 @@ from clusters.reconcile.shift import Body
 def dispatch_body(context: ShiftContext) -> Body:
     """The body of a manager's dispatch shift: the portal dispatches, or a Kueue does."""
     return DispatchBody(context) if context.cluster.is_portal_mode else BesideBody(context)
-
-
-__all__ = ["BesideBody", "dispatch_body"]

@@ -8,5 +8,3 @@
 from __future__ import annotations
 
 from clusters.reconcile.quota.body import QuotaBody
-
-__all__ = ["QuotaBody"]

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from clusters.reconcile.usage.body import UsageBody
-
-__all__ = ["UsageBody"]

@@ -8,13 +8,3 @@ from __future__ import annotations
 
 from clusters.services.back_fill.csv_rows import COLUMNS, PastRun, read_runs
 from clusters.services.back_fill.importing import BackFill, Unplaced, import_objects, import_runs
-
-__all__ = [
-    "COLUMNS",
-    "BackFill",
-    "PastRun",
-    "Unplaced",
-    "import_objects",
-    "import_runs",
-    "read_runs",
-]
