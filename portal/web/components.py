@@ -1,15 +1,17 @@
 """Shapes that the pages share, as tags with parameters.
 
 ``{% card %}`` and ``{% table %}`` stand around what they hold, ``{% chart %}`` around its words;
-``{% fact %}`` is one line of a list. What has variants of its own stays written out in its page.
+``{% fact %}`` is one line of a list. What a page has of its own stays written out in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from functools import lru_cache
 
 from django import template
-from django.utils.html import format_html, format_html_join
+from django.templatetags.static import static
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
@@ -73,3 +75,43 @@ def _head(columns: str) -> SafeString:
 def fact(name: str, value: object) -> SafeString:
     """``{% fact "Priority" row.priority %}``: a name and a value in a list of facts."""
     return format_html("<div><dt>{}</dt><dd>{}</dd></div>", name, value)
+
+
+@register.simple_block_tag
+def chart(
+    content: str,
+    name: str,
+    figure: object,
+    *,
+    size: str = "",
+    id: str = "",
+    instead: str = "the table below has the same numbers",
+) -> SafeString:
+    """``{% chart "usage" figure %}what it shows, in words{% endchart %}``: drawn where scripts run.
+
+    Args:
+        content: The words for who cannot see it.
+        name: Of the figure on its page.
+        figure: What :mod:`portal.web.charts` made.
+        size: ``short`` or ``tall``; empty is between them.
+        id: Of the chart, where a link or a test leads to it.
+        instead: Where the numbers stand for who has no scripts.
+    """
+    return format_html(
+        '{}<div class="{}"{} data-chart="{}-figure" data-plotly="{}" role="img" aria-label="{}">'
+        '<p class="loading"><span class="needs-script">Drawing the chart …</span>'
+        "<noscript>The chart needs scripts; {}.</noscript></p></div>",
+        json_script(figure, f"{name}-figure"),
+        f"chart {size}".rstrip(),
+        format_html(' id="{}"', id) if id else _NOTHING,
+        name,
+        static("plotly/plotly.min.js"),
+        content.strip(),
+        instead,
+    )
+
+
+@register.filter
+def chart_size(rows: Sized, most: int) -> str:
+    """``tall`` for more rows than fit a short chart."""
+    return "tall" if len(rows) > most else "short"

@@ -16,6 +16,8 @@ _BLOCKS = (
 _BREAK = re.compile(r"\s*\n\s*")
 _WITHIN_TAG = r"(?:\{\{.*?\}\}|\{%.*?%\}|[^<>])*"
 _BLOCK = re.compile(rf" ?(<[/!]?(?:{_BLOCKS})\b{_WITHIN_TAG}>) ?", re.IGNORECASE)
+# Of a space on either side of a condition's begin, the second shows in no browser.
+_CONDITION = re.compile(r" (\{% if\b[^%]*%\}) ")
 
 
 class Loader(filesystem.Loader):
@@ -29,4 +31,5 @@ class Loader(filesystem.Loader):
         text = super().get_contents(origin)
         if self.engine.debug:
             return text
-        return _BLOCK.sub(r"\1", _BREAK.sub(" ", text)).strip()
+        text = _BLOCK.sub(r"\1", _BREAK.sub(" ", text)).strip()
+        return _CONDITION.sub(r" \1", text)
