@@ -27,7 +27,7 @@ PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 # A part of an address that stands for something: workloads/CLUSTER/UID/why.
 PLACEHOLDER = re.compile(r"(?<=/)[A-Z]+(?=/|$)")
 ROUTE = re.compile(r"[a-z-]+(?:/[\w-]+)+")
-LINK = re.compile(r"\]\(((?!https?:)[^)#]+)")
+LINK = re.compile(r"\]\(((?!https?:)[^)# ]+)")
 NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 pages = pytest.mark.parametrize("page", PAGES)
 
