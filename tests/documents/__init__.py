@@ -1,0 +1,1 @@
+"""How documents are read and named."""
