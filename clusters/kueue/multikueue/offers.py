@@ -196,9 +196,7 @@ class WorkerQuota:
             fit=_fit(found, queue),
             flavors=tuple(sorted({key.flavor for key in devices})),
             hourly_price=_price(devices, prices),
-            times=min(
-                (max(0, queue.node.available(k)) // n for k, n in devices.items()), default=0
-            ),
+            times=_times(devices, queue),
             usage=dict(found.usage),
         )
 

@@ -8,8 +8,7 @@ Source: Kueue pkg/controller/admissionchecks/multikueue/workload.go, v0.19.2; sp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, Final
 
@@ -58,8 +57,8 @@ def _without_quota(view: View) -> Verdict | None:
     group = view.group
     if group.is_handed_over:
         # Its Job is its successor's by now, or will be as soon as a worker has let that in.
-        left = {name: copy for name, copy in group.copies.items() if not copy.has_job}
-        return Verdict(remove_all(replace(group, copies=left), "replaced"))
+        kept = {name for name, copy in group.copies.items() if copy.has_job}
+        return Verdict(remove_all(group, "replaced", but=kept))
     again = group.now + group.worker_lost_timeout if group.lost else None
     return Verdict(remove_all(group, "released"), again)
 
@@ -73,12 +72,9 @@ def _not_dispatchable(view: View) -> Verdict | None:
 
 def _stale_copies(view: View) -> Verdict | None:
     """Copies of an earlier reservation, as a returning worker brings them, go first."""
-    stale = [
-        RemoveCopy(name, why="stale")
-        for name, copy in sorted(view.group.copies.items())
-        if copy.is_anything_ours and not copy.is_current
-    ]
-    return Verdict(tuple(stale)) if stale else None
+    current = {name for name, copy in view.group.copies.items() if copy.is_current}
+    stale = remove_all(view.group, "stale", but=current)
+    return Verdict(stale) if stale else None
 
 
 def _finished(view: View) -> Verdict | None:
@@ -106,12 +102,8 @@ def _finished(view: View) -> Verdict | None:
 
 def _left(view: View) -> Verdict | None:
     """Copies on workers that are dispatched to no more; where it ran there, 6a starts it over."""
-    found = [
-        RemoveCopy(name, why="left")
-        for name, copy in sorted(view.group.copies.items())
-        if name in view.group.left and copy.is_anything_ours
-    ]
-    return Verdict(tuple(found)) if found else None
+    gone = remove_all(view.group, "left", but=view.group.copies.keys() - view.group.left)
+    return Verdict(gone) if gone else None
 
 
 def _out_of_sync(view: View, name: str) -> Verdict | None:
@@ -178,11 +170,7 @@ def _admitted(view: View) -> Verdict | None:
         return _nowhere_admitted(view) if view.state == "Ready" and not view.is_evicted else None
     name, workload = found
     group = view.group
-    losers = tuple(
-        RemoveCopy(other, why="lost")
-        for other, copy in sorted(group.copies.items())
-        if other != name and copy.is_anything_ours
-    )
+    losers = remove_all(group, "lost", but={name})
     if view.is_evicted:
         is_told = (workload.get("spec") or {}).get("active") is False
         return Verdict((*losers, *(() if is_told else (StopCopy(name),))))
@@ -240,11 +228,7 @@ def _settling(view: View) -> Verdict | None:
     if not view.is_evicted:
         return None
     group = view.group
-    left = tuple(
-        RemoveCopy(name, why="evicted")
-        for name, copy in sorted(group.copies.items())
-        if copy.is_anything_ours
-    )
+    left = remove_all(group, "evicted")
     if left or not group.is_job_active:
         return Verdict(left)
     if group.is_stop_due:
@@ -261,12 +245,12 @@ def _foreign(name: str) -> Verdict:
     return Verdict((Tell("MultiKueueForeignJob", text), remove))
 
 
-def remove_all(group: Group, why: str) -> tuple[Action, ...]:
-    """Every copy that is ours goes, or what is left of one."""
+def remove_all(group: Group, why: str, *, but: Collection[str] = ()) -> tuple[Action, ...]:
+    """Every copy that is ours goes, or what is left of one; but those of some workers."""
     return tuple(
         RemoveCopy(name, why=why)
         for name, copy in sorted(group.copies.items())
-        if copy.is_anything_ours
+        if copy.is_anything_ours and name not in but
     )
 
 

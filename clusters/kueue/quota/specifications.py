@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from clusters.documents.conditions import is_true
 from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.configuration import parse_weight
 from clusters.kueue.quota.resource_node import Quota
@@ -216,13 +217,10 @@ def parse_flavor(document: Document) -> FlavorSpec:
 
 def parse_check(document: Document) -> CheckSpec:
     """Read an AdmissionCheck; raises as ``parse_cluster_queue`` does."""
-    conditions = (document.get("status") or {}).get("conditions") or ()
     return CheckSpec(
         name=document["metadata"]["name"],
         controller=(document.get("spec") or {}).get("controllerName") or "",
-        is_active=any(
-            item.get("type") == "Active" and item.get("status") == "True" for item in conditions
-        ),
+        is_active=is_true(document, "Active"),
     )
 
 
