@@ -1,15 +1,20 @@
 """All events → all intervals: the one function that the ledger is rebuilt with.
 
-Source: spec money, sections 1.2 to 1.5.
+Elastic slices: a slice is finished as soon as its successor has quota, while its pods run on; the
+successor's clock may start later, with its admission or its pods. In between the older one is what
+is held. A workload waits from creation or requeue to its admission on a worker.
+
+Source: spec money, sections 1.2 to 1.5 and 3.5 (pending); spec admission 3.4.7 (slices).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -26,8 +31,6 @@ from budgets.intervals.model import (
 )
 from budgets.intervals.pieces import Cut, first_start, intervals_of
 from budgets.intervals.roles import Managers, Segment
-from budgets.intervals.slices import hold_until_taken_over
-from budgets.intervals.waiting import pending_of
 from budgets.units import ClusterName, WorkloadUid
 
 NATURAL_KEY = attrgetter("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
@@ -188,3 +191,93 @@ def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> Changes:
             if key not in after and row.state is not State.SUPERSEDED
         ),
     )
+
+
+def pending_of(
+    copy: Copy, *, admitted: Iterable[tuple[datetime, datetime | None]]
+) -> Iterator[PendingSpan]:
+    """Yield the times in which an object waited for its devices.
+
+    Args:
+        copy: The object that its owner made: the manager's, or a worker's local one.
+        admitted: When it was admitted on a worker, [start, end), any order.
+    """
+    facts = copy.facts
+    gpus = facts.requested_gpus
+    if not gpus:
+        return
+    over_at = _over_at(copy)
+    since: datetime | None = facts.created_at
+    is_requeued = False
+    for start, end in sorted(admitted, key=lambda span: span[0]):
+        if since is not None and since < start:
+            yield _span(copy, since, start, gpus, is_requeued)
+        if end is None:
+            return
+        since, is_requeued = (end if since is None else max(since, end)), True
+    if since is not None and (over_at is None or since < over_at):
+        yield _span(copy, since, over_at, gpus, is_requeued)
+
+
+def _over_at(copy: Copy) -> datetime | None:
+    """When it stopped waiting without being admitted: over, or deactivated by its owner."""
+    if copy.over_at is not None:
+        return copy.over_at
+    stopped: datetime | None = None
+    for event in copy.events:
+        stopped = None if event.facts.is_active else stopped or event.observed_at
+    return stopped
+
+
+def _span(
+    copy: Copy, start: datetime, end: datetime | None, gpus: int, is_requeued: bool
+) -> PendingSpan:
+    facts = copy.facts
+    return PendingSpan(
+        cluster=copy.cluster,
+        uid=copy.uid,
+        start=start,
+        end=end,
+        gpus=gpus,
+        namespace=facts.namespace,
+        workload=facts.name,
+        queue=facts.queue,
+        requeued=is_requeued,
+    )
+
+
+REPLACED: Final = "WorkloadSliceReplaced"
+_NOTE: Final = "held on until its next slice's clock started"
+
+ByName = Mapping[tuple[ClusterName, str], Sequence[Copy]]
+
+
+def hold_until_taken_over(copies: Sequence[Copy], by_name: ByName, *, clock: ClockSettings) -> None:
+    """Let replaced slices last until the next one's clock starts, or its admission ends.
+
+    Args:
+        copies: Of workers; their last admissions are changed where they were replaced.
+        by_name: The same by (cluster, ``namespace/name``).
+        clock: When each flavor's clock starts.
+    """
+    # The newest first: one that was replaced before its clock started lasts longer by then.
+    for copy in sorted(copies, key=lambda row: (row.facts.created_at, row.uid), reverse=True):
+        if not copy.facts.replaces or not copy.epochs:
+            continue
+        first = copy.epochs[0]
+        until = first_start(first, clock=clock) or first.end
+        for before in by_name.get((copy.cluster, copy.facts.replaces), ()):
+            if before is not copy and before.facts.created_at <= copy.facts.created_at:
+                _hold(before, first, until)
+
+
+def _hold(before: Copy, first: Epoch, until: datetime | None) -> None:
+    ended = before.facts.condition("Finished")
+    if ended is None or ended.reason != REPLACED or not before.epochs:
+        return
+    last = before.epochs[-1]
+    # Without quota at its end it held nothing that could be taken over.
+    if last.end != ended.since or first.reserved_at > ended.since:
+        return
+    if until is None or until > last.end:
+        last.end, last.note = until, _NOTE

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from budgets.metering.advice import FloorAdvice, advise_floor
 from budgets.metering.capacity import CapacityFact, CapacitySample, capacity_parts
-from budgets.metering.checks import Placed, Span, held_by, identity_faults, seconds_by_hour
-from budgets.metering.crosscheck import MOST_SAMPLES, QueueSample, lasting_mismatch
+from budgets.metering.checks import (
+    MOST_SAMPLES,
+    Placed,
+    QueueSample,
+    Span,
+    held_by,
+    identity_faults,
+    lasting_mismatch,
+    seconds_by_hour,
+)
 from budgets.metering.meter import MeteringError, meter
 from budgets.metering.model import (
     AccountFact,

@@ -34,7 +34,6 @@ from budgets.models.fleet import (
     PoolShare,
     Workspace,
 )
-from budgets.models.outlook import MonthOutlook
 from budgets.models.reconciliation import CapacityHour, CapacityWatch, Discrepancy
 from budgets.models.spending import BreakGlass, SpendEffect, SpendRule
 from budgets.models.statements import (
@@ -52,6 +51,7 @@ from budgets.models.usage import (
     ClusterHour,
     Interval,
     MeterState,
+    MonthOutlook,
     PendingSpan,
     PlatformHour,
     UsageRecord,

@@ -25,7 +25,6 @@ from budgets.plan.fleet import (
 from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
 from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach
 from budgets.plan.split import Split, SplitRequest, split_line, split_pool
-from budgets.plan.stopping import strongest_stop
 from budgets.plan.timeline import (
     DatedGpus,
     EnvelopeLimits,
@@ -54,4 +53,5 @@ from budgets.plan.words import (
     Spill,
     StopPolicy,
     WorkspacePromise,
+    strongest_stop,
 )

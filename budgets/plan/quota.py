@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from budgets.plan.stopping import strongest_stop
 from budgets.plan.words import (
     HOST_FLAVOR,
     MAINTENANCE_TAINT,
@@ -26,6 +25,7 @@ from budgets.plan.words import (
     QuotaPlan,
     Spill,
     WorkspacePromise,
+    strongest_stop,
 )
 
 

@@ -218,3 +218,16 @@ class QuotaPlan:
     flavors: tuple[FlavorSpec, ...]
     cohorts: tuple[CohortPlan, ...]
     queues: tuple[QueuePlan, ...]
+
+
+_STRENGTH: Final = (StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN)
+
+
+def strongest_stop(*asked: StopPolicy) -> StopPolicy:
+    """The strongest of what is asked for; NONE when nobody asks for anything.
+
+    The single rule of precedence: a person's hold, an archived workspace and a spend rule each
+    have a reason of their own, kept where it belongs. None overwrites another: the strongest that
+    is asked for now is applied, and when it goes the next strongest is.
+    """
+    return max(asked, key=_STRENGTH.index, default=StopPolicy.NONE)

@@ -25,19 +25,17 @@ from budgets.selectors.fleet.grid import (
     fleet_grid,
     setup_steps,
 )
-from budgets.selectors.fleet.rows import (
-    visible_capacities,
-    visible_envelopes,
-    visible_memberships,
-    visible_pools,
-)
 from budgets.selectors.roles import (
     RoleSet,
     account_for,
     remembered_roles,
     roles_of,
     visible_accounts,
+    visible_capacities,
+    visible_envelopes,
     visible_flavors,
+    visible_memberships,
+    visible_pools,
     visible_workspaces,
     workspace_for,
 )

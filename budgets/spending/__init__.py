@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from budgets.spending.model import (
     HARD_ACTIONS,
+    LONGEST,
     NO_EFFECT,
     Action,
     Cap,
@@ -19,8 +20,15 @@ from budgets.spending.model import (
     Unit,
     Verdict,
     Window,
+    is_over,
+    window_at,
 )
 from budgets.spending.sums import Spent, amount_of, floor_need, spent_of
-from budgets.spending.verdict import exhausted_at, judge, strongest
-from budgets.spending.windows import LONGEST, is_over, window_at
-from budgets.spending.words import effect_words, new_jobs_words, running_jobs_words
+from budgets.spending.verdict import (
+    effect_words,
+    exhausted_at,
+    judge,
+    new_jobs_words,
+    running_jobs_words,
+    strongest,
+)

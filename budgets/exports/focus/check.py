@@ -11,10 +11,9 @@ from decimal import Decimal
 
 from budgets.exports.focus.cells import Fault, cell_rule
 from budgets.exports.focus.columns import COLUMNS, Version
-from budgets.exports.focus.findings import Finding
 from budgets.exports.focus.reading import FocusFile, Texts
 from budgets.exports.focus.rows import RowView, check_row
-from budgets.exports.focus.sums import Sums
+from budgets.exports.focus.sums import Finding, Sums
 
 KEPT_VALUES = 20_000
 

@@ -22,7 +22,6 @@ from budgets.models import (
 )
 from budgets.selectors.billing.costs import facts_in
 from budgets.selectors.billing.documents import Drawing, accounts_of, draw, last_day
-from budgets.selectors.billing.identities import identity_gaps
 from budgets.selectors.billing.months import (
     UTC_ZONE,
     closed_edges,
@@ -30,7 +29,7 @@ from budgets.selectors.billing.months import (
     month_of,
     unstored_month,
 )
-from budgets.selectors.billing.reconciliation import unsettled_in
+from budgets.selectors.billing.reconciliation import identity_gaps, unsettled_in
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
 from budgets.units import Period

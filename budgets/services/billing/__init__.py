@@ -10,7 +10,6 @@ from budgets.services.billing.chain import BrokenRow, Verified, verify_chain
 from budgets.services.billing.closing import close_period
 from budgets.services.billing.discrepancies import decide_acceptance, propose_acceptance
 from budgets.services.billing.drawing import DrawSummary, draw_up_statements
-from budgets.services.billing.looks import note_look
 from budgets.services.billing.rates import (
     PriceDraft,
     TierDraft,
@@ -22,6 +21,7 @@ from budgets.services.billing.rates import (
 from budgets.services.billing.series import record_spot_prices
 from budgets.services.billing.statements import (
     issue_statements,
+    note_look,
     review_statements,
     send_back_statement,
     void_statement,

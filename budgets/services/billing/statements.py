@@ -12,10 +12,19 @@ from django.db import transaction
 from django.db.models import F
 
 from budgets.errors import Fault, Rejected
-from budgets.models import BillingPeriod, NumberSeries, Statement, StatementLine, User
+from budgets.models import (
+    BillingPeriod,
+    NumberSeries,
+    Statement,
+    StatementLine,
+    StatementLook,
+    User,
+)
 from budgets.selectors.billing.documents import draw
+from budgets.selectors.billing.looks import content_of
 from budgets.selectors.billing.months import month_at, open_month
 from budgets.selectors.billing.periods import drawn_content, statement_content
+from budgets.selectors.billing.statements import StatementSheet
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
 from budgets.services.billing.guards import lock_billing, require_finance, stored_month
@@ -241,4 +250,22 @@ def _log(actor: User | None, action: str, row: Statement, reason: str = "") -> N
             "payable": str(row.payable),
             "currency": row.currency,
         },
+    )
+
+
+def note_look(user: User, sheet: StatementSheet) -> None:
+    """Keep what a reader saw, in the place of what they saw before.
+
+    Args:
+        user: The reader.
+        sheet: As far as they see the statement.
+    """
+    row = StatementLook(
+        user=user, statement=sheet.statement, seen_at=utc_now(), content=content_of(sheet)
+    )
+    StatementLook.objects.bulk_create(
+        [row],
+        update_conflicts=True,
+        unique_fields=["user", "statement"],
+        update_fields=["seen_at", "content"],
     )

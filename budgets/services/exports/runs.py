@@ -22,13 +22,12 @@ from django.db.models import Q
 
 from budgets.errors import Rejected
 from budgets.exports import FORMATS, Table, pick
-from budgets.models import Export, Operation
+from budgets.models import Delivery, Export, Operation, Webhook
 from budgets.selectors.billing import month_of
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.rows import ExportRows, export_rows
 from budgets.selectors.roles import roles_of, visible_workspaces
 from budgets.services.exports.requests import request_export
-from budgets.services.exports.words import tell_of_export
 from budgets.services.operations import advance_operation, finish_operation
 
 __all__ = [
@@ -218,3 +217,36 @@ def _sha256(path: Path) -> str:
         while chunk := file.read(HASH_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def tell_of_export(export: Export) -> int:
+    """Put the word of a file into the outbox, or that it could not be written.
+
+    A webhook of an account is told of the files of that account; one of the whole platform only
+    of files of people who see the whole platform. The file itself is not sent.
+
+    Returns:
+        How many are told; none for an export that somebody asked for by hand, who sees it.
+    """
+    if export.plan is None:
+        return 0
+    now = utc_now()
+    user = export.requested_by
+    hooks = Q(account__slug=export.account) if export.account else Q(pk__in=[])
+    if roles_of(user).sees_everything:
+        hooks |= Q(account=None)
+    rows = [
+        Delivery(
+            export=export,
+            channel=Delivery.Channel.WEBHOOK,
+            address=f"webhook:{hook.pk}",
+            webhook=hook,
+            next_at=now,
+        )
+        for hook in Webhook.objects.filter(hooks, removed_at=None)
+    ]
+    if user.email:
+        mail = Delivery.Channel.MAIL
+        rows.append(Delivery(export=export, channel=mail, address=user.email, next_at=now))
+    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)

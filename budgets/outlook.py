@@ -1,14 +1,19 @@
-"""The projection: hours of the week for the middle, whole days for the band."""
+"""How a window is likely to end, from what was used so far: an estimate, never a charge.
+
+Pure: no Django, no clock, no I/O. What is promised is certain and is carried on as it is; what is
+used beyond it follows the hours of the week of the weeks before, and the band around it how far
+whole days strayed from that. Floats, because nothing here is billed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import NormalDist, fmean
 from typing import Final
 
-from budgets.outlook.model import LIKELY, Outlook, Series
 from budgets.units import Period
 
 HOUR: Final = timedelta(hours=1)
@@ -103,3 +108,46 @@ def _stray_per_day(known: Series, means: Mapping[int, float]) -> float:
         return fmean(means.values()) * HOURS_OF_DAY
     learned = min(FEW_DAYS, len(strays) - 1) if len(strays) > FEW_DAYS else 1
     return math.sqrt(sum(stray * stray for stray in strays) / max(1, len(strays) - learned))
+
+
+HISTORY: Final = timedelta(days=28)
+"""How far back the hours of the week are learned from."""
+LIKELY: Final = 0.8
+"""Share of windows that end inside the band, when the next days are like those before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What varies, per UTC hour, in the unit of the outlook: money or GPU-hours.
+
+    Attributes:
+        start: First hour that is known, whole.
+        end: Hours before it are known; those that are not in ``amounts`` had nothing.
+        amounts: Whole UTC hour -> amount ≥ 0.
+    """
+
+    start: datetime
+    end: datetime
+    amounts: Mapping[datetime, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a window is likely to end.
+
+    Attributes:
+        spent: So far.
+        expected: At the end of the window.
+        low, high: Four of five windows end between them; ``low`` is never below what is spent
+            and promised.
+        exhausted_at: First hour in which the limit is reached as things go; None when it is not
+            in this window, or when there is no limit.
+        days_known: Days of history behind it; below 3 the band is a guess and pages say so.
+    """
+
+    spent: float
+    expected: float
+    low: float
+    high: float
+    exhausted_at: datetime | None
+    days_known: int
