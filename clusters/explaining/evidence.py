@@ -1,26 +1,24 @@
-"""The stored evidence of one pending workload, as values.
+"""Why one pending workload waits: its type, the JSON that it is stored as, and reading that again.
 
-Reads JSON that another process, perhaps of another version, wrote: what is missing or malformed
+Both ways follow the fields of the types; a field's key is its name in camel case. The JSON that is
+read was written by another process, perhaps of another version: what is missing or malformed
 becomes empty, never an error, because a page that explains must not fall over its explanation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from functools import cache, partial
+from typing import Any, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
 
+from clusters.documents.times import stamp
 from clusters.explaining.stops import Stop
+from clusters.kueue.explanation.why import Borrower, OwnQuota
+from clusters.kueue.quota.amounts import FlavorResource
 
-
-class Pair(NamedTuple):
-    """A flavor and one of its resources."""
-
-    flavor: str
-    resource: str
-
-
+Pair: TypeAlias = FlavorResource
 Amounts: TypeAlias = Mapping[Pair, int]
 
 
@@ -60,33 +58,6 @@ class HolderEvidence:
     def name(self) -> str:
         """Name of its key."""
         return self.key.partition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Borrower:
-    """A ClusterQueue that holds more than its own nominal quota, and by how much."""
-
-    cluster_queue: str
-    amounts: Amounts
-
-
-@dataclass(frozen=True, slots=True)
-class OwnQuota:
-    """One pair of the workload's own ClusterQueue.
-
-    Attributes:
-        nominal: Committed.
-        used: Held by its own workloads.
-        available: Free now, borrowing included; negative when over-admitted.
-        potential: The most that it can ever have.
-        lent: Of its unused nominal, what others hold now.
-    """
-
-    nominal: int = 0
-    used: int = 0
-    available: int = 0
-    potential: int = 0
-    lent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,40 +109,85 @@ class Evidence:
     stops: tuple[Stop, ...] | None = None
 
 
+_NOT_STORED: Final = frozenset({"stops"})
+
+
+def evidence_document(evidence: Evidence) -> dict[str, Any]:
+    """The JSON that is stored: ``amounts`` as ``{"flavor/resource": int}``, times as RFC 3339."""
+    return cast(dict[str, Any], _written(evidence))
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    if isinstance(value, Mapping):
+        if any(type(key) is FlavorResource for key in value):
+            return {"/".join(pair): _written(value[pair]) for pair in sorted(value)}
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, datetime):
+        return stamp(value)
+    if value is None:
+        return ""
+    kind: Any = type(value)
+    return {key: _written(getattr(value, name)) for name, key in _keys(kind)}
+
+
 def read_evidence(document: Any) -> Evidence:
     """Read stored evidence; total: any JSON value gives an Evidence."""
-    found = _mapping(document)
-    holders = tuple(_holder(item) for item in _list(found.get("holders")))
-    return Evidence(
-        reason=_text(found.get("reason")),
-        message=_text(found.get("message")),
-        cluster_queue=_text(found.get("clusterQueue")),
-        position=_whole(found.get("position")),
-        waiting=_whole(found.get("waiting")),
-        is_parked=found.get("isParked") is True,
-        hold=_text(found.get("hold")),
-        hold_kind=_text(found.get("holdKind")),
-        requests=_counts(found.get("requests")),
-        attempts=tuple(_attempt(item) for item in _list(found.get("attempts"))),
-        holders=holders,
-        holder_count=max(_whole(found.get("holderCount")), len(holders)),
-        borrowers=tuple(
-            Borrower(_text(item.get("clusterQueue")), amounts_of(item.get("amounts")))
-            for item in _list(found.get("borrowers"))
-        ),
-        lacking=amounts_of(found.get("lacking")),
-        quota={
-            pair: _own(value)
-            for text, value in _mapping(found.get("quota")).items()
-            if (pair := pair_of(text)) is not None
-        },
-        checks=tuple(
-            CheckEvidence(*(_text(item.get(name)) for name in ("name", "state", "message")))
-            for item in _list(found.get("checks"))
-        ),
-        requeue_at=_time(found.get("requeueAt")),
-        is_turned_back=found.get("isTurnedBack") is True,
-    )
+    found: Evidence = _reader(Evidence)(document)
+    return replace(found, holder_count=max(found.holder_count, len(found.holders)))
+
+
+@cache
+def _keys(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Fields that are stored, each with its key."""
+    names = [item.name for item in fields(kind) if item.name not in _NOT_STORED]
+    return tuple((name, _camel(name)) for name in names)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What reads a JSON value as one of a type; anything else becomes an empty one."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        stored = _keys(cast(Any, kind))
+        parts = [(name, key, _reader(hints[name])) for name, key in stored]
+        return partial(_record, kind, parts)
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        return partial(_rows, arguments[0], _reader(arguments[0]))
+    if arguments and issubclass(get_origin(kind) or object, Mapping):
+        return partial(_mapped, *arguments)
+    return _SCALARS[kind]
+
+
+def _record(kind: Any, parts: Iterable[tuple[str, str, Callable[[Any], Any]]], value: Any) -> Any:
+    found = value if isinstance(value, Mapping) else {}
+    return kind(**{name: read(found.get(key)) for name, key, read in parts})
+
+
+def _rows(kind: Any, read: Callable[[Any], Any], value: Any) -> tuple[Any, ...]:
+    """Items of a list; records that are none are left out."""
+    items = value if isinstance(value, list) else ()
+    return tuple(read(item) for item in items if kind is str or isinstance(item, Mapping))
+
+
+def _mapped(key_kind: Any, kind: Any, value: Any) -> dict[Any, Any]:
+    """Entries of an object; keys that are none, and amounts that are none, are left out."""
+    read = _reader(kind)
+    return {
+        key: read(item)
+        for text, item in (value.items() if isinstance(value, Mapping) else ())
+        if (key := pair_of(text) if key_kind is FlavorResource else str(text)) is not None
+        and (kind is not int or _is_whole(item))
+    }
 
 
 def pair_of(text: object) -> Pair | None:
@@ -182,62 +198,23 @@ def pair_of(text: object) -> Pair | None:
 
 def amounts_of(document: Any) -> dict[Pair, int]:
     """``{"flavor/resource": amount}`` as values; pairs that are none are left out."""
-    return {
-        pair: amount
-        for text, amount in _counts(document).items()
-        if (pair := pair_of(text)) is not None
-    }
-
-
-def _attempt(item: Mapping[str, Any]) -> Attempt:
-    reasons = item.get("reasons")
-    return Attempt(
-        pod_set=_text(item.get("podSet")),
-        flavor=_text(item.get("flavor")),
-        mode=_text(item.get("mode")),
-        missing=_counts(item.get("missing")),
-        reasons=tuple(map(_text, reasons)) if isinstance(reasons, list) else (),
-    )
-
-
-def _holder(item: Mapping[str, Any]) -> HolderEvidence:
-    return HolderEvidence(
-        key=_text(item.get("key")),
-        cluster_queue=_text(item.get("clusterQueue")),
-        amounts=amounts_of(item.get("amounts")),
-        protection=_text(item.get("protection")),
-        since=_time(item.get("since")),
-    )
-
-
-def _own(value: Any) -> OwnQuota:
-    counts = _counts(value)
-    names = ("nominal", "used", "available", "potential", "lent")
-    return OwnQuota(**{name: counts.get(name, 0) for name in names})
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> Sequence[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return _mapped(Pair, int, document)
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if _is_whole(value) else 0
 
 
-def _counts(value: Any) -> dict[str, int]:
-    return {
-        str(name): amount
-        for name, amount in _mapping(value).items()
-        if isinstance(amount, int) and not isinstance(amount, bool)
-    }
+def _is_true(value: Any) -> bool:
+    return value is True
 
 
 def _time(value: Any) -> datetime | None:
@@ -248,3 +225,11 @@ def _time(value: Any) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else None
+
+
+_SCALARS: Final[Mapping[Any, Callable[[Any], Any]]] = {
+    str: _text,
+    int: _whole,
+    bool: _is_true,
+    datetime | None: _time,
+}

@@ -9,11 +9,12 @@ from typing import Final
 
 from budgets.plan import HOST_FLAVOR
 from clusters.explaining import words
-from clusters.explaining.evidence import Attempt, Evidence, HolderEvidence, OwnQuota, Pair
+from clusters.explaining.evidence import Attempt, Evidence, HolderEvidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_closed, is_refused, refusal_words
 from clusters.explaining.sentence import barring_cap, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
+from clusters.kueue.explanation.why import OwnQuota
 
 HOLDERS_SHOWN: Final = 12
 PROTECTION: Final = {

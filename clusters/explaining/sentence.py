@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from clusters.explaining import words
-from clusters.explaining.evidence import Attempt, Evidence, OwnQuota, Pair
+from clusters.explaining.evidence import Attempt, Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
+from clusters.kueue.explanation.why import OwnQuota
 
 _GOOD_CHECK: Final = "Ready"
 # The worst first; a name that is not listed is the worst.

@@ -77,11 +77,11 @@ class OwnQuota:
         lent: of its unused nominal quota, what others hold now.
     """
 
-    nominal: int
-    used: int
-    available: int
-    potential: int
-    lent: int
+    nominal: int = 0
+    used: int = 0
+    available: int = 0
+    potential: int = 0
+    lent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

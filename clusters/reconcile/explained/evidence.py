@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from clusters.documents.keys import Document
-from clusters.documents.times import stamp
-from clusters.kueue.explanation.asking import amounts_document
+from clusters.explaining.evidence import (
+    Attempt,
+    CheckEvidence,
+    Evidence,
+    HolderEvidence,
+    evidence_document,
+)
 from clusters.kueue.explanation.why import Explanation
 from clusters.kueue.quota.specifications import StopPolicy
 from clusters.manifests.names import SPEND_CHECK
@@ -15,94 +19,43 @@ from clusters.reconcile.budget_check.answer import was_rejected
 
 
 def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
-    """The stored evidence of one pending workload.
+    """The stored evidence of one pending workload, see :class:`Evidence`.
 
     Args:
-        explanation: The engine's.
+        explanation: The engine's; the longest-running holders come first.
         workload: Its document, for the states of its AdmissionChecks and what they did.
-
-    Returns:
-        ``{"reason", "message", "clusterQueue": str, "position", "waiting": int, "isParked": bool,
-        "hold": "" | "Hold" | "HoldAndDrain", "holdKind": "" | "LocalQueue" | "ClusterQueue",
-        "requests": {resource: int}, "attempts": [{"podSet", "flavor", "mode": str,
-        "missing": {resource: int}, "reasons": [str]}], "lacking": amounts,
-        "holders": [{"key", "clusterQueue": str, "amounts", "protection": name of a Protection,
-        "since": RFC 3339}], "holderCount": int, "borrowers": [{"clusterQueue", "amounts"}],
-        "quota": {"flavor/resource": {"nominal", "used", "available", "potential", "lent": int}},
-        "checks": [{"name", "state", "message"}], "requeueAt": RFC 3339 or "", "isTurnedBack":
-        bool}``; amounts are ``{"flavor/resource": int}``. The longest-running holders come first.
     """
-    return {
-        "reason": explanation.reason,
-        "message": explanation.message,
-        "clusterQueue": explanation.cluster_queue,
-        "position": explanation.position,
-        "waiting": explanation.waiting,
-        "isParked": explanation.is_parked,
-        "hold": "" if explanation.hold is StopPolicy.NONE else explanation.hold.value,
-        "holdKind": explanation.hold_kind,
-        "requests": dict(explanation.requests),
-        "attempts": _attempts(explanation),
-        "lacking": amounts_document(explanation.lacking),
-        "holders": _holders(explanation),
-        "holderCount": explanation.holder_count,
-        "borrowers": [
-            {"clusterQueue": item.cluster_queue, "amounts": amounts_document(item.amounts)}
-            for item in explanation.borrowers
-        ],
-        "quota": _quota(explanation),
-        "checks": _checks(workload),
-        "requeueAt": _time(explanation.requeue_at),
-        "isTurnedBack": was_rejected(workload, SPEND_CHECK),
-    }
-
-
-def _attempts(explanation: Explanation) -> list[Document]:
-    return [
-        {
-            "podSet": item.pod_set,
-            "flavor": item.flavor,
-            "mode": item.mode.name,
-            "missing": dict(item.missing),
-            "reasons": list(item.reasons),
-        }
-        for item in explanation.attempts
-    ]
-
-
-def _holders(explanation: Explanation) -> list[Document]:
-    return [
-        {
-            "key": item.key,
-            "clusterQueue": item.cluster_queue,
-            "amounts": amounts_document(item.amounts),
-            "protection": item.protection.name,
-            "since": _time(item.since),
-        }
-        for item in explanation.holders
-    ]
-
-
-def _quota(explanation: Explanation) -> Document:
-    return {
-        f"{pair.flavor}/{pair.resource}": {
-            "nominal": item.nominal,
-            "used": item.used,
-            "available": item.available,
-            "potential": item.potential,
-            "lent": item.lent,
-        }
-        for pair, item in sorted(explanation.quota.items())
-    }
-
-
-def _checks(workload: Document) -> list[dict[str, str]]:
     states = (workload.get("status") or {}).get("admissionChecks") or ()
-    return [
-        {name: str(item.get(name) or "") for name in ("name", "state", "message")}
-        for item in states
-    ]
-
-
-def _time(moment: datetime | None) -> str:
-    return "" if moment is None else stamp(moment)
+    return evidence_document(
+        Evidence(
+            reason=explanation.reason,
+            message=explanation.message,
+            cluster_queue=explanation.cluster_queue,
+            position=explanation.position,
+            waiting=explanation.waiting,
+            is_parked=explanation.is_parked,
+            hold="" if explanation.hold is StopPolicy.NONE else explanation.hold.value,
+            hold_kind=explanation.hold_kind,
+            requests=explanation.requests,
+            attempts=tuple(
+                Attempt(item.pod_set, item.flavor, item.mode.name, item.missing, item.reasons)
+                for item in explanation.attempts
+            ),
+            holders=tuple(
+                HolderEvidence(
+                    item.key, item.cluster_queue, item.amounts, item.protection.name, item.since
+                )
+                for item in explanation.holders
+            ),
+            holder_count=explanation.holder_count,
+            borrowers=explanation.borrowers,
+            lacking=explanation.lacking,
+            quota=explanation.quota,
+            checks=tuple(
+                CheckEvidence(*(str(item.get(key) or "") for key in ("name", "state", "message")))
+                for item in states
+            ),
+            requeue_at=explanation.requeue_at,
+            is_turned_back=was_rejected(workload, SPEND_CHECK),
+        )
+    )
