@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias, cast, get_args, get_origin, get_type_h
 
 from clusters.documents.times import stamp
 from clusters.explaining.stops import Stop
+from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.explanation.why import Borrower, OwnQuota
-from clusters.kueue.quota.amounts import FlavorResource
 
 Pair: TypeAlias = FlavorResource
 Amounts: TypeAlias = Mapping[Pair, int]
