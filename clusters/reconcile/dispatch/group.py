@@ -192,9 +192,8 @@ def _not_served(fleet: Fleet, adapter: JobKind | None) -> dict[str, str]:
     """Workers that cannot take this kind of job, and no other reason against them."""
     if adapter is None:
         return {}
-    kind = adapter.resource
-    text = f"{kind.kind}.{kind.version}.{kind.group} is not served there, or forbidden"
-    return {name: text for name, kinds in fleet.unserved.items() if kind in kinds}
+    text = f"{adapter.resource.full_name} is not served there, or forbidden"
+    return {name: text for name, kinds in fleet.unserved.items() if adapter.resource in kinds}
 
 
 def _refusal(local: Local, adapters: JobKinds) -> str:

@@ -223,7 +223,7 @@ def _connected(unserved: Collection[Resource]) -> LinkState:
     """Connected; what it does not serve costs only these kinds."""
     if not unserved:
         return CONNECTED
-    kinds = ", ".join(f"{kind.kind}.{kind.version}.{kind.group}" for kind in unserved)
+    kinds = ", ".join(kind.full_name for kind in unserved)
     return LinkState(True, "Active", f"Connected; takes no {kinds}: not served, or forbidden")
 
 
