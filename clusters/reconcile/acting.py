@@ -40,7 +40,7 @@ from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
 from clusters.models import WorkloadAction
 from clusters.reconcile.context import registered
-from clusters.reconcile.guard.reactivate import is_active, reactivation
+from clusters.reconcile.reactivation import is_active, reactivation
 from clusters.vault import SealBroken
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.documents.keys import key_of
 from clusters.errors import Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
-from clusters.reconcile.admission.image import ENGINE_KINDS, OPTIONAL_KINDS, object_key
 from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS
 
 Document = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def explain_once(
         for document in found:
             engine.upsert(document, kind=resource.kind, now=now)
             if resource is r.WORKLOAD:
-                documents[object_key(document)] = document
+                documents[key_of(document)] = document
     name = _workload_of(key, documents)
     _settle(engine, now=now)
     explanation = explain(engine, name, now=now)

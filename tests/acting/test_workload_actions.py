@@ -16,7 +16,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
 from clusters.reconcile.acting import REASON
-from clusters.reconcile.guard.reactivate import REJECTED, reactivation
+from clusters.reconcile.reactivation import REJECTED, reactivation
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
 from tests.factories import WorkloadUsageFactory

@@ -17,8 +17,8 @@ from clusters.jobs.marking import StartRefused
 from clusters.jobs.workloads import workload_name
 from clusters.kueue.cycle.decisions import Admit
 from clusters.kueue.lifecycle.steps import Evict
-from clusters.reconcile.admission import status
-from clusters.reconcile.admission.image import Image
+from clusters.reconcile import workload_status as status
+from clusters.reconcile.runtime.job_cache import JobCache
 from tests.reconcile.admission_harness import GPU, job, r
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -329,7 +329,7 @@ def test_release_patch_adds_up_the_time_that_the_job_ran():
 
 
 def test_image_keeps_the_newer_state_whatever_comes_in_last():
-    image, old, new = Image(), live(), live()
+    image, old, new = JobCache(), live(), live()
     new["metadata"]["resourceVersion"] = "8"
     assert image.put(r.JOB, new)
     assert not image.put(r.JOB, old)

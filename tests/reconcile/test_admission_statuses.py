@@ -16,7 +16,7 @@ from clusters.kueue.lifecycle.steps import (
     TargetDeactivation,
     Withdraw,
 )
-from clusters.reconcile.admission import status
+from clusters.reconcile import workload_status as status
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.steps import step_write
 from tests.kueue.builders import World, cluster_queue, group, local_queue, quota, workload

@@ -12,7 +12,7 @@ import yaml
 from clusters.errors import Conflict, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection, WriteOptions
-from clusters.reconcile.admission.image import LIMIT_RANGE, RUNTIME_CLASS
+from clusters.reconcile.warm_engine import LIMIT_RANGE, RUNTIME_CLASS
 from tests.stories.differences import Difference, differences, unexplained
 from tests.stories.documents import NAMESPACE, documents_of
 from tests.stories.pods import STATUS, Pods

@@ -27,8 +27,8 @@ from clusters.manifests.names import INSTALLATION_LABEL, KUEUE_NAMESPACE, PORTAL
 from clusters.manifests.policies import PolicyWish, policy_documents
 from clusters.manifests.rbac import Post, role_documents
 from clusters.manifests.rights import portal_rules
-from clusters.reconcile.admission.image import LIMIT_RANGE, RUNTIME_CLASS
 from clusters.reconcile.foreground import ForegroundShift
+from clusters.reconcile.warm_engine import LIMIT_RANGE, RUNTIME_CLASS
 from tests.controlplane.control_plane import ControlPlane
 from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import INSTALLATION, RunningShift, facts

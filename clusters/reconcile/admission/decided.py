@@ -17,7 +17,7 @@ from clusters.errors import Terminal
 from clusters.kueue.cycle.decisions import Admit, Decision, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.reports import resource_requests
-from clusters.reconcile.admission import status
+from clusters.reconcile import workload_status as status
 from clusters.reconcile.admission.pods_ready import first_condition
 from clusters.reconcile.admission.steps import status_write
 from clusters.reconcile.runtime.writer import Write

@@ -32,7 +32,8 @@ from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.lifecycle.decide import next_steps
 from clusters.kueue.lifecycle.steps import LookAgain
-from clusters.reconcile.admission import pods_ready, slices, status
+from clusters.reconcile import workload_status as status
+from clusters.reconcile.admission import pods_ready, slices
 from clusters.reconcile.admission.steps import (
     metadata_write,
     spec_write,
@@ -161,7 +162,7 @@ def _ending(workload: Document, job: Document | None, around: Surroundings) -> W
     successor = around.successor_of(key_of(workload))
     if outcome is None and successor is not None and slices.is_over_to(successor, workload):
         text = slices.replaced_message(successor)
-        return _finish(workload, slices.REPLACED, text, around)
+        return _finish(workload, status.REPLACED, text, around)
     if outcome is None or (not kind_of(job).refusal(job) and _is_dispatched(workload)):
         return None
     if owner_uid(workload) not in ("", job["metadata"]["uid"]):

@@ -13,7 +13,6 @@ runs here; slices are numbered by an annotation of the Job instead of its genera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
@@ -24,8 +23,7 @@ from clusters.jobs.workloads import containers_of, prebuilt_name
 from clusters.kube import resources as r
 from clusters.reconcile.admission.steps import metadata_write, spec_write
 from clusters.reconcile.runtime.writer import Write
-
-REPLACED: Final = "WorkloadSliceReplaced"
+from clusters.reconcile.workload_status import REPLACED
 
 
 def is_over_to(successor: Document, workload: Document) -> bool:

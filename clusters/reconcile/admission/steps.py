@@ -24,7 +24,7 @@ from clusters.kueue.lifecycle.steps import (
     TargetDeactivation,
     Withdraw,
 )
-from clusters.reconcile.admission import status
+from clusters.reconcile import workload_status as status
 from clusters.reconcile.runtime.writer import Write
 
 

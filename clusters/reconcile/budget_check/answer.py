@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from budgets.plan import StopPolicy
 from budgets.spending import Effect
-from clusters.documents.conditions import Condition, condition, is_true, with_conditions
+from clusters.documents.conditions import Condition, is_true, with_conditions
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.manifests import names
-from clusters.reconcile.guard.reactivate import REJECTED, is_active, reactivation
+from clusters.reconcile.reactivation import is_active, reactivation, was_rejected
 from clusters.reconcile.runtime.writer import Verb, Write
 
 HELD_BACK: Final = (
@@ -42,19 +42,6 @@ def entry_of(workload: Document, check: str) -> Document:
         if entry.get("name") == check:
             return dict(entry)
     return {}
-
-
-def was_rejected(workload: Document, check: str) -> bool:
-    """Whether this check deactivated it, and nothing has happened to it since.
-
-    Kueue's eviction names the check: nothing of our own has to be remembered.
-    """
-    evicted = condition(workload, "Evicted")
-    return (
-        evicted.get("status") == "True"
-        and evicted.get("reason") == REJECTED
-        and f'"{check}"' in str(evicted.get("message") or "")
-    )
 
 
 def waits_for_answer(workload: Document, check: str) -> bool:

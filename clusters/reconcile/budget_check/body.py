@@ -15,10 +15,10 @@ from clusters.reconcile.budget_check.answer import (
     answer,
     entry_of,
     waits_for_answer,
-    was_rejected,
 )
 from clusters.reconcile.budget_check.verdicts import Verdicts
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.cache import Index
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.pool import Answer

@@ -14,7 +14,7 @@ from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import check_of
 from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
-from clusters.reconcile.admission import status
+from clusters.reconcile import workload_status as status
 from clusters.reconcile.dispatch.links import LinkState
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write

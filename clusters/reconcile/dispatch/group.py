@@ -19,10 +19,10 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group
 from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
-from clusters.reconcile.admission.slices import REPLACED as SLICE_REPLACED
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.parts import jobs_there, parts_of
 from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.workload_status import REPLACED as SLICE_REPLACED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.admission import status
+from clusters.reconcile import workload_status as status
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.runtime.writer import Write
 

@@ -15,7 +15,7 @@ from clusters.explaining.evidence import (
 from clusters.kueue.explanation.why import Explanation
 from clusters.kueue.quota.specifications import StopPolicy
 from clusters.manifests.names import SPEND_CHECK
-from clusters.reconcile.budget_check.answer import was_rejected
+from clusters.reconcile.reactivation import was_rejected
 
 
 def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:

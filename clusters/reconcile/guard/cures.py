@@ -20,8 +20,8 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.copies import Copies
 from clusters.reconcile.dispatch.local import Local, attempt_of
 from clusters.reconcile.guard.defects import Defect, diagnose
-from clusters.reconcile.guard.reactivate import reactivation
 from clusters.reconcile.guard.sighted import Sighted
+from clusters.reconcile.reactivation import reactivation
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Hook, Write, Writer

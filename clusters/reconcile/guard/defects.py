@@ -14,7 +14,7 @@ from typing import Final
 
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
-from clusters.reconcile.guard import reactivate
+from clusters.reconcile import reactivation
 
 
 class Defect(StrEnum):
@@ -155,10 +155,10 @@ def _is_proved_gone(site: Site, timeout: timedelta) -> bool:
 
 
 def _not_requeued(patient: Patient) -> Iterator[Finding]:
-    if reactivate.is_stuck(patient.local):
+    if reactivation.is_stuck(patient.local):
         yield Finding(
             Defect.NOT_REQUEUED,
             "",
             "The job was rejected by an admission check and is active again, but Kueue leaves it "
-            f"out of its queue: Requeued is False with reason {reactivate.REJECTED}.",
+            f"out of its queue: Requeued is False with reason {reactivation.REJECTED}.",
         )

@@ -28,7 +28,7 @@ from clusters.reconcile.external.ways import (
     has_gate,
 )
 from clusters.reconcile.guard.defects import Defect, Patient, Site, diagnose
-from clusters.reconcile.guard.reactivate import REJECTED, is_stuck, reactivation
+from clusters.reconcile.reactivation import REJECTED, is_stuck, reactivation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import GuardIncident, NominationWay
 from clusters.reconcile.external import BesideBody
 from clusters.reconcile.guard.incidents import KEPT, prune
-from clusters.reconcile.guard.reactivate import REJECTED
+from clusters.reconcile.reactivation import REJECTED
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import (
     CHECK,

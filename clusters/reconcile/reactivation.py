@@ -24,6 +24,19 @@ def is_stuck(workload: Document) -> bool:
     return _is_at_rest(workload) and is_active(workload) and _is_marked(workload)
 
 
+def was_rejected(workload: Document, check: str) -> bool:
+    """Whether a check deactivated a workload, and nothing has happened to it since.
+
+    Kueue's eviction names the check: nothing of our own has to be remembered.
+    """
+    evicted = condition(workload, "Evicted")
+    return (
+        evicted.get("status") == "True"
+        and evicted.get("reason") == REJECTED
+        and f'"{check}"' in str(evicted.get("message") or "")
+    )
+
+
 def reactivation(workload: Document) -> Write | None:
     """The next write that brings a workload back; to be asked again with the answer to it.
 

@@ -22,6 +22,9 @@ from clusters.kueue.workload.parser import parse_time
 
 Patch = dict[str, Any]
 
+REPLACED: Final = "WorkloadSliceReplaced"
+"""Reason of Finished: another slice of an elastic Job took over."""
+
 NO_RESERVATION: Final = Condition(
     "Admitted", False, "NoReservation", "The workload has no reservation"
 )

@@ -1,1 +1,0 @@
-"""Alarms of the shifts."""
