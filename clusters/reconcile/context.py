@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from budgets.records import record_of
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
@@ -76,20 +77,10 @@ def registered(slug: str) -> Registered | None:
     row = Cluster.objects.filter(slug=slug).exclude(state=Cluster.State.REMOVED).first()
     if row is None:
         return None
-    facts = ClusterFacts(
-        pk=row.pk,
-        slug=row.slug,
-        is_manager=row.is_manager,
-        mode=row.mode,
-        state=row.state,
-        generation=row.generation,
+    facts = record_of(
+        ClusterFacts,
+        row,
         installation=settings.PORTAL_INSTALLATION,
-        writes_enabled=row.writes_enabled,
-        drift_policy=row.drift_policy,
-        blocked_reason=row.blocked_reason,
-        allows_local_jobs=row.allows_local_jobs,
-        guard=row.guard,
-        kueue_configuration=row.kueue_configuration,
         forgotten_subjects=tuple(row.forgotten_subjects),
     )
     return Registered(facts, bytes(row.kubeconfig_sealed))

@@ -11,6 +11,7 @@ import yaml
 from django.utils import timezone
 
 from budgets.models import Operation, User
+from budgets.records import record_of
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, ObjectState
 from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
@@ -140,17 +141,10 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
         .get(slug=slug)
     )
     states = list(cluster.object_states.all())
-    return ClusterDetail(
+    return record_of(
+        ClusterDetail,
+        cluster,
         row=rows_of([cluster])[0],
-        server=cluster.server,
-        context=cluster.context,
-        user_kind=cluster.user_kind,
-        ca_fingerprint=cluster.ca_fingerprint,
-        drift_policy=cluster.drift_policy,
-        guard=cluster.guard,
-        allows_local_jobs=cluster.allows_local_jobs,
-        multikueue_token_expires_at=cluster.multikueue_token_expires_at,
-        kueue_configuration=cluster.kueue_configuration,
         dispatch=_dispatch(cluster),
         tree=_tree(states),
         drifts=tuple(_drifts(cluster)),
@@ -180,10 +174,7 @@ def _dispatch(cluster: Cluster) -> DispatchSettings | None:
 def _tree(states: Iterable[ObjectState]) -> tuple[TreeGroup, ...]:
     groups: dict[str, list[ObjectRow]] = {}
     for state in states:
-        row = ObjectRow(
-            state.kind, state.namespace, state.name, state.state, state.message, state.changed_at
-        )
-        groups.setdefault(state.subject, []).append(row)
+        groups.setdefault(state.subject, []).append(record_of(ObjectRow, state))
     order = list(_GROUPS)
 
     def rank(subject: str) -> tuple[int, str]:
@@ -205,18 +196,7 @@ def _drifts(cluster: Cluster) -> Iterable[DriftRow]:
     """Those that stand first, then the newest of the others."""
     rows = list(cluster.drifts.all()[:DRIFTS_SHOWN])
     for row in sorted(rows, key=lambda drift: drift.resolved_at is not None):
-        yield DriftRow(
-            kind=row.kind,
-            namespace=row.namespace,
-            name=row.name,
-            field=row.field or "the whole object",
-            wanted=row.wanted,
-            found=row.found,
-            manager=row.manager,
-            noticed_at=row.noticed_at,
-            resolved_at=row.resolved_at,
-            resolution=row.resolution,
-        )
+        yield record_of(DriftRow, row, field=row.field or "the whole object")
 
 
 def _preflight(stored: Mapping[str, Any]) -> StoredPreflight:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from budgets.models import User
+from budgets.records import record_of
 from clusters.models import ShadowDifference, ShadowTally
 from clusters.selectors.fleet import cluster_for
 
@@ -74,22 +75,16 @@ def shadow_report(user: User, slug: str) -> ShadowReport:
     if tally is None:
         return ShadowReport(None)
     rows = ShadowDifference.objects.filter(cluster=slug)[:SHOWN]
-    return ShadowReport(
-        compared=tally.compared,
-        different=tally.different,
-        passed_over=tally.passed_over,
-        since=tally.since,
+    return record_of(
+        ShadowReport,
+        tally,
         rows=tuple(
-            DifferenceRow(
-                namespace=row.namespace,
-                name=row.name,
-                uid=row.uid,
+            record_of(
+                DifferenceRow,
+                row,
                 kind=row.get_kind_display(),
                 portal=_side(row.portal_says),
                 kueue=_side(row.kueue_did),
-                count=row.count,
-                first_seen_at=row.first_seen_at,
-                seen_at=row.seen_at,
             )
             for row in rows
         ),

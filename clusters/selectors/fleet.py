@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from budgets.errors import NotAllowed
 from budgets.models import User
+from budgets.records import record_of
 from budgets.selectors import roles_of
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 
@@ -119,13 +120,10 @@ def _row(
     message = health.message
     if not is_fresh:
         message = "Nobody has asked this cluster lately: is a worker of the portal running?"
-    return ClusterRow(
-        slug=cluster.slug,
-        name=cluster.name,
-        role=cluster.role,
-        mode=cluster.mode,
+    return record_of(
+        ClusterRow,
+        cluster,
         mode_label=cluster.get_mode_display(),
-        state=cluster.state,
         is_reachable=health.reachable and is_fresh,
         message=message,
         last_contact_at=health.last_contact_at,
@@ -138,10 +136,7 @@ def _row(
         object_count=sum(states.values()),
         synced_count=states[ObjectState.State.SYNCED],
         failed_count=states[ObjectState.State.FAILED] + states[ObjectState.State.FOREIGN],
-        certificate_expires_at=cluster.certificate_expires_at,
         multikueue_active=health.multikueue_active,
         multikueue_message=health.multikueue_message,
         watch_age_s=ages.get(cluster.pk),
-        writes_enabled=cluster.writes_enabled,
-        blocked_reason=cluster.blocked_reason,
     )

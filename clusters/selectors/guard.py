@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import F, QuerySet
 
 from budgets.models import User
+from budgets.records import record_of
 from clusters.models import Cluster, GuardIncident, NominationWay
 from clusters.selectors.names import reader_names
 from clusters.selectors.places import nominates_beside
@@ -55,7 +56,7 @@ def nomination_of(cluster: Cluster) -> NominationRow | None:
     found = NominationWay.objects.filter(cluster=cluster).first()
     if found is None:
         return None
-    return NominationRow(found.way, found.get_way_display(), found.why, found.checked_at)
+    return record_of(NominationRow, found, label=found.get_way_display())
 
 
 def incidents_on(cluster: Cluster) -> tuple[IncidentRow, ...]:
@@ -95,19 +96,11 @@ def _rows(found: QuerySet[GuardIncident]) -> Iterable[IncidentRow]:
         F("ended_at").desc(nulls_first=True), "-noticed_at"
     )
     for row in ordered.defer("cluster__kubeconfig_sealed", "cluster__preflight")[:SHOWN]:
-        yield IncidentRow(
+        yield record_of(
+            IncidentRow,
+            row,
             cluster=row.cluster.slug,
-            defect=row.defect,
             label=row.get_defect_display(),
-            namespace=row.namespace,
-            name=row.name,
             uid=row.workload_uid,
-            worker=row.worker,
-            found=row.found,
-            done=row.done,
-            state=row.state,
             state_label=row.get_state_display(),
-            noticed_at=row.noticed_at,
-            acted_at=row.acted_at,
-            ended_at=row.ended_at,
         )

@@ -17,6 +17,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from budgets.errors import Fault, Rejected
 from budgets.models import User
+from budgets.records import record_of
 from budgets.selectors import visible_workspaces
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
@@ -215,28 +216,18 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
         message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message
     is_admitted = "" not in best.gpus
-    return WorkloadRow(
+    return record_of(
+        WorkloadRow,
+        state,
         cluster=state.cluster.slug,
-        uid=state.uid,
-        namespace=state.namespace,
-        name=state.name,
-        job_kind=state.job_kind,
-        job_name=state.job_name,
-        queue=state.queue,
-        priority=state.priority,
         phase=phase.value,
         phase_label=label,
-        reason=state.reason,
         message="" if phase in (Phase.RUNNING, Phase.FINISHED) else message,
         gpu_total=best.gpu_total,
         gpus=dict(best.gpus),
         flavors=_words(best.gpus) if is_admitted else "",
         worker=state.worker or ("" if state.cluster.is_manager else state.cluster.slug),
-        is_remote_copy=state.is_remote_copy,
-        created_at=state.created_at,
-        reserved_at=state.reserved_at,
         admitted_at=(copy.admitted_at if copy is not None else None) or state.admitted_at,
-        finished_at=state.finished_at,
         evictions=max([state.evictions, *(each.evictions for each in copies)]),
     )
 
