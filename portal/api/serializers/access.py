@@ -35,15 +35,9 @@ class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
     class Meta:
         model = models.ApiToken
         fields = [
-            "id",
-            "name",
-            "prefix",
-            "scope",
-            "created_at",
-            "expires_at",
-            "last_used_at",
+            "id", "name", "prefix", "scope", "created_at", "expires_at", "last_used_at",
             "revoked_at",
-        ]
+        ]  # fmt: skip
 
 
 class NewTokenSerializer(TokenSerializer):
@@ -82,14 +76,9 @@ class UserSerializer(serializers.ModelSerializer[models.User]):
     class Meta:
         model = models.User
         fields = [
-            "username",
-            "email",
-            "first_name",
-            "last_name",
-            "is_active",
-            "date_joined",
+            "username", "email", "first_name", "last_name", "is_active", "date_joined",
             "last_login",
-        ]
+        ]  # fmt: skip
 
 
 class UserInput(Strict):
@@ -142,18 +131,9 @@ class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):
     class Meta:
         model = models.AuditEntry
         fields = [
-            "id",
-            "at",
-            "actor_name",
-            "action",
-            "subject",
-            "account",
-            "workspace",
-            "cluster",
-            "reason",
-            "before",
-            "after",
-        ]
+            "id", "at", "actor_name", "action", "subject", "account", "workspace", "cluster",
+            "reason", "before", "after",
+        ]  # fmt: skip
 
 
 class OperationSerializer(serializers.ModelSerializer[models.Operation]):
@@ -162,17 +142,9 @@ class OperationSerializer(serializers.ModelSerializer[models.Operation]):
     class Meta:
         model = models.Operation
         fields = [
-            "id",
-            "kind",
-            "subject",
-            "state",
-            "step",
-            "done",
-            "total",
-            "message",
-            "created_at",
+            "id", "kind", "subject", "state", "step", "done", "total", "message", "created_at",
             "finished_at",
-        ]
+        ]  # fmt: skip
 
 
 class SetupStepSerializer(RecordSerializer):

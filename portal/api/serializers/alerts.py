@@ -26,16 +26,9 @@ class AlertRuleSerializer(serializers.ModelSerializer[models.AlertRule]):
     class Meta:
         model = models.AlertRule
         fields = [
-            "id",
-            "account",
-            "workspace",
-            "measure",
-            "window",
-            "limit",
-            "at_percent",
-            "snoozed_until",
-            "created_at",
-        ]
+            "id", "account", "workspace", "measure", "window", "limit", "at_percent",
+            "snoozed_until", "created_at",
+        ]  # fmt: skip
 
 
 class AlertRuleInput(Strict):
@@ -65,18 +58,9 @@ class AlertSerializer(serializers.ModelSerializer[models.Alert]):
     class Meta:
         model = models.Alert
         fields = [
-            "id",
-            "rule",
-            "account",
-            "workspace",
-            "measure",
-            "window_start",
-            "window_end",
-            "value",
-            "exhausted_at",
-            "text",
-            "raised_at",
-        ]
+            "id", "rule", "account", "workspace", "measure", "window_start", "window_end", "value",
+            "exhausted_at", "text", "raised_at",
+        ]  # fmt: skip
 
 
 class WebhookSerializer(serializers.ModelSerializer[models.Webhook]):

@@ -56,23 +56,10 @@ class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
     class Meta:
         model = models.RateCard
         fields = [
-            "id",
-            "account",
-            "name",
-            "currency",
-            "floor_hours",
-            "preemption_share",
-            "preemption_minutes",
-            "rounding",
-            "state",
-            "valid_from",
-            "prices",
-            "reason",
-            "author",
-            "decided_by",
-            "decided_at",
-            "created_at",
-        ]
+            "id", "account", "name", "currency", "floor_hours", "preemption_share",
+            "preemption_minutes", "rounding", "state", "valid_from", "prices", "reason", "author",
+            "decided_by", "decided_at", "created_at",
+        ]  # fmt: skip
 
 
 class TierInput(Strict):
@@ -219,17 +206,9 @@ class StatementLineSerializer(serializers.ModelSerializer[models.StatementLine])
     class Meta:
         model = models.StatementLine
         fields = [
-            "position",
-            "workspace",
-            "flavor",
-            "kind",
-            "class_of",
-            "gpu_seconds",
-            "exact",
-            "amount",
-            "text",
-            "parts",
-        ]
+            "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
+            "amount", "text", "parts",
+        ]  # fmt: skip
 
 
 class StatementSerializer(serializers.ModelSerializer[models.Statement]):
@@ -249,26 +228,10 @@ class StatementSerializer(serializers.ModelSerializer[models.Statement]):
     class Meta:
         model = models.Statement
         fields = [
-            "id",
-            "account",
-            "month",
-            "zone",
-            "kind",
-            "state",
-            "number",
-            "currency",
-            "priced_in",
-            "exchange_rate",
-            "exchange_day",
-            "credits",
-            "reason",
-            "drawn_at",
-            "reviewed_at",
-            "issued_at",
-            "total",
-            "is_whole",
-            "lines",
-        ]
+            "id", "account", "month", "zone", "kind", "state", "number", "currency", "priced_in",
+            "exchange_rate", "exchange_day", "credits", "reason", "drawn_at", "reviewed_at",
+            "issued_at", "total", "is_whole", "lines",
+        ]  # fmt: skip
 
     @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
     def get_total(self, row: models.Statement) -> str:
@@ -298,17 +261,9 @@ class StatementRowSerializer(serializers.ModelSerializer[models.Statement]):
     class Meta:
         model = models.Statement
         fields = [
-            "id",
-            "account",
-            "month",
-            "zone",
-            "kind",
-            "state",
-            "number",
-            "currency",
-            "credits",
+            "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
             "issued_at",
-        ]
+        ]  # fmt: skip
 
 
 class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):
@@ -323,20 +278,9 @@ class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):
     class Meta:
         model = models.Adjustment
         fields = [
-            "id",
-            "account",
-            "workspace",
-            "month",
-            "amount",
-            "currency",
-            "reason",
-            "state",
-            "proposed_by",
-            "decided_by",
-            "decided_at",
-            "decision_reason",
-            "created_at",
-        ]
+            "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
+            "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
+        ]  # fmt: skip
 
 
 class AdjustmentInput(Strict):

@@ -143,25 +143,10 @@ class RevisionSerializer(serializers.ModelSerializer[models.BudgetRevision]):
     class Meta:
         model = models.BudgetRevision
         fields = [
-            "id",
-            "workspace",
-            "number",
-            "state",
-            "phase",
-            "author",
-            "reason",
-            "lines",
-            "preference",
-            "spill",
-            "valid_from",
-            "valid_until",
-            "restored_from",
-            "decided_by",
-            "decided_at",
-            "decision_reason",
-            "reasons",
-            "created_at",
-        ]
+            "id", "workspace", "number", "state", "phase", "author", "reason", "lines",
+            "preference", "spill", "valid_from", "valid_until", "restored_from", "decided_by",
+            "decided_at", "decision_reason", "reasons", "created_at",
+        ]  # fmt: skip
 
     @extend_schema_field(FaultSerializer(many=True))
     def get_reasons(self, revision: models.BudgetRevision) -> Any:

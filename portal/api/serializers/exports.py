@@ -54,18 +54,9 @@ class ExportPlanSerializer(serializers.ModelSerializer[ExportPlan]):
     class Meta:
         model = ExportPlan
         fields = [
-            "id",
-            "name",
-            "every",
-            "dataset",
-            "format",
-            "columns",
-            "zone",
-            "account",
-            "workspace",
-            "problem",
-            "created_at",
-        ]
+            "id", "name", "every", "dataset", "format", "columns", "zone", "account", "workspace",
+            "problem", "created_at",
+        ]  # fmt: skip
 
 
 class ExportPreviewSerializer(RecordSerializer):
@@ -105,32 +96,11 @@ class ExportSerializer(serializers.ModelSerializer[Export]):
     class Meta:
         model = Export
         fields = [
-            "id",
-            "operation",
-            "dataset",
-            "format",
-            "columns",
-            "period",
-            "zone",
-            "account",
-            "workspace",
-            "state",
-            "step",
-            "done",
-            "total",
-            "message",
-            "file_name",
-            "content_type",
-            "is_ready",
-            "rows",
-            "size",
-            "sha256",
-            "about",
-            "created_at",
-            "finished_at",
-            "expires_at",
-            "removed_at",
-        ]
+            "id", "operation", "dataset", "format", "columns", "period", "zone", "account",
+            "workspace", "state", "step", "done", "total", "message", "file_name", "content_type",
+            "is_ready", "rows", "size", "sha256", "about", "created_at", "finished_at",
+            "expires_at", "removed_at",
+        ]  # fmt: skip
 
     @extend_schema_field(AboutSerializer(allow_null=True))
     def get_about(self, row: Export) -> dict[str, Any] | None:

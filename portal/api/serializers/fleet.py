@@ -49,19 +49,10 @@ class FlavorSerializer(serializers.ModelSerializer[models.Flavor]):
     class Meta:
         model = models.Flavor
         fields = [
-            "slug",
-            "name",
-            "resource_name",
-            "node_labels",
-            "node_taints",
-            "tolerations",
-            "gpus_per_node",
-            "clock_start",
-            "oversubscription_factor",
-            "position",
-            "generation",
+            "slug", "name", "resource_name", "node_labels", "node_taints", "tolerations",
+            "gpus_per_node", "clock_start", "oversubscription_factor", "position", "generation",
             "archived_at",
-        ]
+        ]  # fmt: skip
 
 
 class FlavorChanges(Strict):
@@ -104,14 +95,8 @@ class WorkspaceSerializer(serializers.ModelSerializer[models.Workspace]):
     class Meta:
         model = models.Workspace
         fields = [
-            "namespace",
-            "account",
-            "slug",
-            "name",
-            "home_flavor",
-            "archived_at",
-            "created_at",
-        ]
+            "namespace", "account", "slug", "name", "home_flavor", "archived_at", "created_at",
+        ]  # fmt: skip
 
 
 class WorkspaceInput(Strict):
@@ -138,15 +123,8 @@ class CapacitySerializer(serializers.ModelSerializer[models.Capacity]):
     class Meta:
         model = models.Capacity
         fields = [
-            "id",
-            "cluster",
-            "flavor",
-            "gpus",
-            "valid_from",
-            "valid_until",
-            "reason",
-            "created_at",
-        ]
+            "id", "cluster", "flavor", "gpus", "valid_from", "valid_until", "reason", "created_at",
+        ]  # fmt: skip
 
 
 class CapacityInput(Strict):

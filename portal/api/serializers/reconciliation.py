@@ -19,25 +19,10 @@ class DiscrepancySerializer(serializers.ModelSerializer[models.Discrepancy]):
     class Meta:
         model = models.Discrepancy
         fields = [
-            "id",
-            "kind",
-            "cluster",
-            "subject",
-            "flavor",
-            "start",
-            "end",
-            "amount",
-            "message",
-            "samples",
-            "state",
-            "reason",
-            "raised_at",
-            "cleared_at",
-            "proposed_by",
-            "proposed_at",
-            "decided_by",
-            "decided_at",
-        ]
+            "id", "kind", "cluster", "subject", "flavor", "start", "end", "amount", "message",
+            "samples", "state", "reason", "raised_at", "cleared_at", "proposed_by", "proposed_at",
+            "decided_by", "decided_at",
+        ]  # fmt: skip
 
 
 class AcceptanceDecision(Strict):
