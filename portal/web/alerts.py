@@ -19,7 +19,7 @@ from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
 from budgets.services import alerts as alerting
-from portal.web.forms import PortalForm
+from portal.web.forms import ChoosingForm, PortalForm, choice_of
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
@@ -80,22 +80,12 @@ class SnoozeForm(PortalForm):
         self.part("rule").choices = [(str(row.pk), _words(row, currency)) for row in rules]
 
 
-class WebhookForm(PortalForm):
+class WebhookForm(ChoosingForm):
     """An address that is told."""
 
     name = forms.CharField(label="Name", max_length=80)
     url = forms.URLField(label="Address", max_length=500, assume_scheme="https")
-    account = forms.ModelChoiceField(
-        Account.objects.none(),
-        to_field_name="slug",
-        label="Alerts of",
-        required=False,
-        empty_label="every account",
-    )
-
-    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
+    account = choice_of(Account, "Alerts of", required=False, empty_label="every account")
 
 
 @page("GET", "POST")

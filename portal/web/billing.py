@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -25,7 +24,7 @@ from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text
-from portal.web.pages import asked_day, page
+from portal.web.pages import asked_day, may_bill, page, require_finance
 from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
@@ -60,14 +59,12 @@ def period(request: HttpRequest, name: str) -> HttpResponseBase:
     if not is_storable(zone):
         raise Http404
     month = read.period_for(user, name, zone)
-    roles = selectors.roles_of(user)
-    may_write = roles.is_admin or roles.is_finance
+    may_write = may_bill(user)
     # At the size of a fleet the list takes seconds: the page comes first and asks for it.
     is_checked = "checks" in request.GET
     faults: Iterable[str] = ()
     if request.method == "POST":
-        if not may_write:
-            raise PermissionDenied("Only finance or a platform admin can do this.")
+        require_finance(request)
         try:
             said = _month_deed(request.POST.get("deed", ""))(user, name, zone)
         except Rejected as rejected:
@@ -127,15 +124,14 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
     user: Any = request.user
     paper = read.statement_for(user, key)
     roles = selectors.roles_of(user)
-    may_write = roles.is_admin or roles.is_finance
+    may_write = may_bill(user)
     form = ReasonForm(request.POST or None)
     sheet = read.statement_sheet(user, paper)
     if request.method == "POST":
         if request.POST.get("deed") == "seen":
             actions.note_look(user, sheet)
             return redirect("statement", key=paper.pk)
-        if not may_write:
-            raise PermissionDenied("Only finance or a platform admin can do this.")
+        require_finance(request)
         if _statement_deed(request, paper, form):
             return redirect("statement", key=paper.pk)
     changes = read.changes_since_look(user, sheet)
@@ -155,7 +151,7 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
         "note": getattr(paper, "credit_note", None),
         "form": form,
     }
-    return render(request, "billing/statement.html", context, status=422 if form.errors else 200)
+    return render(request, "billing/statement.html", context, status=form.status)
 
 
 @page()

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
@@ -20,7 +19,7 @@ from budgets.services import billing as actions
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
-from portal.web.pages import page
+from portal.web.pages import may_bill, page, require_finance
 from portal.web.rate_form import CardForm, initial_of
 
 TRIED_WORKSPACES = 50
@@ -39,7 +38,7 @@ def rates(request: HttpRequest) -> HttpResponseBase:
         "cards": [{"card": row, "phase": _phase(row, keys, now)} for row in cards],
         "prices": _priced(current),
         "current": current,
-        "may_write": _may_write(user),
+        "may_write": may_bill(user),
     }
     return render(request, "billing/rates.html", context)
 
@@ -47,7 +46,7 @@ def rates(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def rate_propose(request: HttpRequest) -> HttpResponseBase:
     """A new card, filled with the prices of the one in force."""
-    user = _writer(request)
+    user = require_finance(request)
     flavors = list(selectors.visible_flavors(user))
     current = read.card_in_force(None, selectors.utc_now())
     form = CardForm(
@@ -73,7 +72,7 @@ def rate_propose(request: HttpRequest) -> HttpResponseBase:
     elif request.method == "POST":
         form.take(actions.price_faults(form.drafts()))
     context = {"form": form}
-    return render(request, "billing/rate_propose.html", context, status=422 if form.errors else 200)
+    return render(request, "billing/rate_propose.html", context, status=form.status)
 
 
 class ActivateForm(ReasonForm):
@@ -98,7 +97,7 @@ def rate_card(request: HttpRequest, key: int) -> HttpResponseBase:
     )
     withdrawal = ReasonForm(request.POST if deed == "withdraw" else None, prefix="withdraw")
     if request.method == "POST":
-        _writer(request)
+        require_finance(request)
         if deed not in ("activate", "withdraw"):
             raise Http404
         done = _decide(user, card, form if deed == "activate" else withdrawal)
@@ -116,8 +115,8 @@ def rate_card(request: HttpRequest, key: int) -> HttpResponseBase:
         "compared": read.card_in_force(card.account_id, at, besides=card),
         "form": form,
         "withdrawal": withdrawal,
-        "may_decide": is_proposed and _may_write(user),
-        "trial": _trial(user, card, now) if is_proposed and _may_write(user) else None,
+        "may_decide": is_proposed and may_bill(user),
+        "trial": _trial(user, card, now) if is_proposed and may_bill(user) else None,
     }
     status = 422 if form.errors or withdrawal.errors else 200
     return render(request, "billing/rate_card.html", context, status=status)
@@ -199,14 +198,3 @@ def _phase(card: RateCard, in_force: set[int], now: datetime) -> tuple[str, str]
 
 def _next_hour(now: datetime) -> datetime:
     return now.replace(minute=0, second=0) + timedelta(hours=1)
-
-
-def _may_write(user: Any) -> bool:
-    roles = selectors.roles_of(user)
-    return roles.is_admin or roles.is_finance
-
-
-def _writer(request: HttpRequest) -> Any:
-    if not _may_write(request.user):
-        raise PermissionDenied("Only finance or a platform admin can do this.")
-    return request.user

@@ -7,10 +7,7 @@ from datetime import UTC
 from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
@@ -26,27 +23,21 @@ from budgets.models import (
 )
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import DayField, PortalForm
+from portal.web.forms import ChoosingForm, DayField, PortalForm, choice_of
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
-from portal.web.pages import page
+from portal.web.pages import carried_out, may_bill, page, require_finance, typed
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
 
 SHOWN = 200
 
 
-class AdjustmentForm(PortalForm):
+class AdjustmentForm(ChoosingForm):
     """A new adjustment; somebody else approves it."""
 
-    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
-    workspace = forms.ModelChoiceField(
-        Workspace.objects.none(),
-        to_field_name="namespace",
-        required=False,
-        label="Workspace",
-        empty_label="the account's own",
-    )
+    account = choice_of(Account, "Account")
+    workspace = choice_of(Workspace, "Workspace", required=False, empty_label="the account's own")
     month = forms.CharField(
         label="Month", max_length=7, help_text="Such as 2026-10, of the account's zone."
     )
@@ -58,20 +49,15 @@ class AdjustmentForm(PortalForm):
     )
     reason = forms.CharField(label="Reason", max_length=500, help_text="Is on the statement.")
 
-    def __init__(self, *args: Any, accounts: Any, workspaces: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
-        self.part("workspace").queryset = workspaces
-
 
 @page("GET", "POST")
 def adjustments(request: HttpRequest) -> HttpResponseBase:
     """Every adjustment that the reader may see; finance proposes."""
     user: Any = request.user
     rows = read.visible_adjustments(user).order_by("-pk")[:SHOWN]
-    may_write = _may_write(user)
+    may_write = may_bill(user)
     if request.method == "POST":
-        _require(may_write)
+        require_finance(request)
 
     def propose(typed: dict[str, Any]) -> Any:
         terms = BillingTerms.objects.filter(account=typed["account"]).first()
@@ -132,44 +118,41 @@ def adjustment(request: HttpRequest, key: int) -> HttpResponseBase:
     """One adjustment, and its decision by somebody else than its proposer."""
     user: Any = request.user
     row = read.visible_adjustments(user).get(pk=key)
-    form = DecisionForm(request.POST or None)
+    form = DecisionForm(typed(request))
     if request.method == "POST":
-        _require(_may_write(user))
-        is_approved = request.POST.get("decision") == "approve"
-        if form.is_valid():
-            done = form.carry_out(
-                lambda: actions.decide_adjustment(
-                    user,
-                    adjustment=row,
-                    is_approved=is_approved,
-                    reason=form.cleaned_data["reason"],
-                )
-            )
-            if done is not None:
-                messages.success(request, f"It is {done.get_state_display().lower()}.")
-                return redirect("adjustments")
+        require_finance(request)
+    answer = carried_out(
+        request,
+        form,
+        lambda given: actions.decide_adjustment(
+            user,
+            adjustment=row,
+            is_approved=request.POST.get("decision") == "approve",
+            reason=given["reason"],
+        ),
+        said=lambda done: f"It is {done.get_state_display().lower()}.",
+        to=reverse("adjustments"),
+    )
+    if answer is not None:
+        return answer
     waits = row.state == Adjustment.State.PROPOSED
     context = {
         "row": row,
         "form": form,
-        "may_decide": waits and _may_write(user),
+        "may_decide": waits and may_bill(user),
         "is_own": row.proposed_by_id == user.pk,
     }
-    return render(request, "billing/adjustment.html", context, status=422 if form.errors else 200)
+    return render(request, "billing/adjustment.html", context, status=form.status)
 
 
-class TermsForm(PortalForm):
+class TermsForm(ChoosingForm):
     """Zone and currency of one account."""
 
-    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    account = choice_of(Account, "Account")
     zone = forms.CharField(label="Months of", max_length=64, initial="UTC")
     currency = forms.CharField(
         label="Currency", max_length=3, required=False, help_text="Empty: that of the rate cards."
     )
-
-    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
 
 
 class ExchangeForm(PortalForm):
@@ -181,20 +164,16 @@ class ExchangeForm(PortalForm):
     day = DayField(label="Day")
 
 
-class SeriesForm(PortalForm):
+class SeriesForm(ChoosingForm):
     """Points of a time series, one on each line."""
 
-    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    flavor = choice_of(Flavor, "Flavor")
     prices = forms.CharField(
         label="Prices",
         max_length=500_000,
         widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}),
         help_text="One on each line: 2026-10-01T00:00:00Z,1.50. Each holds until the next.",
     )
-
-    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("flavor").queryset = flavors
 
     def clean_prices(self) -> list[tuple[Any, str]]:
         found, wrong = [], []
@@ -228,7 +207,7 @@ def _moment(text: str) -> Any:
 def terms(request: HttpRequest) -> HttpResponseBase:
     """Where finance says in which months and money accounts are billed."""
     user: Any = request.user
-    _require(_may_write(user))
+    require_finance(request)
     return sections_page(
         request,
         title="Billing terms",
@@ -311,13 +290,3 @@ def _time_series(user: Any) -> Section:
 
 def _crumbs() -> tuple[tuple[str, str], ...]:
     return (("Billing", reverse("billing")),)
-
-
-def _may_write(user: Any) -> bool:
-    roles = selectors.roles_of(user)
-    return roles.is_admin or roles.is_finance
-
-
-def _require(is_allowed: bool) -> None:
-    if not is_allowed:
-        raise PermissionDenied("Only finance or a platform admin can do this.")

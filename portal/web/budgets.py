@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.template import loader
+from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
@@ -19,9 +20,9 @@ from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
 from clusters import selectors as seen
 from portal.web.budget_form import BudgetForm, initial_of
-from portal.web.forms import ReasonForm
+from portal.web.forms import VersionedForm
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import carried_out, page, require_admin, typed
 
 TEMPLATE = "budgets/form.html"
 
@@ -140,13 +141,12 @@ def _saved_words(revision: BudgetRevision) -> str:
     return f"Revision {revision.number} is saved; the clusters follow within seconds."
 
 
-class StopForm(ReasonForm):
+class StopForm(VersionedForm):
     """Hold, drain or go on."""
 
     policy = forms.ChoiceField(
         label="New jobs", choices=Budget.StopPolicy.choices, widget=forms.RadioSelect
     )
-    version = forms.IntegerField(widget=forms.HiddenInput)
     field_order = ["policy", "reason", "version"]
 
 
@@ -157,42 +157,31 @@ def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
     workspace = _editable(user, namespace)
     budget = workspace.budget
     initial = {"policy": budget.stop_policy, "version": budget.version}
-    form = StopForm(request.POST or None, initial=initial)
-    stale = None
-    if request.method == "POST" and form.is_valid():
-        wanted = form.cleaned_data
-        try:
-            done = form.carry_out(
-                lambda: promises.set_stop_policy(
-                    user,
-                    budget=budget,
-                    policy=wanted["policy"],
-                    reason=wanted["reason"],
-                    expected_version=wanted["version"],
-                )
-            )
-        except StaleVersion as error:
-            stale, done = error, None
-            form = StopForm(_with_version(request, error))
-        if done is not None:
-            messages.success(request, done.get_stop_policy_display())
-            return redirect("workspace", namespace=namespace)
-    status = 409 if stale else 422 if form.errors else 200
+    form = StopForm(typed(request), initial=initial)
+    answer = carried_out(
+        request,
+        form,
+        lambda given: promises.set_stop_policy(
+            user,
+            budget=budget,
+            policy=given["policy"],
+            reason=given["reason"],
+            expected_version=given["version"],
+        ),
+        said=lambda done: done.get_stop_policy_display(),
+        to=reverse("workspace", args=[namespace]),
+    )
+    if answer is not None:
+        return answer
     bars = seen.bars_now([workspace]).get(workspace.pk, [])
     context = {
         "workspace": workspace,
         "form": form,
-        "stale": stale,
+        "stale": form.stale,
         "running": seen.workload_counts([workspace]).get(namespace, (0, 0))[1],
         "in_use": sum(bar.used for bar in bars),
     }
-    return render(request, "budgets/stop.html", context, status=status)
-
-
-class ReallocateForm(ReasonForm):
-    """Why, and the version that was looked at."""
-
-    version = forms.IntegerField(widget=forms.HiddenInput)
+    return render(request, "budgets/stop.html", context, status=form.status)
 
 
 @page("GET", "POST")
@@ -200,38 +189,26 @@ def reallocate(request: HttpRequest, namespace: str) -> HttpResponseBase:
     """Split a budget over the workers anew; an admin's action with a preview."""
     user: Any = request.user
     workspace = selectors.workspace_for(user, namespace)
-    if not selectors.roles_of(user).is_admin:
-        raise PermissionDenied("Only a platform admin splits a budget anew.")
-    form = ReallocateForm(request.POST or None, initial={"version": workspace.budget.version})
-    stale = None
-    if request.method == "POST" and form.is_valid():
-        wanted = form.cleaned_data
-        try:
-            done = form.carry_out(
-                lambda: promises.reallocate(
-                    user,
-                    workspace=workspace,
-                    reason=wanted["reason"],
-                    expected_version=wanted["version"],
-                )
-            )
-        except StaleVersion as error:
-            stale, done = error, None
-            form = ReallocateForm(_with_version(request, error))
-        if done is not None:
-            messages.success(request, "The budget is split anew; the clusters follow.")
-            return redirect("workspace", namespace=namespace)
+    require_admin(request, "Only a platform admin splits a budget anew.")
+    form = VersionedForm(typed(request), initial={"version": workspace.budget.version})
+    answer = carried_out(
+        request,
+        form,
+        lambda given: promises.reallocate(
+            user,
+            workspace=workspace,
+            reason=given["reason"],
+            expected_version=given["version"],
+        ),
+        said="The budget is split anew; the clusters follow.",
+        to=reverse("workspace", args=[namespace]),
+    )
+    if answer is not None:
+        return answer
     context = {
         "workspace": workspace,
         "form": form,
-        "stale": stale,
+        "stale": form.stale,
         "preview": selectors.preview_reallocation(user, workspace),
     }
-    status = 409 if stale else 422 if form.errors else 200
-    return render(request, "budgets/reallocate.html", context, status=status)
-
-
-def _with_version(request: HttpRequest, stale: StaleVersion) -> Any:
-    typed = request.POST.copy()
-    typed["version"] = str(stale.current_version)
-    return typed
+    return render(request, "budgets/reallocate.html", context, status=form.status)

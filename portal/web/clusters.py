@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -19,7 +18,7 @@ from portal.web.audit import changes
 from portal.web.forms import PortalForm, ReasonForm, YamlField
 from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.maintenance import summaries
-from portal.web.pages import page
+from portal.web.pages import page, require_admin, typed
 
 AUDIT_SHOWN = 20
 
@@ -195,17 +194,16 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
     if change not in CHANGES:
         raise Http404
     detail = seen.cluster_detail(user, slug)
-    if not selectors.roles_of(user).is_admin:
-        raise PermissionDenied("Only a platform admin changes a cluster.")
+    require_admin(request, "Only a platform admin changes a cluster.")
     what = CHANGES[change]
     kind = FORMS.get(change, ReasonForm)
-    form = kind(request.POST if request.method == "POST" else None, initial=_now(detail))
+    form = kind(typed(request), initial=_now(detail))
     if request.method == "POST" and form.is_valid():
         if form.cleaned_data.pop("slug", slug) != slug:
             form.add_error("slug", f"Type {slug} to remove this cluster.")
         else:
-            typed = {**form.cleaned_data, **what.fixed}
-            form.carry_out(lambda: what.do(user, seen.cluster_for(user, slug), typed))
+            given = {**form.cleaned_data, **what.fixed}
+            form.carry_out(lambda: what.do(user, seen.cluster_for(user, slug), given))
         if not form.errors:
             messages.success(request, what.said)
             return redirect(
@@ -219,7 +217,7 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
         "change": change,
         "stake": seen.worker_at_stake(slug) if change == "deregister" else None,
     }
-    return render(request, "clusters/change.html", context, status=422 if form.errors else 200)
+    return render(request, "clusters/change.html", context, status=form.status)
 
 
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 import yaml
 from django import forms
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, StaleVersion
+from budgets.models import Account, Flavor, Workspace
 from budgets.texts import Unreadable, read_yaml
 
 Result = TypeVar("Result")
@@ -65,6 +66,11 @@ class PortalForm(forms.Form):
         """Name of the field that a fault's path speaks of."""
         return self.fault_fields.get(path, path)
 
+    @property
+    def status(self) -> int:
+        """Of the page that shows this form: 422 with faults in it."""
+        return 422 if self.errors else 200
+
     def carry_out(self, action: Callable[[], Result]) -> Result | None:
         """Do it; None when it was rejected, and then the faults are in the form."""
         try:
@@ -72,6 +78,31 @@ class PortalForm(forms.Form):
         except Rejected as rejected:
             self.take(rejected.faults)
             return None
+
+
+CHOSEN = {
+    Account: ("accounts", "slug"),
+    Flavor: ("flavors", "slug"),
+    Workspace: ("workspaces", "namespace"),
+}
+"""Model → the argument of a form with the rows that its reader may choose, and their names."""
+
+
+class ChoosingForm(PortalForm):
+    """A form in which accounts, flavors or workspaces are chosen, out of the rows it is given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        rows = {model: kwargs.pop(name, None) for model, (name, _) in CHOSEN.items()}
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
+                field.queryset = rows[field.queryset.model]
+
+
+def choice_of(model: Any, label: str, **options: Any) -> forms.ModelChoiceField[Any]:
+    """One row of a model, by its name; :class:`ChoosingForm` says which there are."""
+    rows = model._default_manager.none()
+    return forms.ModelChoiceField(rows, to_field_name=CHOSEN[model][1], label=label, **options)
 
 
 class GpuField(forms.IntegerField):
@@ -136,6 +167,30 @@ class ReasonForm(PortalForm):
 def lines_of(text: str) -> list[str]:
     """Lines with something on them, without the blanks around."""
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class VersionedForm(ReasonForm):
+    """A change of something that somebody else may have saved in between.
+
+    Attributes:
+        stale: Who did, once it was tried; what was typed stays, for the newer version.
+    """
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+    stale: StaleVersion | None = None
+
+    def carry_out(self, action: Callable[[], Result]) -> Result | None:
+        try:
+            return super().carry_out(action)
+        except StaleVersion as error:
+            self.stale = error
+            self.data = self.data.copy()  # type: ignore[attr-defined]  # a QueryDict
+            self.data["version"] = str(error.current_version)  # type: ignore[index]
+            return None
+
+    @property
+    def status(self) -> int:
+        return 409 if self.stale else super().status
 
 
 class YamlField(forms.CharField):

@@ -15,7 +15,7 @@ from clusters import services as enforcement
 from clusters.models import WorkloadAction
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import carried_out, page, typed
 
 Verb = WorkloadAction.Verb
 # Verb → title, what it means, what the button says, what is said afterwards.
@@ -52,18 +52,22 @@ def job_act(request: HttpRequest) -> HttpResponseBase:
     stakes = enforcement.jobs_at_stake(user, jobs=jobs, verb=verb)
     title, meaning, button, said = WORDS[Verb(verb)]
     possible = [stake for stake in stakes if not stake.fault]
-    form = ReasonForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
-        wanted = [(stake.state.cluster.slug, stake.state.uid) for stake in possible]
-        done = form.carry_out(
-            lambda: enforcement.act_on_workloads(
-                user, jobs=wanted, verb=verb, reason=form.cleaned_data["reason"]
-            )
-        )
-        if done:
-            count = f"{len(done)} jobs: each" if len(done) > 1 else "The job"
-            messages.success(request, f"{count} {said}, once the cluster answers.")
-            return redirect(_after(done))
+    form = ReasonForm(typed(request))
+    wanted = [(stake.state.cluster.slug, stake.state.uid) for stake in possible]
+    answer = carried_out(
+        request,
+        form,
+        lambda given: enforcement.act_on_workloads(
+            user, jobs=wanted, verb=verb, reason=given["reason"]
+        ),
+        said=lambda done: (
+            f"{f'{len(done)} jobs: each' if len(done) > 1 else 'The job'} {said}, "
+            "once the cluster answers."
+        ),
+        to=_after,
+    )
+    if answer is not None:
+        return answer
     context = {
         "form": form,
         "verb": verb,
@@ -76,7 +80,7 @@ def job_act(request: HttpRequest) -> HttpResponseBase:
         "gpus": sum(stake.state.gpu_total for stake in possible),
         "gpu_seconds": sum(stake.gpu_seconds for stake in possible),
     }
-    return render(request, "jobs/act.html", context, status=422 if form.errors else 200)
+    return render(request, "jobs/act.html", context, status=form.status)
 
 
 @page("POST")

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -18,8 +17,9 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import carried_out, page, require_admin, typed
 
+ADMINS = "Only a platform admin plans and ends maintenance."
 EFFECTS = [
     ("cordon", "Nothing new starts there; what runs there runs on"),
     ("drain", "Nothing new starts there, and what runs there is stopped and queued again"),
@@ -68,11 +68,10 @@ def windows(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def plan(request: HttpRequest) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
-    user = _admin(request)
+    user = require_admin(request, ADMINS)
     workers = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
-    typed = request.POST if request.method == "POST" else None
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
-    form = WindowForm(typed, user=user, workers=workers, initial=chosen)
+    form = WindowForm(typed(request), user=user, workers=workers, initial=chosen)
     preview = None
     if request.method == "POST" and form.is_valid():
         wanted = _wanted(user, form.cleaned_data)
@@ -87,9 +86,8 @@ def plan(request: HttpRequest) -> HttpResponseBase:
                 words = "is cordoned now" if done.state == "active" else "is planned"
                 messages.success(request, f"Maintenance of {done.place} {words}.")
                 return redirect("maintenance_window", key=done.pk)
-    status = 422 if form.errors else 200
     context = {"form": form, "preview": preview}
-    return render(request, "maintenance/plan.html", context, status=status)
+    return render(request, "maintenance/plan.html", context, status=form.status)
 
 
 @page("GET", "POST")
@@ -98,16 +96,18 @@ def window(request: HttpRequest, key: int) -> HttpResponseBase:
     user: Any = request.user
     found = seen.window_for(user, key)
     may_end = selectors.roles_of(user).is_admin and found.state in ("scheduled", "active")
-    form = ReasonForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
-        done = form.carry_out(
-            lambda: enforcement.end_maintenance(
-                _admin(request), window=found, reason=form.cleaned_data["reason"]
-            )
-        )
-        if done is not None:
-            messages.success(request, "The window is closed; work goes there again.")
-            return redirect("maintenance_window", key=key)
+    form = ReasonForm(typed(request))
+    answer = carried_out(
+        request,
+        form,
+        lambda given: enforcement.end_maintenance(
+            require_admin(request, ADMINS), window=found, reason=given["reason"]
+        ),
+        said="The window is closed; work goes there again.",
+        to=request.path,
+    )
+    if answer is not None:
+        return answer
     context = {
         "summary": summaries([found])[0],
         "window": found,
@@ -115,8 +115,7 @@ def window(request: HttpRequest, key: int) -> HttpResponseBase:
         "may_end": may_end,
         "form": form,
     }
-    status = 422 if form.errors else 200
-    return render(request, "maintenance/window.html", context, status=status)
+    return render(request, "maintenance/window.html", context, status=form.status)
 
 
 def summaries(found: list[Any]) -> list[dict[str, Any]]:
@@ -163,10 +162,3 @@ def _moment(typed: datetime | None) -> datetime | None:
     if typed <= now and (now - typed).total_seconds() < 60:
         return None
     return typed.astimezone(UTC).replace(microsecond=0)
-
-
-def _admin(request: HttpRequest) -> Any:
-    user: Any = request.user
-    if not selectors.roles_of(user).is_admin:
-        raise PermissionDenied("Only a platform admin plans and ends maintenance.")
-    return user

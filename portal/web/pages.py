@@ -10,14 +10,16 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+from django.contrib import messages
 from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
 from django.utils import timezone
 
 from budgets.errors import NotAllowed, Rejected
-from budgets.selectors import remembered_roles
+from budgets.selectors import remembered_roles, roles_of
 from portal.web.errors import method_not_allowed
-from portal.web.forms import YEARS
+from portal.web.forms import YEARS, PortalForm
 
 View = Callable[..., HttpResponseBase]
 log = logging.getLogger(__name__)
@@ -59,6 +61,70 @@ def page(*methods: str) -> Callable[[View], View]:
         return wrapped
 
     return decorate
+
+
+def require_admin(request: HttpRequest, words: str) -> Any:
+    """The admin who asks.
+
+    Args:
+        request: Of anybody.
+        words: What only an admin does, for everybody else.
+
+    Raises:
+        PermissionDenied: For every other role.
+    """
+    user: Any = request.user
+    if not roles_of(user).is_admin:
+        raise PermissionDenied(words)
+    return user
+
+
+def may_bill(user: Any) -> bool:
+    """Whether this reader writes prices and statements."""
+    roles = roles_of(user)
+    return roles.is_admin or roles.is_finance
+
+
+def require_finance(request: HttpRequest) -> Any:
+    """The one of finance, or the admin, who asks.
+
+    Raises:
+        PermissionDenied: For every other role.
+    """
+    if not may_bill(request.user):
+        raise PermissionDenied("Only finance or a platform admin can do this.")
+    return request.user
+
+
+def typed(request: HttpRequest) -> Any:
+    """What a form is bound to: nothing before it is sent."""
+    return request.POST if request.method == "POST" else None
+
+
+def carried_out(
+    request: HttpRequest,
+    form: PortalForm,
+    deed: Callable[[dict[str, Any]], Any],
+    *,
+    said: str | Callable[[Any], str],
+    to: str | Callable[[Any], str],
+) -> HttpResponseBase | None:
+    """The redirect after a sent form is carried out; None while it is shown, with its faults.
+
+    Args:
+        request: Of the page.
+        form: Bound when it was sent.
+        deed: Takes what was typed; raises Rejected.
+        said: The sentence when it is done, made of what the deed gave where it is a function.
+        to: Where to go then, likewise.
+    """
+    if request.method != "POST" or not form.is_valid():
+        return None
+    done = form.carry_out(lambda: deed(form.cleaned_data))
+    if form.status != 200:
+        return None
+    messages.success(request, said if isinstance(said, str) else said(done))
+    return redirect(to if isinstance(to, str) else to(done))
 
 
 def asked_day(request: HttpRequest, name: str) -> date | None:

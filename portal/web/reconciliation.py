@@ -8,12 +8,10 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.text import capfirst
 
-from budgets import selectors
 from budgets.amounts import BY_NAME, HELD
 from budgets.errors import Rejected
 from budgets.models import Discrepancy
@@ -21,7 +19,7 @@ from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import asked_day, page
+from portal.web.pages import asked_day, may_bill, page, require_finance
 
 SHOWN = 200
 TAGS = {
@@ -86,12 +84,10 @@ def discrepancy(request: HttpRequest, key: int) -> HttpResponseBase:
     """One discrepancy; one of finance says why it may stand, somebody else accepts that."""
     user: Any = request.user
     row = read.visible_discrepancies(user).get(pk=key)
-    roles = selectors.roles_of(user)
-    may_write = roles.is_admin or roles.is_finance
+    may_write = may_bill(user)
     form = ReasonForm(request.POST or None)
     if request.method == "POST":
-        if not may_write:
-            raise PermissionDenied("Only finance or a platform admin can do this.")
+        require_finance(request)
         if _deed(request, row, form):
             return redirect("discrepancy", key=row.pk)
     context = {
@@ -103,7 +99,7 @@ def discrepancy(request: HttpRequest, key: int) -> HttpResponseBase:
         "is_own": row.proposed_by_id == user.pk,
         "day_link": _link(row.cluster, row.start.date()),
     }
-    return render(request, "billing/discrepancy.html", context, status=422 if form.errors else 200)
+    return render(request, "billing/discrepancy.html", context, status=form.status)
 
 
 def _deed(request: HttpRequest, row: Discrepancy, form: ReasonForm) -> bool:

@@ -11,19 +11,17 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from budgets import selectors
 from budgets.errors import Rejected
 from clusters import services as enforcement
 from portal.web.forms import PortalForm, YamlField
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import page, require_admin
 
 TEMPLATE = "clusters/register.html"
 MOST_BYTES = 200_000
@@ -114,9 +112,7 @@ class PlaceForm(PortalForm):
 @page("GET", "POST")
 def register(request: HttpRequest) -> HttpResponseBase:
     """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
-    user: Any = request.user
-    if not selectors.roles_of(user).is_admin:
-        raise PermissionDenied("Only a platform admin registers a cluster.")
+    user = require_admin(request, "Only a platform admin registers a cluster.")
     if "held" in request.POST:
         return _second(request, user)
     form = SourceForm(request.POST or None, request.FILES or None)
@@ -127,7 +123,7 @@ def register(request: HttpRequest) -> HttpResponseBase:
     # What was pasted is not sent back: a refused kubeconfig is pasted again, corrected.
     shown = form if not form.is_bound else _emptied(form)
     context = {"form": shown, "step": 1, "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER)}
-    return render(request, TEMPLATE, context, status=422 if form.errors else 200)
+    return render(request, TEMPLATE, context, status=form.status)
 
 
 def _emptied(form: SourceForm) -> SourceForm:

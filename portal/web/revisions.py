@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.errors import StaleVersion
 from budgets.models import BudgetRevision, Workspace
 from budgets.plan import RevisionDraft, Spill
-from portal.web.forms import PortalForm, ReasonForm
+from portal.web.forms import VersionedForm
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import carried_out, page, typed
 
 
 @page()
@@ -33,12 +32,6 @@ def history(request: HttpRequest, namespace: str) -> HttpResponseBase:
     return render(request, "budgets/history.html", context)
 
 
-class RestoreForm(ReasonForm):
-    """Why an old revision comes back."""
-
-    version = forms.IntegerField(widget=forms.HiddenInput)
-
-
 @page("GET", "POST")
 def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseBase:
     """One revision beside another, and its way back into force."""
@@ -47,26 +40,23 @@ def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseB
     shown = selectors.revision_for(user, namespace, number)
     other = _other(request, user, namespace, number)
     may_edit = selectors.roles_of(user).may_edit(workspace)
-    form = RestoreForm(request.POST or None, initial={"version": workspace.budget.version})
-    stale = None
-    if request.method == "POST":
-        if not may_edit:
-            raise PermissionDenied("Only an owner of this workspace or an admin restores it.")
-        if form.is_valid():
-            try:
-                done = form.carry_out(
-                    lambda: promises.restore_revision(
-                        user,
-                        revision=shown,
-                        reason=form.cleaned_data["reason"],
-                        expected_version=form.cleaned_data["version"],
-                    )
-                )
-            except StaleVersion as error:
-                stale, done = error, None
-            if done is not None:
-                messages.success(request, f"Revision {number} is back as revision {done.number}.")
-                return redirect("workspace", namespace=namespace)
+    if request.method == "POST" and not may_edit:
+        raise PermissionDenied("Only an owner of this workspace or an admin restores it.")
+    form = VersionedForm(typed(request), initial={"version": workspace.budget.version})
+    answer = carried_out(
+        request,
+        form,
+        lambda given: promises.restore_revision(
+            user,
+            revision=shown,
+            reason=given["reason"],
+            expected_version=given["version"],
+        ),
+        said=lambda done: f"Revision {number} is back as revision {done.number}.",
+        to=reverse("workspace", args=[namespace]),
+    )
+    if answer is not None:
+        return answer
     context = {
         "workspace": workspace,
         "revision": shown,
@@ -74,11 +64,10 @@ def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseB
         "rows": selectors.revision_diff(other, shown) if other else (),
         "history": selectors.budget_history(user, workspace),
         "form": form,
-        "stale": stale,
+        "stale": form.stale,
         "may_restore": may_edit and shown.phase not in {"in force", "requested"},
     }
-    status = 409 if stale else 422 if form.errors else 200
-    return render(request, "budgets/revision.html", context, status=status)
+    return render(request, "budgets/revision.html", context, status=form.status)
 
 
 def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> BudgetRevision | None:
@@ -102,7 +91,7 @@ def requests(request: HttpRequest) -> HttpResponseBase:
     return render(request, "budgets/requests.html", context)
 
 
-class DecisionForm(PortalForm):
+class DecisionForm(VersionedForm):
     """Accept or decline, with a reason."""
 
     reason = forms.CharField(
@@ -111,7 +100,6 @@ class DecisionForm(PortalForm):
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="The owner reads it; it stays in the history.",
     )
-    version = forms.IntegerField(widget=forms.HiddenInput)
 
 
 @page("GET", "POST")
@@ -123,21 +111,16 @@ def decide(request: HttpRequest, namespace: str, number: int) -> HttpResponseBas
     if wanted.state != BudgetRevision.State.REQUESTED:
         return redirect("revision", namespace=namespace, number=number)
     roles = selectors.roles_of(user)
-    form = DecisionForm(request.POST or None, initial={"version": workspace.budget.version})
-    stale = None
-    if request.method == "POST" and form.is_valid():
-        try:
-            done = form.carry_out(lambda: _decision(request, wanted, form))
-        except StaleVersion as error:
-            stale, done = error, None
-            typed = request.POST.copy()
-            typed["version"] = str(error.current_version)
-            form = DecisionForm(typed)
-        if done is not None:
-            messages.success(request, f"Request {number} is {done.get_state_display().lower()}.")
-            if roles.is_admin:
-                return redirect("requests")
-            return redirect("history", namespace=namespace)
+    form = DecisionForm(typed(request), initial={"version": workspace.budget.version})
+    answer = carried_out(
+        request,
+        form,
+        lambda given: _decision(request, wanted, given),
+        said=lambda done: f"Request {number} is {done.get_state_display().lower()}.",
+        to=reverse("requests") if roles.is_admin else reverse("history", args=[namespace]),
+    )
+    if answer is not None:
+        return answer
     in_force = workspace.budget.in_force
     before = selectors.revision_for(user, namespace, in_force.number) if in_force else None
     reasons = [row for row in selectors.requests_waiting(user) if row.pk == wanted.pk]
@@ -149,21 +132,21 @@ def decide(request: HttpRequest, namespace: str, number: int) -> HttpResponseBas
         "reasons": reasons[0].reasons if reasons else (),
         "preview": _preview(user, workspace, wanted),
         "form": form,
-        "stale": stale,
+        "stale": form.stale,
         "may_decide": roles.is_admin,
         "may_withdraw": roles.may_edit(workspace) and not roles.is_admin,
     }
-    status = 409 if stale else 422 if form.errors else 200
-    return render(request, "budgets/decide.html", context, status=status)
+    return render(request, "budgets/decide.html", context, status=form.status)
 
 
-def _decision(request: HttpRequest, wanted: BudgetRevision, form: DecisionForm) -> BudgetRevision:
+def _decision(
+    request: HttpRequest, wanted: BudgetRevision, given: dict[str, Any]
+) -> BudgetRevision:
     user: Any = request.user
-    typed = form.cleaned_data
-    arguments = {
+    arguments: dict[str, Any] = {
         "revision": wanted,
-        "reason": typed["reason"],
-        "expected_version": typed["version"],
+        "reason": given["reason"],
+        "expected_version": given["version"],
     }
     if request.POST.get("decision") == "withdraw":
         return promises.withdraw_request(user, **arguments)

@@ -14,6 +14,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
@@ -23,7 +24,7 @@ from budgets.models import ApiToken
 from portal.throttling import WrongPasswordThrottle
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
-from portal.web.pages import page
+from portal.web.pages import carried_out, page, typed
 
 
 @method_decorator(login_not_required, name="dispatch")
@@ -82,16 +83,18 @@ class PasswordForm(PortalForm):
 def password_change(request: HttpRequest) -> HttpResponseBase:
     """Change one's own password; other sessions end, this one stays."""
     user: Any = request.user
-    form = PasswordForm(request.POST or None, user=user)
-    if request.method == "POST" and form.is_valid():
-        password = form.cleaned_data["password"]
-        form.carry_out(lambda: promises.set_password(user, user=user, password=password))
-        if not form.errors:
-            update_session_auth_hash(request, user)
-            messages.success(request, "The password is changed; other sessions have ended.")
-            return redirect("home")
-    status = 422 if form.errors else 200
-    return render(request, "session/password.html", {"form": form}, status=status)
+    form = PasswordForm(typed(request), user=user)
+    answer = carried_out(
+        request,
+        form,
+        lambda given: promises.set_password(user, user=user, password=given["password"]),
+        said="The password is changed; other sessions have ended.",
+        to=reverse("home"),
+    )
+    if answer is not None:
+        update_session_auth_hash(request, user)
+        return answer
+    return render(request, "session/password.html", {"form": form}, status=form.status)
 
 
 class ProfileForm(PortalForm):
@@ -118,7 +121,7 @@ def profile(request: HttpRequest) -> HttpResponseBase:
         return redirect("profile")
     memberships = user.memberships.select_related("account", "workspace").order_by("pk")
     context = {"form": form, "memberships": memberships}
-    return render(request, "session/profile.html", context, status=422 if form.errors else 200)
+    return render(request, "session/profile.html", context, status=form.status)
 
 
 class TokenForm(PortalForm):
@@ -161,7 +164,7 @@ def tokens(request: HttpRequest) -> HttpResponseBase:
         "tokens": user.api_tokens.all(),
         "now": timezone.now(),
     }
-    return render(request, "session/tokens.html", context, status=422 if form.errors else 200)
+    return render(request, "session/tokens.html", context, status=form.status)
 
 
 @page("POST")

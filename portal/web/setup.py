@@ -20,7 +20,7 @@ from portal.web.setup_pages import (
     crumbs,
     item_page,
     list_page,
-    require_admin,
+    setup_admin,
 )
 from portal.web.tags import gpus
 
@@ -48,7 +48,7 @@ PARTS = (
 @page()
 def setup(request: HttpRequest) -> HttpResponseBase:
     """Where an empty portal leads its admin, and the way to every part later."""
-    user = require_admin(request)
+    user = setup_admin(request)
     steps: list[dict[str, Any]] = [
         {"step": step, "url": reverse(STEP_PAGES[step.key])} for step in selectors.setup_steps(user)
     ]
@@ -64,7 +64,7 @@ def setup(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def accounts(request: HttpRequest) -> HttpResponseBase:
     """Customers: list, and a new one."""
-    user = require_admin(request)
+    user = setup_admin(request)
     rows = [
         Row(
             (row.slug, row.name),
@@ -96,7 +96,7 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def account(request: HttpRequest, slug: str) -> HttpResponseBase:
     """One customer: name, envelopes, the way out."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found = selectors.account_for(user, slug)
     envelopes = Envelope.objects.filter(account=found).select_related("flavor")
     sections = [
@@ -143,7 +143,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
 @page("GET", "POST")
 def workspaces(request: HttpRequest) -> HttpResponseBase:
     """Workspaces: list, and a new one."""
-    user = require_admin(request)
+    user = setup_admin(request)
     rows = [
         Row(
             (row.namespace, row.name, row.account.name, row.home_flavor.name),
@@ -179,7 +179,7 @@ def workspaces(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
     """One workspace: name, home flavor, the way out."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found: Workspace = selectors.workspace_for(user, namespace)
     initial = {"name": found.name, "home_flavor": found.home_flavor}
     sections = [
@@ -212,7 +212,7 @@ def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
 @page("GET", "POST")
 def flavors(request: HttpRequest) -> HttpResponseBase:
     """GPU flavors: list, and a new one."""
-    user = require_admin(request)
+    user = setup_admin(request)
     rows = [
         Row(
             (row.slug, row.name, row.resource_name, row.gpus_per_node, row.oversubscription_factor),
@@ -245,7 +245,7 @@ def flavors(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
     """One flavor: its nodes, its factor, the way out."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found: Flavor = selectors.visible_flavors(user, include_archived=True).get(slug=slug)
     names = setup_forms.FlavorEditForm.base_fields
     initial = {name: getattr(found, name) for name in names}

@@ -10,14 +10,14 @@ from budgets.models import Capacity, MeasuredCapacity
 from clusters import selectors as seen
 from portal.web import setup_forms
 from portal.web.pages import page
-from portal.web.setup_pages import Row, Section, crumbs, require_admin, sections_page
+from portal.web.setup_pages import Row, Section, crumbs, sections_page, setup_admin
 from portal.web.tags import gpus, when
 
 
 @page("GET", "POST")
 def capacity(request: HttpRequest) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
-    user = require_admin(request)
+    user = setup_admin(request)
     clusters = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")

@@ -8,7 +8,15 @@ from typing import Any
 from django import forms
 
 from budgets.models import Account, Flavor, Membership, Role, Workspace
-from portal.web.forms import GpuField, PairsField, PortalForm, TaintsField, TimeField
+from portal.web.forms import (
+    ChoosingForm,
+    GpuField,
+    PairsField,
+    PortalForm,
+    TaintsField,
+    TimeField,
+    choice_of,
+)
 
 SLUG_HINT = "Never changes; part of names on the clusters."
 
@@ -26,51 +34,34 @@ class NameForm(PortalForm):
     name = forms.CharField(label="Name", max_length=120)
 
 
-class EnvelopeForm(PortalForm):
+class EnvelopeForm(ChoosingForm):
     """What an account may promise itself of one flavor."""
 
-    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    flavor = choice_of(Flavor, "Flavor")
     committed = GpuField(
         label="Committed, all workspaces together", help_text="Sum of floors, in GPUs."
     )
     ceiling = GpuField(label="Ceiling of each workspace", help_text="In GPUs.")
     pool = GpuField(label="Account pool", help_text="In GPUs.", initial=0)
 
-    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("flavor").queryset = flavors
 
-
-class WorkspaceForm(PortalForm):
+class WorkspaceForm(ChoosingForm):
     """A new workspace."""
 
-    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    account = choice_of(Account, "Account")
     slug = forms.CharField(
         label="Slug", max_length=40, help_text=f"{SLUG_HINT} Namespace is ACCOUNT-SLUG."
     )
     name = forms.CharField(label="Name", max_length=120)
-    home_flavor = forms.ModelChoiceField(
-        Flavor.objects.none(), to_field_name="slug", label="Home flavor"
-    )
+    home_flavor = choice_of(Flavor, "Home flavor")
     fault_fields = {"namespace": "slug"}
 
-    def __init__(self, *args: Any, accounts: Any, flavors: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
-        self.part("home_flavor").queryset = flavors
 
-
-class WorkspaceEditForm(PortalForm):
+class WorkspaceEditForm(ChoosingForm):
     """Name and home flavor of a workspace."""
 
     name = forms.CharField(label="Name", max_length=120)
-    home_flavor = forms.ModelChoiceField(
-        Flavor.objects.none(), to_field_name="slug", label="Home flavor"
-    )
-
-    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("home_flavor").queryset = flavors
+    home_flavor = choice_of(Flavor, "Home flavor")
 
 
 class FlavorEditForm(PortalForm):
@@ -109,64 +100,50 @@ class FlavorForm(FlavorEditForm):
     field_order = ["slug", "name"]
 
 
-class CapacityForm(PortalForm):
+class CapacityForm(ChoosingForm):
     """GPUs of a flavor on a cluster, as an admin states them."""
 
     cluster = forms.ChoiceField(label="Cluster")
-    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    flavor = choice_of(Flavor, "Flavor")
     gpus = GpuField(label="GPUs")
     valid_from = TimeField(label="From", help_text="Empty: now.")
     valid_until = TimeField(label="Until", help_text="Empty: for good.")
     reason = forms.CharField(label="Reason", max_length=200, required=False)
 
-    def __init__(self, *args: Any, clusters: list[str], flavors: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, clusters: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.part("cluster").choices = [(slug, slug) for slug in clusters]
-        self.part("flavor").queryset = flavors
 
 
-class PoolForm(PortalForm):
+class PoolForm(ChoosingForm):
     """A new pool: an account's own, or a platform pool."""
 
     slug = forms.CharField(label="Slug", max_length=40, help_text=SLUG_HINT)
     name = forms.CharField(label="Name", max_length=120)
-    account = forms.ModelChoiceField(
-        Account.objects.none(),
-        to_field_name="slug",
-        label="Belongs to",
+    account = choice_of(
+        Account,
+        "Belongs to",
         required=False,
         empty_label="the platform: several accounts draw on it",
     )
 
-    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
 
-
-class PoolAmountForm(PortalForm):
+class PoolAmountForm(ChoosingForm):
     """GPUs of a flavor in a pool."""
 
-    flavor = forms.ModelChoiceField(Flavor.objects.none(), to_field_name="slug", label="Flavor")
+    flavor = choice_of(Flavor, "Flavor")
     gpus = GpuField(label="GPUs")
     valid_from = TimeField(label="From", help_text="Empty: now.")
     valid_until = TimeField(label="Until", help_text="Empty: for good.")
 
-    def __init__(self, *args: Any, flavors: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("flavor").queryset = flavors
 
-
-class PoolShareForm(PortalForm):
+class PoolShareForm(ChoosingForm):
     """An account that may draw on a platform pool."""
 
-    account = forms.ModelChoiceField(Account.objects.none(), to_field_name="slug", label="Account")
+    account = choice_of(Account, "Account")
     limits = PairsField(
         label="At most", help_text="flavor=GPUs on each line; a flavor left out has no limit."
     )
-
-    def __init__(self, *args: Any, accounts: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
 
     def clean_limits(self) -> dict[str, int]:
         limits: dict[str, int] = {}
@@ -202,29 +179,16 @@ class NewPasswordForm(PortalForm):
     )
 
 
-class RoleForm(PortalForm):
+class RoleForm(ChoosingForm):
     """A role and where it holds."""
 
     role = forms.ChoiceField(label="Role", choices=Role.choices)
-    account = forms.ModelChoiceField(
-        Account.objects.none(),
-        to_field_name="slug",
-        label="Of the whole account",
-        required=False,
-        help_text="For owner and viewer.",
+    account = choice_of(
+        Account, "Of the whole account", required=False, help_text="For owner and viewer."
     )
-    workspace = forms.ModelChoiceField(
-        Workspace.objects.none(),
-        to_field_name="namespace",
-        label="Or of one workspace",
-        required=False,
-        help_text="For owner and viewer.",
+    workspace = choice_of(
+        Workspace, "Or of one workspace", required=False, help_text="For owner and viewer."
     )
-
-    def __init__(self, *args: Any, accounts: Any, workspaces: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
-        self.part("workspace").queryset = workspaces
 
     def clean(self) -> dict[str, Any]:
         typed: dict[str, Any] = super().clean() or self.cleaned_data

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from budgets import selectors
 from budgets.errors import Rejected
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
+from portal.web.pages import require_admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +94,9 @@ class Section:
         ]
 
 
-def require_admin(request: HttpRequest) -> Any:
-    """The admin who asks.
-
-    Raises:
-        PermissionDenied: For every other role.
-    """
-    user: Any = request.user
-    if not selectors.roles_of(user).is_admin:
-        raise PermissionDenied("Only a platform admin sets the portal up.")
-    return user
+def setup_admin(request: HttpRequest) -> Any:
+    """The admin who sets the portal up."""
+    return require_admin(request, "Only a platform admin sets the portal up.")
 
 
 def sections_page(

@@ -20,8 +20,8 @@ from portal.web.setup_pages import (
     crumbs,
     item_page,
     list_page,
-    require_admin,
     sections_page,
+    setup_admin,
 )
 from portal.web.tags import gpus, when
 
@@ -29,7 +29,7 @@ from portal.web.tags import gpus, when
 @page("GET", "POST")
 def people(request: HttpRequest) -> HttpResponseBase:
     """Everybody with a login, and a new one."""
-    user = require_admin(request)
+    user = setup_admin(request)
     everybody = User.objects.prefetch_related("memberships__account", "memberships__workspace")
     rows = [
         Row(
@@ -74,7 +74,7 @@ def _last_login(person: User) -> Any:
 @page("GET", "POST")
 def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
     """One person: roles and password."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found = get_object_or_404(User, pk=user_id)
     memberships = found.memberships.select_related("account", "workspace").order_by("pk")
 
@@ -123,7 +123,7 @@ def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
 @page("GET", "POST")
 def pools(request: HttpRequest) -> HttpResponseBase:
     """Pools: list, and a new one."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found = Pool.objects.select_related("account").order_by("slug")
     rows = [
         Row(
@@ -157,7 +157,7 @@ def pools(request: HttpRequest) -> HttpResponseBase:
 @page("GET", "POST")
 def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
     """One pool: amounts, shares, the way out."""
-    user = require_admin(request)
+    user = setup_admin(request)
     found = get_object_or_404(Pool.objects.select_related("account"), slug=slug)
     amounts = found.amounts.select_related("flavor").order_by("flavor", "-valid_from", "-pk")
     sections = [
