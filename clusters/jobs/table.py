@@ -150,6 +150,13 @@ class JobKinds:
         """The kind of a job; None for one that nobody named."""
         return self._known.get((str(document.get("apiVersion")), str(document.get("kind"))))
 
+    def with_resources(
+        self, jobs: Iterable[dict[str, Any]]
+    ) -> tuple[tuple[Resource, dict[str, Any]], ...]:
+        """Jobs with their resources; without those of kinds that nobody named."""
+        found = ((self.of(job), job) for job in jobs)
+        return tuple((kind.resource, job) for kind, job in found if kind is not None)
+
     def owner_of(self, workload: Document) -> tuple[JobKind | None, str, str]:
         """Who a Workload stands for: kind, its name and the job's; empty texts without an owner.
 

@@ -18,7 +18,7 @@ from clusters.reconcile.dispatch import links as links_module
 from clusters.reconcile.dispatch import offers as offers_module
 from clusters.reconcile.dispatch import trail as trail_module
 from clusters.reconcile.dispatch.local import attempt_of
-from clusters.reconcile.dispatch.prices import current_prices
+from clusters.reconcile.dispatch.offers import current_prices
 from clusters.reconcile.dispatch.trail import Trail, prune
 from tests.billing.conftest import AFTER, active_card, price
 from tests.builders import SmallFleet, small_fleet

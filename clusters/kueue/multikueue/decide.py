@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from clusters.documents.keys import Document
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, all_at_once
-from clusters.kueue.multikueue.group import Copy, Document, Group, View
+from clusters.kueue.multikueue.group import Copy, Group, View
 from clusters.kueue.multikueue.rules import CLUSTERS_LIMIT, RULES, remove_all
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate, RemoveCopy, Tell, Verdict
 from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
 
 from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document
 from clusters.kueue.multikueue.offers import Offer
 from clusters.kueue.workload.parser import parse_time
-
-Document: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

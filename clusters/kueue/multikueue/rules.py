@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from clusters.documents.conditions import condition, is_true
+from clusters.documents.keys import Document
 from clusters.kueue.multikueue.group import (
-    Document,
     Group,
     View,
     since,

@@ -27,16 +27,15 @@ from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes, dispatch_check
 from clusters.reconcile.dispatch.copies import Copies, Foreign
-from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.group import Fleet, group_for
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.manager_writes import manager_writes
 from clusters.reconcile.dispatch.nominating import Nominating
-from clusters.reconcile.dispatch.parts import jobs_there, jobs_to_remove
-from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
+from clusters.reconcile.dispatch.offers import Prices
+from clusters.reconcile.dispatch.parts import jobs_there
 from clusters.reconcile.dispatch.profiles import Profiles, read_providers
-from clusters.reconcile.dispatch.workers import Known, Workers
+from clusters.reconcile.dispatch.workers import MANAGER, Known, Workers
 from clusters.reconcile.runtime.cache import Cache, Effect
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.job_cache import JobCache
@@ -44,11 +43,9 @@ from clusters.reconcile.runtime.pool import Answer, Sender, Target, Work, readin
 from clusters.reconcile.runtime.recorder import Event, Recorder, workload_reference
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
-from clusters.selectors.cordons import Cordons, cordons_now
 
 log = logging.getLogger(__name__)
 
-MANAGER: Final = ""
 LINKS_EVERY_S: Final = 0.25
 BLOCKED_S: Final = 20.0
 MANAGER_KINDS: Final = (
@@ -143,19 +140,13 @@ class DispatchBody(Controller[Place]):
         known: Known | None = None,
     ) -> None:
         self._settings = settings_of(context.cluster.kueue_configuration)
-        self._adapters = JobKinds(self._settings.kinds)
-        self._kinds = frozenset(self._adapters.resources)
-        self.manager = JobCache(self._kinds)
+        self._kinds = JobKinds(self._settings.kinds)
+        self._job_resources = frozenset(self._kinds.resources)
+        self.manager = JobCache(self._job_resources)
         super().__init__(context, hook=hook, cluster=MANAGER, cache=self.manager)
         self._hook = hook
-        is_stored = bool(context.cluster.pk)
-        self._nominating = Nominating(
-            context,
-            settings=self._settings,
-            prices=prices or (current_prices if is_stored else no_prices),
-        )
+        self._nominating = Nominating(context, settings=self._settings, prices=prices)
         self._blocks = Blocks()
-        self._cordoned = Cordoned(self._look_at_all, read=cordons_now if is_stored else Cordons)
         self._profiles = Profiles(
             context.client,
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
@@ -164,7 +155,7 @@ class DispatchBody(Controller[Place]):
         self._workers = Workers(
             context,
             manager=self.manager,
-            adapters=self._adapters,
+            settings=self._settings,
             profiles=self._profiles,
             sink=self.inbox.put,
             is_busy=lambda worker: any(name == worker for _, name in self.queue.busy()),
@@ -193,7 +184,7 @@ class DispatchBody(Controller[Place]):
     def watched(self) -> Iterable[Watched]:
         """What says who is dispatched to, Workloads, and every kind of job."""
         yield from map(Watched, MANAGER_KINDS)
-        for kind in self._adapters:
+        for kind in self._kinds:
             yield Watched(kind.resource, Selection(labels=kind.selector), not kind.is_required)
 
     def opened(self) -> None:
@@ -211,13 +202,13 @@ class DispatchBody(Controller[Place]):
 
     def cache_of(self, cluster: str) -> Cache | None:
         """The manager's cache, or that of a worker with a link."""
-        return self.manager if cluster == MANAGER else self._cache_on(cluster)
+        return self._workers.cache_on(cluster)
 
     def take(self, seen: Seen) -> None:
         """Looks also at what a job was linked to so far: an elastic one goes on to other slices."""
-        cache = self._cache_on(seen.cluster)
+        cache = self._workers.cache_on(seen.cluster)
         before: tuple[str, ...] = ()
-        if seen.resource in self._kinds and cache is not None:
+        if seen.resource in self._job_resources and cache is not None:
             known = cache.get(seen.resource, key_of(seen.document))
             before = cache.workloads_of(known) if known is not None else ()
         super().take(seen)
@@ -227,8 +218,8 @@ class DispatchBody(Controller[Place]):
         """The workloads that an object concerns."""
         if seen.resource == r.WORKLOAD:
             return [(key, MANAGER) for key in self._of_workload(seen.document)]
-        if seen.resource in self._kinds:
-            cache = self._cache_on(seen.cluster)
+        if seen.resource in self._job_resources:
+            cache = self._workers.cache_on(seen.cluster)
             found = cache.workloads_of(seen.document) if cache is not None else ()
             return [(key, MANAGER) for key in found]
         self._looked_at = 0.0  # which workers are dispatched to, or how, may have changed
@@ -243,7 +234,7 @@ class DispatchBody(Controller[Place]):
 
     def all_keys(self) -> Iterable[Place]:
         """Every workload that is on the manager, or that a worker has something of."""
-        caches = [link.image for link in self._links.values()]
+        caches = [link.cache for link in self._links.values()]
         keys = {*self.manager.of(r.WORKLOAD), *(k for c in caches for k in c.keys_to_plan())}
         return [(key, MANAGER) for key in keys]
 
@@ -253,12 +244,6 @@ class DispatchBody(Controller[Place]):
         if _is_connection(key):
             return name.replace(":", " ")
         return f"Workload {name} on {cluster}" if cluster else f"Workload {name}"
-
-    def _cache_on(self, cluster: str) -> JobCache | None:
-        if cluster == MANAGER:
-            return self.manager
-        link = self._links.get(cluster)
-        return link.image if link is not None else None
 
     def _of_workload(self, document: Document) -> Iterator[str]:
         yield key_of(document)
@@ -290,9 +275,7 @@ class DispatchBody(Controller[Place]):
             self._look_at_all()
         self._nominating.follow(self._workers.wanted)
         now = self.context.now()
-        flips = self._workers.look(now)
-        if flips:
-            log.info("workers_changed workers=%s", ",".join(sorted(flips)))
+        if self._workers.look(now):
             # What they have must be known before anything is decided by its absence.
             self.take_in(everything=True)
             self._look_at_all()
@@ -317,7 +300,8 @@ class DispatchBody(Controller[Place]):
             self.manager,
             fleet,
             now=now,
-            bids=self._nominating.bids(local, self.manager, fleet),
+            rounds=self._nominating.rounds(local),
+            offers=self._nominating.offers(local, self.manager, fleet),
             blocked=self._blocks.reasons(local.key),
             foreign=self._blocks.foreign(local.key),
         )
@@ -341,17 +325,15 @@ class DispatchBody(Controller[Place]):
             key,
             self.manager,
             check=dispatch_check(self.manager, workload) if workload is not None else "",
-            origin=self.context.cluster.installation,
-            adapters=self._adapters,
+            origin=self._workers.origin,
+            kinds=self._kinds,
         )
 
     def _fleet(self, check: str) -> Fleet:
         """The workers of a check, the same for everybody of one turn."""
         found = self._fleets.get(check)
         if found is None:
-            closed = self._cordoned.words()
-            timeout = self._settings.worker_lost_timeout
-            found = self._workers.fleet(check, closed=closed, worker_lost_timeout=timeout)
+            found = self._workers.fleet(check)
             self._fleets[check] = found
         return found
 
@@ -378,8 +360,8 @@ class DispatchBody(Controller[Place]):
 
     def _start_here(self, local: Local, writes: Sequence[Write]) -> None:
         targets: list[Target] = [(r.WORKLOAD, local.key)]
-        if local.adapter is not None:
-            targets += [(local.adapter.resource, key_of(member)) for member in local.members]
+        if local.kind is not None:
+            targets += [(local.kind.resource, key_of(member)) for member in local.members]
 
         def work(effects: list[Effect]) -> None:
             sender = Sender(MANAGER, self.context.client, self.writer, effects)
@@ -395,7 +377,7 @@ class DispatchBody(Controller[Place]):
         self._recorder.record([told])
 
     def _jobs_on(self, link: Link, local: Local) -> list[dict[str, Any]]:
-        return jobs_there(local.key, link.image, self._adapters, elastic=local.job)
+        return jobs_there(local.key, link.cache, self._kinds, elastic=local.job)
 
     def _start_on_worker(self, local: Local, action: step.OnWorker) -> None:
         place, link = (local.key, action.cluster), self._links.get(action.cluster)
@@ -407,17 +389,7 @@ class DispatchBody(Controller[Place]):
         client = link.client
         if client is None or not link.may_write or (local.workload is None and not is_removal):
             return
-        there = (
-            jobs_to_remove(local.key, link.image, self._adapters)
-            if is_removal
-            else self._jobs_on(link, local)
-        )
-        jobs = [
-            (adapter.resource, job)
-            for job in there
-            if (adapter := self._adapters.of(job)) is not None
-        ]
-        copies = Copies(local, link.image.get(r.WORKLOAD, local.key), jobs)
+        copies = Copies.on(link.cache, local, self._kinds, is_removed=is_removal)
         writer = self._writer_of(link.name, client, lambda: link.may_write, self._hook)
         is_creation = isinstance(action, step.CreateCopy | step.CreateJob)
         errand = Errand(type(action).__name__, is_creation=is_creation)

@@ -15,12 +15,20 @@ from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of
 from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
 from clusters.jobs import batch, remote
+from clusters.jobs.table import JobKinds
 from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.dispatch.parts import members_made, shrunk_pod_sets, stands_for
+from clusters.reconcile.dispatch.parts import (
+    jobs_there,
+    jobs_to_remove,
+    members_made,
+    shrunk_pod_sets,
+    stands_for,
+)
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Write
 
@@ -42,6 +50,16 @@ class Copies:
     local: Local
     workload: Document | None
     jobs: Sequence[tuple[Resource, dict[str, Any]]]
+
+    @classmethod
+    def on(cls, cache: JobCache, local: Local, kinds: JobKinds, *, is_removed: bool) -> Copies:
+        """As a worker's cache has it; what is to be removed leaves siblings what is theirs."""
+        there = (
+            jobs_to_remove(local.key, cache, kinds)
+            if is_removed
+            else jobs_there(local.key, cache, kinds, elastic=local.job)
+        )
+        return cls(local, cache.get(r.WORKLOAD, local.key), kinds.with_resources(there))
 
     def carry_out(
         self, action: step.Action, sender: Sender, *, is_gone: Callable[[], bool]
@@ -75,11 +93,11 @@ class Copies:
     def _create_copy(self, sender: Sender) -> None:
         """Make the Workload, once the worker has shown that it would take the job."""
         local = self.local
-        if local.job is None or local.adapter is None:
+        if local.job is None or local.kind is None:
             return
-        tried = local.adapter.copy_of(local.job, local.there, marks=local.marks)
-        write = Write.create("dry-run", local.adapter.resource, tried, is_dry_run=True)
-        pod_sets = local.adapter.copied_pod_sets(local.there, self._made(sender, write))
+        tried = local.kind.copy_of(local.job, local.there, marks=local.marks)
+        write = Write.create("dry-run", local.kind.resource, tried, is_dry_run=True)
+        pod_sets = local.kind.copied_pod_sets(local.there, self._made(sender, write))
         body = remote.workload_copy(local.there, pod_sets, marks=local.marks)
         self._made(sender, Write.create("create-copy", r.WORKLOAD, body))
 
@@ -89,23 +107,23 @@ class Copies:
         Where no engine will make it the owner of the copy, the copy is marked first: a job that is
         gone afterwards was deleted, and is not made a second time under this reservation.
         """
-        local, adapter = self.local, self.local.adapter
-        if adapter is None:
+        local, kind = self.local, self.local.kind
+        if kind is None:
             return
         made = members_made(self.workload) if self.workload is not None else frozenset()
         members = [
             member
             for member in local.members
-            if member["metadata"]["uid"] not in made and not adapter.is_past(member)
+            if member["metadata"]["uid"] not in made and not kind.is_past(member)
         ]
         marked = None
-        if not adapter.is_adopted and self.workload is not None:
+        if not kind.is_adopted and self.workload is not None:
             uids = {str(member["metadata"]["uid"]) for member in members}
             marked = self._mark_job_made(sender, self.workload, made | uids)
         for member in members:
-            body = adapter.copy_of(member, local.there, marks=local.marks)
+            body = kind.copy_of(member, local.there, marks=local.marks)
             try:
-                self._made(sender, Write.create("create-job", adapter.resource, body))
+                self._made(sender, Write.create("create-job", kind.resource, body))
             except (Terminal, Foreign):
                 # Refused for certain, so nothing was made.
                 if marked is not None:
@@ -118,8 +136,8 @@ class Copies:
 
         A copy that shrank goes before its job.
         """
-        local, adapter = self.local, self.local.adapter
-        if local.job is None or adapter is None:
+        local, kind = self.local, self.local.kind
+        if local.job is None or kind is None:
             return
         if self.workload is not None:
             smaller = shrunk_pod_sets(self.workload, local.there)
@@ -130,23 +148,23 @@ class Copies:
         if not stands_for(local.there, local.job):
             return
         wanted = {item["metadata"]["name"]: item for item in local.members}
-        for kind, job in self.jobs:
+        for resource, job in self.jobs:
             name = job["metadata"]["name"]
             if not remote.is_ours(job, local.marks.origin):
                 continue
             if name not in wanted:
-                sender.send(Write.delete("remove-member", kind, job))
+                sender.send(Write.delete("remove-member", resource, job))
                 continue
-            patch = adapter.follow_patch(wanted[name], job)
+            patch = kind.follow_patch(wanted[name], job)
             if patch is not None:
-                sender.send(Write.patch("follow-job", kind, job, patch))
+                sender.send(Write.patch("follow-job", resource, job, patch))
 
     def _remove(self, sender: Sender, *, exact: bool) -> None:
         """Delete job, then Workload; whatever is not ours stays."""
         origin = self.local.marks.origin
-        for kind, job in self.jobs:
+        for resource, job in self.jobs:
             if remote.is_ours(job, origin):
-                sender.send(Write.delete("remove-job", kind, job))
+                sender.send(Write.delete("remove-job", resource, job))
         if self.workload is None or not remote.is_ours(self.workload, origin):
             return
         finalizers = self.workload["metadata"].get("finalizers") or []
@@ -162,7 +180,7 @@ class Copies:
     ) -> Document | None:
         """Note which of the manager's objects were made beside a copy; none takes the mark off."""
         marks = {labels.JOB_MADE: self.local.marks.attempt if members else None}
-        if self.local.adapter is not None and self.local.adapter.is_grouped:
+        if self.local.kind is not None and self.local.kind.is_grouped:
             marks[labels.MEMBERS_MADE] = ",".join(sorted(members)) or None
         version = workload["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version, "annotations": marks}}
@@ -179,11 +197,11 @@ class Copies:
     def _ours(self, sender: Sender, write: Write) -> Document:
         """The object that has the name already, if it is ours and of this job."""
         found = sender.client.get(write.resource, write.name, namespace=write.namespace)
-        kind = write.resource.kind
+        what = write.resource.kind
         if not remote.is_ours(found, self.local.marks.origin):
-            raise Foreign(f"a {kind} of this name that is not ours is there")
+            raise Foreign(f"a {what} of this name that is not ours is there")
         if self._is_of_another(found):
-            raise Conflict(Refusal(f"a {kind} of an earlier job of this name is still there"))
+            raise Conflict(Refusal(f"a {what} of an earlier job of this name is still there"))
         sender.note(write.resource, found)
         return found
 

@@ -30,41 +30,28 @@ class Fleet:
     """The workers of one check as they are now.
 
     Attributes:
-        images: By connected worker.
+        caches: By connected worker.
         lost: Unconnected workers, and since when.
         closed: Workers that take nothing new, and why.
         origin: This manager's mark.
         worker_lost_timeout: How long a lost worker is waited for.
         order: Workers as the check's configuration lists them.
         unserved: Kinds of jobs that a worker does not serve, or forbids.
-        adapters: Kinds of jobs.
+        kinds: Kinds of jobs.
         left: Workers that the check does not dispatch to any more.
         opening: Lost ones whose first try to connect is not over.
     """
 
-    images: Mapping[str, JobCache]
+    caches: Mapping[str, JobCache]
     lost: Mapping[str, datetime]
     closed: Mapping[str, str]
     origin: str
     worker_lost_timeout: timedelta
     order: tuple[str, ...] = ()
     unserved: Mapping[str, Collection[Resource]] = field(default_factory=dict)
-    adapters: JobKinds = JOBS_ONLY
+    kinds: JobKinds = JOBS_ONLY
     left: frozenset[str] = frozenset()
     opening: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Bids:
-    """What is remembered of, and offered to, one workload.
-
-    Attributes:
-        rounds: Of this reservation so far.
-        offers: By worker; empty unless the dispatcher asks.
-    """
-
-    rounds: tuple[Round, ...] = ()
-    offers: Mapping[str, Offer] = field(default_factory=dict)
 
 
 def group_for(
@@ -73,7 +60,8 @@ def group_for(
     fleet: Fleet,
     *,
     now: datetime,
-    bids: Bids,
+    rounds: tuple[Round, ...],
+    offers: Mapping[str, Offer],
     blocked: Mapping[str, str] | None = None,
     foreign: Collection[str] = (),
 ) -> Group:
@@ -81,21 +69,22 @@ def group_for(
 
     Args:
         local: The manager's side.
-        manager: The manager's image.
+        manager: The manager's cache.
         fleet: The workers.
         now: Current time.
-        bids: For the dispatcher.
+        rounds: Of this reservation so far.
+        offers: By worker; empty unless the dispatcher asks.
         blocked: Why it may not go to a worker now, by worker.
         foreign: Workers where somebody else's object has its name.
     """
-    workload, job, adapter = local.workload, local.job, local.adapter
+    workload, job, kind = local.workload, local.job, local.kind
     copies = {
-        name: _copy(local, image, fleet, is_foreign=name in foreign)
-        for name, image in fleet.images.items()
+        name: _copy(local, cache, fleet, is_foreign=name in foreign)
+        for name, cache in fleet.caches.items()
     }
     # A worker that left is of no interest but for what is still there.
     emptied = {n for n in fleet.left if n not in copies or not copies[n].is_anything_ours}
-    blocked = {**fleet.closed, **_not_served(fleet, adapter), **(blocked or {})}
+    blocked = {**fleet.closed, **_not_served(fleet, kind), **(blocked or {})}
     return Group(
         local=workload,
         check=local.check,
@@ -105,21 +94,21 @@ def group_for(
         left=fleet.left,
         opening=fleet.opening,
         blocked={name: why for name, why in blocked.items() if name not in emptied},
-        refusal=_refusal(local, fleet.adapters),
-        is_job_active=adapter is not None and job is not None and adapter.is_active(job),
-        is_stop_due=adapter is not None and job is not None and adapter.is_stop_due(job),
-        is_silent=adapter is not None and adapter.is_silent,
+        refusal=_refusal(local, fleet.kinds),
+        is_job_active=kind is not None and job is not None and kind.is_active(job),
+        is_stop_due=kind is not None and job is not None and kind.is_stop_due(job),
+        is_silent=kind is not None and kind.is_silent,
         worker_lost_timeout=fleet.worker_lost_timeout,
         order=fleet.order,
-        rounds=bids.rounds,
-        offers=bids.offers,
+        rounds=rounds,
+        offers=offers,
         siblings=_siblings(local, manager) or _older_slice(workload, manager),
         is_handed_over=_is_handed_over(local, manager),
     )
 
 
 def _siblings(local: Local, manager: JobCache) -> Siblings | None:
-    if local.job is None or local.adapter is None or not local.adapter.is_shared:
+    if local.job is None or local.kind is None or not local.kind.is_shared:
         return None
     wanted = workload_keys(local.job)
     found = {name: manager.get(r.WORKLOAD, name) for name in wanted}
@@ -153,9 +142,9 @@ def _is_handed_over(local: Local, manager: JobCache) -> bool:
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
 
 
-def _copy(local: Local, image: JobCache, fleet: Fleet, *, is_foreign: bool) -> Copy:
-    workload = image.get(r.WORKLOAD, local.key)
-    jobs = jobs_there(local.key, image, fleet.adapters, elastic=local.job)
+def _copy(local: Local, cache: JobCache, fleet: Fleet, *, is_foreign: bool) -> Copy:
+    workload = cache.get(r.WORKLOAD, local.key)
+    jobs = jobs_there(local.key, cache, fleet.kinds, elastic=local.job)
     job = jobs[0] if jobs else None
     marked = workload if workload is not None else job
     parts = parts_of(local, workload, jobs)
@@ -188,22 +177,22 @@ def _is_open(jobs: list[dict[str, Any]]) -> bool:
     return kind.tells_end and kind.outcome_of(jobs[0]) is None
 
 
-def _not_served(fleet: Fleet, adapter: JobKind | None) -> dict[str, str]:
+def _not_served(fleet: Fleet, kind: JobKind | None) -> dict[str, str]:
     """Workers that cannot take this kind of job, and no other reason against them."""
-    if adapter is None:
+    if kind is None:
         return {}
-    text = f"{adapter.resource.full_name} is not served there, or forbidden"
-    return {name: text for name, kinds in fleet.unserved.items() if adapter.resource in kinds}
+    text = f"{kind.resource.full_name} is not served there, or forbidden"
+    return {name: text for name, found in fleet.unserved.items() if kind.resource in found}
 
 
-def _refusal(local: Local, adapters: JobKinds) -> str:
+def _refusal(local: Local, kinds: JobKinds) -> str:
     if local.workload is None:
         return ""
     if local.job is not None:
-        job, adapter = local.job, local.adapter
-        return adapter.fault(job) or adapter.refusal(job) if adapter is not None else ""
-    adapter, kind, _ = adapters.owner_of(local.workload)
-    if adapter is not None:
+        job, kind = local.job, local.kind
+        return kind.fault(job) or kind.refusal(job) if kind is not None else ""
+    kind, name, _ = kinds.owner_of(local.workload)
+    if kind is not None:
         return ""
-    of = f' for owner kind "{kind}"' if kind else ""
+    of = f' for owner kind "{name}"' if name else ""
     return f"No multikueue adapter found{of}"

@@ -1,4 +1,4 @@
-"""The dispatch shift's connection to one worker: client, pulse, watches, image.
+"""The dispatch shift's connection to one worker: client, pulse, watches, cache.
 
 Only objects with this manager's origin are watched, so nothing else can be touched by mistake.
 """
@@ -69,7 +69,7 @@ class Link:
         client_for: Gives the client for the stored credential; another one when it was rotated.
         sink: Takes what the watches tell.
         may_write: Asked now and then whether the worker may be written to.
-        adapters: Kinds of jobs to follow there.
+        kinds: Kinds of jobs to follow there.
         shown: What the manager's object says of the worker, from an earlier shift; with the time
             since when, if it says that it is lost.
     """
@@ -82,12 +82,12 @@ class Link:
         client_for: Callable[[str], KubeClient],
         sink: Sink,
         may_write: Callable[[str], bool],
-        adapters: JobKinds = JOBS_ONLY,
+        kinds: JobKinds = JOBS_ONLY,
         shown: Shown | None = None,
     ) -> None:
         self.name = name
-        self._adapters = adapters
-        self.image = JobCache(adapters.resources)
+        self._kinds = kinds
+        self.cache = JobCache(kinds.resources)
         self.unserved: tuple[Resource, ...] = ()
         self.client: KubeClient | None = None
         self.lost_since: datetime | None = None
@@ -201,7 +201,7 @@ class Link:
 
     def _connect(self, client: KubeClient) -> None:
         self.client = client
-        self.image = JobCache(self._adapters.resources)
+        self.cache = JobCache(self._kinds.resources)
         self.state = _failed("connecting")
         self._pulse_stop = threading.Event()
         self._pulse = Pulse(client)
@@ -214,7 +214,7 @@ class Link:
         self._watches = Watches(client, cluster=self.name, pulse=self._pulse, sink=self._sink)
         selection = Selection(labels=f"{labels.ORIGIN}={self._origin}")
         self._watches.add(r.WORKLOAD, selection=selection)
-        for kind in self._adapters:
+        for kind in self._kinds:
             may_be_missing = not kind.is_required
             self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
 

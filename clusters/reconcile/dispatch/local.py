@@ -23,7 +23,7 @@ class Local:
         key: ``namespace/name`` of the Workload.
         workload: The Workload; None when it is gone.
         job: The job that it stands for.
-        adapter: Of the job's kind; None without a job.
+        kind: Of the job's kind; None without a job.
         check: Name of the AdmissionCheck that dispatches; empty when it lists none.
         marks: On every copy of its present reservation.
     """
@@ -31,7 +31,7 @@ class Local:
     key: str
     workload: Document | None
     job: dict[str, Any] | None
-    adapter: JobKind | None
+    kind: JobKind | None
     check: str
     marks: remote.CopyMarks
 
@@ -44,40 +44,38 @@ class Local:
     @property
     def members(self) -> Sequence[Document]:
         """The objects that its job consists of; none without a job."""
-        if self.job is None or self.adapter is None:
+        if self.job is None or self.kind is None:
             return ()
-        return self.adapter.members(self.job)
+        return self.kind.members(self.job)
 
     @classmethod
-    def of(
-        cls, key: str, manager: JobCache, *, check: str, origin: str, adapters: JobKinds
-    ) -> Local:
-        """As the manager's image has it.
+    def of(cls, key: str, manager: JobCache, *, check: str, origin: str, kinds: JobKinds) -> Local:
+        """As the manager's cache has it.
 
         Args:
             key: ``namespace/name`` of the Workload.
-            manager: The manager's image.
+            manager: The manager's cache.
             check: Name of the AdmissionCheck that dispatches.
             origin: This manager's mark.
-            adapters: Kinds of jobs.
+            kinds: Kinds of jobs.
         """
         workload = manager.get(r.WORKLOAD, key)
-        job = local_job(manager, key, adapters)
-        adapter = adapters.of(job) if job is not None else None
+        job = local_job(manager, key, kinds)
+        kind = kinds.of(job) if job is not None else None
         attempt = attempt_of(workload) if workload is not None else ""
-        return cls(key, workload, job, adapter, check, remote.CopyMarks(origin, attempt))
+        return cls(key, workload, job, kind, check, remote.CopyMarks(origin, attempt))
 
 
-def local_job(manager: JobCache, key: str, adapters: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
+def local_job(manager: JobCache, key: str, kinds: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
     """The manager's job of a Workload: one that names it, else the owner that it names."""
     workload = manager.get(r.WORKLOAD, key)
     found = job_of(workload, manager.jobs_for(key))
     if found is not None or workload is None:
         return found
-    adapter, _, name = adapters.owner_of(workload)
-    if adapter is None:
+    kind, _, name = kinds.owner_of(workload)
+    if kind is None:
         return None
-    return manager.get(adapter.resource, f"{workload['metadata']['namespace']}/{name}")
+    return manager.get(kind.resource, f"{workload['metadata']['namespace']}/{name}")
 
 
 def attempt_of(local: Document) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from clusters.documents.conditions import Condition
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
+from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile import workload_status as status
@@ -58,6 +59,10 @@ def _status(name: str, local: Local, **fields: Any) -> Write:
     return Write.patch(name, r.WORKLOAD, local.there, patch, subresource="status")
 
 
+def _job_status(name: str, kind: JobKind, job: Document, patch: dict[str, Any]) -> Write:
+    return Write.patch(name, kind.resource, job, patch, subresource="status")
+
+
 def _checks(local: Local, state: str, message: str, now: datetime) -> list[dict[str, Any]]:
     found = []
     for entry in (local.there.get("status") or {}).get("admissionChecks") or ():
@@ -78,28 +83,26 @@ def _copied_status(local: Local, remote_jobs: Sequence[Document], now: datetime)
     there = {item["metadata"]["name"]: item for item in remote_jobs}
     for member in local.members:
         copied = there.get(member["metadata"]["name"])
-        if copied is not None and local.adapter is not None:
-            patch = local.adapter.status_patch(member, copied, now=now)
+        if copied is not None and local.kind is not None:
+            patch = local.kind.status_patch(member, copied, now=now)
             if patch is not None:
-                kind = local.adapter.resource
-                yield Write.patch("copy-status", kind, member, patch, subresource="status")
+                yield _job_status("copy-status", local.kind, member, patch)
 
 
 def _marked_inactive(local: Local, now: datetime) -> Iterator[Write]:
     """In its job's status, for its controller to see; else the quota is freed right here."""
-    adapter = local.adapter
-    if adapter is None:
+    kind = local.kind
+    if kind is None:
         return
     patches = [
-        (member, adapter.inactive_patch(member, now=now))
+        (member, kind.inactive_patch(member, now=now))
         for member in local.members
-        if adapter.is_active(member)
+        if kind.is_active(member)
     ]
     if any(patch is not None for _, patch in patches):
         for member, patch in patches:
             if patch is not None:
-                kind = adapter.resource
-                yield Write.patch("mark-inactive", kind, member, patch, subresource="status")
+                yield _job_status("mark-inactive", kind, member, patch)
         return
     release = status.release_patch(local.there, now=now)
     yield Write.patch("release", r.WORKLOAD, local.there, release, subresource="status")

@@ -5,7 +5,7 @@ One thread owns it: the shift's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from clusters.documents.keys import Document
 from clusters.kube import resources as r
@@ -13,12 +13,12 @@ from clusters.kueue.multikueue import steps as step
 from clusters.kueue.multikueue.decide import Verdict, decide
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, not_yet
 from clusters.kueue.multikueue.group import Group, Round
+from clusters.kueue.multikueue.offers import Offer
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.group import Bids, Fleet
+from clusters.reconcile.dispatch.group import Fleet
 from clusters.reconcile.dispatch.local import Local, attempt_of
-from clusters.reconcile.dispatch.offers import Bidding, places_of
-from clusters.reconcile.dispatch.prices import Prices
+from clusters.reconcile.dispatch.offers import Bidding, Prices, current_prices, no_prices, places_of
 from clusters.reconcile.dispatch.trail import Trail
 from clusters.reconcile.runtime.job_cache import JobCache
 
@@ -29,18 +29,20 @@ class Nominating:
     Args:
         context: The shift.
         settings: Of the cluster.
-        prices: Per device and hour by flavor, for a dispatcher that asks offers.
+        prices: Per device and hour by flavor, for a dispatcher that asks offers; None for those
+            of the portal's rate cards.
     """
 
     def __init__(
-        self, context: ShiftContext, *, settings: DispatchSettings, prices: Prices
+        self, context: ShiftContext, *, settings: DispatchSettings, prices: Prices | None
     ) -> None:
         self._context = context
         self._settings = settings
         self._trail = Trail(context.cluster.pk, dispatcher=settings.dispatcher)
-        self._bidding = (
-            Bidding(context.client_for, prices=prices) if settings.in_force.asks_offers else None
-        )
+        self._bidding: Bidding | None = None
+        if settings.in_force.asks_offers:
+            stored = current_prices if context.cluster.pk else no_prices
+            self._bidding = Bidding(context.client_for, prices=prices or stored)
 
     def load(self) -> Iterable[str]:
         """Take over what an earlier shift left; keys of workloads that have to be looked at."""
@@ -67,24 +69,26 @@ class Nominating:
         if self._bidding is not None:
             self._bidding.failed(worker, self._context.now())
 
-    def bids(self, local: Local, manager: JobCache, fleet: Fleet) -> Bids:
-        """What a nomination hangs on.
+    def rounds(self, local: Local) -> tuple[Round, ...]:
+        """The rounds of a workload's reservation so far; who won is noted."""
+        attempt = local.marks.attempt
+        now = self._context.now()
+        self._trail.observe(local.key, local.workload, attempt=attempt, now=now)
+        return self._trail.rounds(local.key, attempt)
+
+    def offers(self, local: Local, manager: JobCache, fleet: Fleet) -> Mapping[str, Offer]:
+        """What the workers could give a workload; empty unless the dispatcher asks.
 
         Args:
             local: The workload.
-            manager: The manager's image.
+            manager: What is known of the manager.
             fleet: The workers.
         """
-        now, attempt = self._context.now(), local.marks.attempt
-        self._trail.observe(local.key, local.workload, attempt=attempt, now=now)
-        if local.workload is None:
-            return Bids()
-        rounds = self._trail.rounds(local.key, attempt)
-        if self._bidding is None:
-            return Bids(rounds)
-        places = places_of(fleet.images, manager.of(r.MULTIKUEUE_CLUSTER))
-        offers = self._bidding.offers(local.workload, local.job, places=places, now=now)
-        return Bids(rounds, offers)
+        if self._bidding is None or local.workload is None:
+            return {}
+        places = places_of(fleet.caches, manager.of(r.MULTIKUEUE_CLUSTER))
+        now = self._context.now()
+        return self._bidding.offers(local.workload, local.job, places=places, now=now)
 
     def decide(self, key: str, group: Group) -> Verdict:
         """What has to be done for a workload; what explains it later is kept."""

@@ -15,17 +15,23 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from django.db import DatabaseError, connection
+
+from budgets.models import Workspace
+from budgets.selectors.billing import rates_now
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
-from clusters.reconcile.dispatch.prices import Prices
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.vault import SealBroken
 
 log = logging.getLogger(__name__)
+
+Prices = Callable[[str, datetime], Mapping[str, Decimal]]
+"""Per device and hour by flavor, for a namespace at a time."""
 
 QUOTA_KINDS: Final = (r.CLUSTER_QUEUE, r.COHORT, r.RESOURCE_FLAVOR, r.LOCAL_QUEUE)
 # A busy queue may tell some seconds late what it took; until then it counts as booked.
@@ -249,3 +255,26 @@ def places_of(workers: Iterable[str], clusters: Mapping[str, Document]) -> dict[
         name: dict((clusters.get(name) or {}).get("metadata", {}).get("labels") or {})
         for name in workers
     }
+
+
+def current_prices(namespace: str, now: datetime) -> Mapping[str, Decimal]:
+    """What a GPU-hour of each flavor costs a workspace now, on top of its floor.
+
+    The burst price, also where the floor has room: that one is paid for anyway, so it cannot tell
+    flavors apart. Empty without a rate card, outside of any workspace, and while the database does
+    not answer.
+    """
+    found = Workspace.objects.filter(namespace=namespace).values_list("account_id", flat=True)
+    try:
+        account = found.first()
+        rates = rates_now(account, now) if account is not None else {}
+    except DatabaseError as error:
+        log.warning("prices_unknown namespace=%s error=%s", namespace, type(error).__name__)
+        connection.close()
+        return {}
+    return {str(flavor): rate.burst for flavor, rate in rates.items()}
+
+
+def no_prices(namespace: str, now: datetime) -> Mapping[str, Decimal]:
+    """Where there is no database: workers are told apart by everything else."""
+    return {}

@@ -19,7 +19,7 @@ from clusters.reconcile.runtime.job_cache import JobCache
 
 
 def jobs_there(
-    key: str, image: JobCache, adapters: JobKinds, *, elastic: Document | None = None
+    key: str, cache: JobCache, kinds: JobKinds, *, elastic: Document | None = None
 ) -> list[dict[str, Any]]:
     """What a worker has of a workload's job.
 
@@ -29,30 +29,30 @@ def jobs_there(
 
     Args:
         key: Of the workload.
-        image: The worker's.
-        adapters: Kinds of jobs.
+        cache: The worker's.
+        kinds: Kinds of jobs.
         elastic: The manager's job, where it may be elastic.
     """
-    jobs = image.jobs_for(key)
+    jobs = cache.jobs_for(key)
     if not jobs and elastic is not None and batch.is_elastic(elastic):
-        is_newest = key in workload_keys(elastic) and image.get(r.WORKLOAD, key) is not None
-        found = image.get(r.JOB, key_of(elastic)) if is_newest else None
+        is_newest = key in workload_keys(elastic) and cache.get(r.WORKLOAD, key) is not None
+        found = cache.get(r.JOB, key_of(elastic)) if is_newest else None
         return [found] if found is not None else []
-    adapter = adapters.of(jobs[0]) if jobs else None
-    if adapter is None or not adapter.is_shared or image.get(r.WORKLOAD, key) is not None:
+    kind = kinds.of(jobs[0]) if jobs else None
+    if kind is None or not kind.is_shared or cache.get(r.WORKLOAD, key) is not None:
         return jobs
-    others = [name for name in workload_keys(jobs[0]) if image.get(r.WORKLOAD, name) is not None]
+    others = [name for name in workload_keys(jobs[0]) if cache.get(r.WORKLOAD, name) is not None]
     return [] if others else jobs
 
 
-def jobs_to_remove(key: str, image: JobCache, adapters: JobKinds) -> list[dict[str, Any]]:
+def jobs_to_remove(key: str, cache: JobCache, kinds: JobKinds) -> list[dict[str, Any]]:
     """What of a job goes with a workload's copy: nothing while it is a sibling's as well."""
-    jobs = jobs_there(key, image, adapters)
-    adapter = adapters.of(jobs[0]) if jobs else None
-    if adapter is None or not adapter.is_shared:
+    jobs = jobs_there(key, cache, kinds)
+    kind = kinds.of(jobs[0]) if jobs else None
+    if kind is None or not kind.is_shared:
         return jobs
     others = (name for name in workload_keys(jobs[0]) if name != key)
-    return [] if any(image.get(r.WORKLOAD, name) is not None for name in others) else jobs
+    return [] if any(cache.get(r.WORKLOAD, name) is not None for name in others) else jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +65,23 @@ class Parts:
 
 
 def parts_of(local: Local, workload: Document | None, jobs: list[dict[str, Any]]) -> Parts:
-    job, adapter = local.job, local.adapter
-    if job is None or adapter is None or workload is None:
+    job, kind = local.job, local.kind
+    if job is None or kind is None or workload is None:
         return Parts()
     marks = annotations_of(workload)
-    if adapter.is_shared:
+    if kind.is_shared:
         # Noted on every copy, though only the first one makes it.
         is_short = bool(jobs) and labels.JOB_MADE not in marks
-        return Parts(is_short, is_behind=bool(jobs) and _is_behind(adapter, job, jobs[0]))
-    if not adapter.is_grouped:
+        return Parts(is_short, is_behind=bool(jobs) and _is_behind(kind, job, jobs[0]))
+    if not kind.is_grouped:
         may_follow = local.workload is not None and stands_for(local.workload, job)
-        is_behind = bool(jobs) and may_follow and _is_behind(adapter, job, jobs[0])
+        is_behind = bool(jobs) and may_follow and _is_behind(kind, job, jobs[0])
         return Parts(is_behind=is_behind or _is_larger(workload, local.workload))
     there = {item["metadata"]["name"] for item in jobs}
-    wanted = {item["metadata"]["name"]: item for item in adapter.members(job)}
+    wanted = {item["metadata"]["name"]: item for item in kind.members(job)}
     made = members_made(workload)
     missing = [
-        item for name, item in wanted.items() if name not in there and not adapter.is_past(item)
+        item for name, item in wanted.items() if name not in there and not kind.is_past(item)
     ]
     return Parts(
         is_short=any(item["metadata"]["uid"] not in made for item in missing),
@@ -119,8 +119,8 @@ def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] |
     return found if found != copied["spec"]["podSets"] else None
 
 
-def _is_behind(adapter: JobKind, job: Document, copied: Document) -> bool:
-    return adapter.follow_patch(job, copied) is not None
+def _is_behind(kind: JobKind, job: Document, copied: Document) -> bool:
+    return kind.follow_patch(job, copied) is not None
 
 
 def members_made(workload: Document) -> frozenset[str]:

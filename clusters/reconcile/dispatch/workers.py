@@ -8,13 +8,17 @@ MultiKueueCluster (spec dispatch 2.7).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import DatabaseError, connection
 
 from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import (
     Identity,
     ShiftContext,
@@ -22,34 +26,39 @@ from clusters.reconcile.context import (
     registered_workers,
 )
 from clusters.reconcile.dispatch.connections import config_of, dispatched_workers, workers_of
+from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.links import Link, shown_of
+from clusters.reconcile.dispatch.links import Link, Shown, shown_of
 from clusters.reconcile.dispatch.profiles import Profiles, profile_of
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.job_cache import JobCache
-from clusters.reconcile.runtime.watches import Sink
+from clusters.selectors.cordons import Cordons, cordons_now
 
+log = logging.getLogger(__name__)
+
+MANAGER: Final = ""
+"""What watches of the manager call it."""
 Known = Callable[[], Collection[str]]
 _NOT_LISTED: Final = "it is not in the configuration"
 _SWITCHED_OFF: Final = "writing is switched off"
 
 
-class Workers:
-    """Links by worker; one thread owns it: the shift's own.
+class LinkedWorkers:
+    """Links to workers; one thread owns it: the shift's own.
 
     Args:
         context: The shift.
-        manager: JobCache of the manager.
-        adapters: Kinds of jobs.
-        profiles: Clients of workers that a ClusterProfile stands for.
+        manager: What is known of the manager.
+        settings: How the manager dispatches.
+        origin: Mark of this manager's copies.
         sink: Takes what watches on workers tell.
-        is_busy: Whether anything is under way on a worker.
-        known: Workers that may hold copies of an earlier shift, asked once; None for all that are
-            registered.
 
     Attributes:
+        manager: What is known of the manager.
+        kinds: Of jobs.
+        origin: Mark of this manager's copies.
         links: By worker.
-        wanted: Those that are dispatched to.
+        closed: Workers that take nothing new for their maintenance, and why.
     """
 
     def __init__(
@@ -57,17 +66,115 @@ class Workers:
         context: ShiftContext,
         *,
         manager: JobCache,
-        adapters: JobKinds,
+        settings: DispatchSettings,
+        origin: str,
+        sink: Callable[[Any], None],
+    ) -> None:
+        self._context, self._settings, self._sink = context, settings, sink
+        self.manager, self.kinds, self.origin = manager, JobKinds(settings.kinds), origin
+        self.links: dict[str, Link] = {}
+        self.closed: Mapping[str, str] = {}
+        self._is_stored = bool(context.cluster.pk)
+        self._writable: dict[str, bool] = {}
+        self._has_other_cordons = False
+        self._cordoned = Cordoned(
+            self._note_cordons, read=cordons_now if self._is_stored else Cordons
+        )
+
+    def cache_on(self, cluster: str) -> JobCache | None:
+        """What is known of the manager, or of a worker; None of one without a link."""
+        if cluster == MANAGER:
+            return self.manager
+        link = self.links.get(cluster)
+        return link.cache if link is not None else None
+
+    def look(self, now: datetime) -> bool:
+        """Follow every connection, and who is cordoned; whether anything changed."""
+        faults, flips = self._context.faults, []
+        for name, link in self.links.items():
+            try:
+                if link.look(now):
+                    flips.append(name)
+            except Exception as error:
+                faults.park(f"worker {name}", error, doing=Doing.READING)
+            else:
+                faults.clear(f"worker {name}")
+        if flips:
+            log.info("workers_changed workers=%s", ",".join(sorted(flips)))
+        self.closed = self._cordoned.words()
+        has_other_cordons, self._has_other_cordons = self._has_other_cordons, False
+        return bool(flips) or has_other_cordons
+
+    def client_of(self, worker: str) -> KubeClient:
+        """A worker's client, as the identity that dispatch uses there."""
+        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
+
+    def close(self) -> None:
+        """End every watch on workers."""
+        for link in self.links.values():
+            link.close()
+
+    def _open(self, name: str, *, shown: Shown | None = None) -> None:
+        """Begin a link; ``shown``: what an earlier shift told of the worker."""
+        self.links[name] = Link(
+            name,
+            origin=self.origin,
+            client_for=self.client_of,
+            sink=self._sink,
+            may_write=self._may_write_on,
+            kinds=self.kinds,
+            shown=shown,
+        )
+
+    def _note_cordons(self) -> None:
+        self._has_other_cordons = True
+
+    def _may_write_on(self, worker: str) -> bool:
+        """The worker's switch; while the database fails, what it said last."""
+        if not self._is_stored:
+            return True
+        try:
+            found = registered(worker)
+        except DatabaseError as error:
+            log.warning("switch_unknown cluster=%s error=%s", worker, type(error).__name__)
+            connection.close()
+            return self._writable.get(worker, False)
+        is_on = found.facts.writes_enabled if found is not None else self._has_no_switch(worker)
+        self._writable[worker] = is_on
+        return is_on
+
+    def _has_no_switch(self, worker: str) -> bool:
+        """Whether a worker that is not registered is under no switch but the manager's."""
+        return False
+
+
+class Workers(LinkedWorkers):
+    """The workers that are dispatched to, and those that left.
+
+    Args:
+        context: The shift.
+        profiles: Clients of workers that a ClusterProfile stands for.
+        is_busy: Whether anything is under way on a worker.
+        known: Workers that may hold copies of an earlier shift, asked once; None for all that are
+            registered.
+        linked: See :class:`LinkedWorkers`.
+
+    Attributes:
+        wanted: Those that are dispatched to.
+    """
+
+    def __init__(
+        self,
+        context: ShiftContext,
+        *,
         profiles: Profiles,
-        sink: Sink,
         is_busy: Callable[[str], bool],
         known: Known | None = None,
+        **linked: Any,
     ) -> None:
-        self._context, self._manager, self._is_busy = context, manager, is_busy
-        self._adapters, self._profiles, self._sink = adapters, profiles, sink
-        self.links: dict[str, Link] = {}
+        super().__init__(context, origin=context.cluster.installation, **linked)
+        self._profiles, self._is_busy = profiles, is_busy
         self.wanted: frozenset[str] = frozenset()
-        self._is_stored = bool(context.cluster.pk)
         self._known = known or (registered_workers if self._is_stored else frozenset)
         self._profile_names: dict[str, str] = {}
         self._is_begun = False
@@ -78,9 +185,9 @@ class Workers:
         Returns:
             Whether other workers are dispatched to, or any link was closed.
         """
-        before, self.wanted = self.wanted, dispatched_workers(self._manager)
+        before, self.wanted = self.wanted, dispatched_workers(self.manager)
         for name in self.wanted:
-            self._profile_names[name] = profile_of(self._manager.get(r.MULTIKUEUE_CLUSTER, name))
+            self._profile_names[name] = profile_of(self.manager.get(r.MULTIKUEUE_CLUSTER, name))
         over = [name for name in self.links.keys() - self.wanted if self._is_over(self.links[name])]
         opened = set(self.wanted)
         if not self._is_begun:
@@ -88,107 +195,67 @@ class Workers:
             self._is_begun = True
             opened |= set(self._known())
         for name in sorted(opened - self.links.keys()):
-            self._open(name)
+            self._open(name, shown=shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, name)))
         for name in over:
             self.links.pop(name).close()
             self._profile_names.pop(name, None)
         return bool(over) or self.wanted != before
 
-    def fleet(
-        self, check: str, *, closed: Mapping[str, str], worker_lost_timeout: timedelta
-    ) -> Fleet:
+    def fleet(self, check: str) -> Fleet:
         """Connected, lost and left workers of a check; all workers where no check says which.
 
         A configuration that is not there says of nobody that it left; it only takes nothing new.
 
         Args:
             check: Name of the AdmissionCheck; empty when the workload lists none.
-            closed: Workers that take nothing new, and why.
-            worker_lost_timeout: How long a lost worker is waited for.
         """
-        found = self._manager.get(r.ADMISSION_CHECK, check) if check else None
-        configs = self._manager.of(r.MULTIKUEUE_CONFIG)
+        found = self.manager.get(r.ADMISSION_CHECK, check) if check else None
+        configs = self.manager.of(r.MULTIKUEUE_CONFIG)
         names = workers_of(found, configs) if found is not None else tuple(self.links)
         is_known = found is None or config_of(found) in configs
         left = frozenset(
             name
             for name in self.links
             if (is_known and name not in names)
-            or self._manager.get(r.MULTIKUEUE_CLUSTER, name) is None
+            or self.manager.get(r.MULTIKUEUE_CLUSTER, name) is None
         )
         links = list(self.links.values())
         now = self._context.now()
         away = [link for link in links if not link.is_connected]
         return Fleet(
-            images={link.name: link.image for link in links if link.is_connected},
+            caches={link.name: link.cache for link in links if link.is_connected},
             lost={link.name: link.lost_since or now for link in away if link.name not in left},
             closed={
-                **closed,
+                **self.closed,
                 **{link.name: _SWITCHED_OFF for link in links if not link.may_write},
                 **{name: _NOT_LISTED for name in self.links if name not in names or name in left},
             },
-            origin=self._context.cluster.installation,
-            worker_lost_timeout=worker_lost_timeout,
+            origin=self.origin,
+            worker_lost_timeout=self._settings.worker_lost_timeout,
             order=names,
             unserved={link.name: link.unserved for link in links if link.unserved},
-            adapters=self._adapters,
+            kinds=self.kinds,
             left=left,
             opening=frozenset(link.name for link in links if link.is_opening),
         )
 
-    def look(self, now: datetime) -> list[str]:
-        """Follow every connection; the workers whose state changed."""
-        flips, faults = [], self._context.faults
-        for name, link in self.links.items():
-            try:
-                if link.look(now):
-                    flips.append(name)
-            except Exception as error:
-                faults.park(f"worker {name}", error, doing=Doing.READING)
-            else:
-                faults.clear(f"worker {name}")
-        return flips
-
-    def close(self) -> None:
-        """End every watch on workers."""
-        for link in self.links.values():
-            link.close()
-
-    def _open(self, name: str) -> None:
-        self.links[name] = Link(
-            name,
-            origin=self._context.cluster.installation,
-            client_for=self._client_for,
-            sink=self._sink,
-            may_write=self._may_write_on,
-            adapters=self._adapters,
-            shown=shown_of(self._manager.get(r.MULTIKUEUE_CLUSTER, name)),
-        )
+    def client_of(self, worker: str) -> KubeClient:
+        """A worker's client, by its profile where it has one."""
+        profile = self._profile_names.get(worker)
+        return self._profiles.client_for(profile) if profile else super().client_of(worker)
 
     def _is_over(self, link: Link) -> bool:
         """Whether a link to a worker that left has nothing more to do, or never will."""
         if self._is_busy(link.name):
             return False  # what is under way there may still make something
         if link.is_connected:
-            return not link.image.keys_to_plan()
+            return not link.cache.keys_to_plan()
         return link.client is None and not self._is_known(link.name)
 
     def _is_known(self, worker: str) -> bool:
-        if self._profile_names.get(worker):
-            return True
-        return self._is_stored and registered(worker) is not None
+        is_registered = self._is_stored and registered(worker) is not None
+        return is_registered or self._has_no_switch(worker)
 
-    def _client_for(self, worker: str) -> KubeClient:
-        profile = self._profile_names.get(worker)
-        if profile:
-            return self._profiles.client_for(profile)
-        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
-
-    def _may_write_on(self, worker: str) -> bool:
-        if not self._is_stored:
-            return True
-        found = registered(worker)
-        if found is None:
-            # One that only a profile stands for is under no switch but the manager's.
-            return bool(self._profile_names.get(worker))
-        return found.facts.writes_enabled
+    def _has_no_switch(self, worker: str) -> bool:
+        """One that only a profile stands for."""
+        return bool(self._profile_names.get(worker))

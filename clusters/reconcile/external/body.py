@@ -12,10 +12,11 @@ from clusters.kube import resources as r
 from clusters.models import Cluster
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.prices import Prices, current_prices, no_prices
+from clusters.reconcile.dispatch.offers import Prices
+from clusters.reconcile.dispatch.workers import MANAGER
 from clusters.reconcile.external.nominator import NOMINATION, Nominator
 from clusters.reconcile.external.returns import Arrived, Left
-from clusters.reconcile.external.watched_workers import MANAGER, WatchedWorkers
+from clusters.reconcile.external.watched_workers import WatchedWorkers
 from clusters.reconcile.guard.guarding import CURE, Guard
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.controller import Controller, Watched
@@ -55,18 +56,17 @@ class BesideBody(Controller[Place]):
         self, context: ShiftContext, *, hook: Hook = no_fault, prices: Prices | None = None
     ) -> None:
         settings = settings_of(context.cluster.kueue_configuration)
-        self._kinds = JobKinds(settings.kinds)
-        manager = JobCache(self._kinds.resources)
+        manager = JobCache(JobKinds(settings.kinds).resources)
         super().__init__(context, hook=hook, cluster=MANAGER, cache=manager)
         self._workers = WatchedWorkers(
-            context, settings=settings, kinds=self._kinds, manager=manager, sink=self.inbox.put
+            context, settings=settings, manager=manager, sink=self.inbox.put
         )
         self._guard = Guard(self, sight=self._workers, hook=hook)
         self._nominator = Nominator(
             self,
             workers=self._workers,
             settings=settings,
-            prices=prices or (current_prices if context.cluster.pk else no_prices),
+            prices=prices,
         )
         self._nominates = settings.in_force.is_ours
         self._looked_at = 0.0
@@ -74,7 +74,7 @@ class BesideBody(Controller[Place]):
     def watched(self) -> Iterable[Watched]:
         """What says who is dispatched to, Workloads, and every kind of job."""
         yield from map(Watched, MANAGER_KINDS)
-        for kind in self._kinds:
+        for kind in self._workers.kinds:
             yield Watched(kind.resource, is_optional=not kind.is_required)
 
     def opened(self) -> None:
@@ -105,7 +105,7 @@ class BesideBody(Controller[Place]):
         if seen.resource == r.WORKLOAD:
             return [(key_of(seen.document), MANAGER)]
         cache = self._workers.cache_on(seen.cluster)
-        if cache is None or seen.resource not in self._kinds.resources:
+        if cache is None or seen.resource not in self._workers.kinds.resources:
             return ()
         return [(key, MANAGER) for key in cache.workloads_of(seen.document)]
 
@@ -116,7 +116,8 @@ class BesideBody(Controller[Place]):
         elif isinstance(item, Arrived):
             for seen in self._workers.arrived(item):
                 self.take_safely(seen)
-            self._look_at(self._workers.keys_on(item.worker))
+            cache = self._workers.cache_on(item.worker)
+            self._look_at(cache.keys_to_plan() if cache is not None else ())
 
     def concerned(self, key: Place) -> Iterable[Place]:
         """Whatever was done, on whichever cluster: the workload is looked at."""
@@ -144,7 +145,7 @@ class BesideBody(Controller[Place]):
         if moment - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = moment
-        has_changed, back = self._workers.look(now)
+        has_changed, back = self._workers.follow(now)
         if self._nominates:
             has_changed |= self._nominator.look(now)
             self._look_at(self._nominator.wake(back))

@@ -20,11 +20,11 @@ from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
-from clusters.reconcile.dispatch.cordoned import Cordoned
 from clusters.reconcile.dispatch.group import group_for
 from clusters.reconcile.dispatch.local import Local
 from clusters.reconcile.dispatch.nominating import Nominating
-from clusters.reconcile.dispatch.prices import Prices
+from clusters.reconcile.dispatch.offers import Prices
+from clusters.reconcile.dispatch.workers import MANAGER
 from clusters.reconcile.external import ways
 from clusters.reconcile.external.duties import (
     UNSEEN,
@@ -36,13 +36,12 @@ from clusters.reconcile.external.duties import (
     wanted_names,
 )
 from clusters.reconcile.external.probing import probe
-from clusters.reconcile.external.watched_workers import MANAGER, WatchedWorkers
+from clusters.reconcile.external.watched_workers import WatchedWorkers
 from clusters.reconcile.external.ways import Standing, Way
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.controller import Controller
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Verb, Write
-from clusters.selectors.cordons import Cordons, cordons_now
 from clusters.vault import SealBroken
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class Nominator:
         shift: Where it writes.
         workers: What it sees.
         settings: Of the manager's Kueue.
-        prices: Per device and hour by flavor.
+        prices: Per device and hour by flavor; None for those of the rate cards.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Nominator:
         *,
         workers: WatchedWorkers,
         settings: DispatchSettings,
-        prices: Prices,
+        prices: Prices | None,
     ) -> None:
         context = shift.context
         self._shift, self._context = shift, context
@@ -78,10 +77,6 @@ class Nominator:
         self._standing: Standing | None = None
         self._probe_at: datetime | None = None
         self._to_wake: dict[str, str] = {}
-        self._is_shifted = False
-        self._closed: Mapping[str, str] = {}
-        is_stored = bool(context.cluster.pk)
-        self._cordoned = Cordoned(self._cordon, read=cordons_now if is_stored else Cordons)
 
     def load(self) -> Iterable[str]:
         """Take over what an earlier shift left; keys to look at."""
@@ -97,23 +92,11 @@ class Nominator:
         """Probe the way when it is time, write rounds.
 
         Returns:
-            Whether everything has to be looked at: another way, or a worker closed or free again.
+            Whether everything has to be looked at, for the way is another.
         """
         self._nominating.follow(self._workers.links)
         self._nominating.flush()
-        self._read_closed()
-        is_shifted, self._is_shifted = self._is_shifted, False
-        return self._probe(now) or is_shifted
-
-    def _read_closed(self) -> None:
-        try:
-            self._closed = self._cordoned.words()
-        except DatabaseError as error:
-            log.warning("cordons_unknown error=%s", type(error).__name__)
-            connection.close()
-
-    def _cordon(self) -> None:
-        self._is_shifted = True
+        return self._probe(now)
 
     def _probe(self, now: datetime) -> bool:
         if self._probe_at is not None and now < self._probe_at:
@@ -173,17 +156,25 @@ class Nominator:
             now: Current time.
         """
         check = self._workers.check_of(local) if local is not None else ""
-        fleet = self._workers.fleet(check, now, closed=self._closed)
+        fleet = self._workers.fleet(check, now)
         here = Local.of(
             key, self._workers.manager, check=check, origin=self._workers.origin,
-            adapters=self._workers.adapters,
+            kinds=self._workers.kinds,
         )  # fmt: skip
-        bids = self._nominating.bids(here, self._workers.manager, fleet)
+        rounds = self._nominating.rounds(here)
         if local is None:
             self._to_wake.pop(key, None)
         if local is None or not check or not self._may_begin(key):
             return
-        group = group_for(here, self._workers.manager, fleet, now=now, bids=bids)
+        manager = self._workers.manager
+        group = group_for(
+            here,
+            manager,
+            fleet,
+            now=now,
+            rounds=rounds,
+            offers=self._nominating.offers(here, manager, fleet),
+        )
         view = View(group, local)
         if not may_nominate(view, siblings=self._siblings(local)):
             self._to_wake.pop(key, None)

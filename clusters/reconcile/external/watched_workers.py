@@ -6,70 +6,49 @@ One thread owns it: the shift's own. Nothing is written here.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
-
-from django.db import DatabaseError, connection
+from typing import Any
 
 from clusters.documents.keys import Document
 from clusters.jobs import remote
-from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
-from clusters.reconcile.context import Identity, ShiftContext, registered
+from clusters.kueue.multikueue.settings import origin_of
+from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import dispatch_check, dispatched_workers, workers_of
 from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.links import Link, shown_of
+from clusters.reconcile.dispatch.links import shown_of
 from clusters.reconcile.dispatch.local import local_job
+from clusters.reconcile.dispatch.workers import LinkedWorkers
 from clusters.reconcile.external.returns import Arrived, Left, Returns
 from clusters.reconcile.guard.defects import Patient, Site
-from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Change, Seen
 
-log = logging.getLogger(__name__)
 
-MANAGER: Final = ""
-
-
-class WatchedWorkers:
+class WatchedWorkers(LinkedWorkers):
     """The workers of one manager.
 
     Args:
         context: The shift.
-        settings: Of the manager's Kueue.
-        kinds: Of jobs.
-        manager: What is known of the manager.
-        sink: Takes what watches and lost workers tell, from any thread.
+        linked: See :class:`LinkedWorkers`.
     """
 
-    def __init__(
-        self,
-        context: ShiftContext,
-        *,
-        settings: DispatchSettings,
-        kinds: JobKinds,
-        manager: JobCache,
-        sink: Callable[[Seen | Arrived | Left], None],
-    ) -> None:
-        self._context, self._settings, self.adapters = context, settings, kinds
-        self._sink, self.manager = sink, manager
-        self.origin = origin_of(context.cluster.kueue_configuration)
-        self.links: dict[str, Link] = {}
+    def __init__(self, context: ShiftContext, **linked: Any) -> None:
+        origin = origin_of(context.cluster.kueue_configuration)
+        super().__init__(context, origin=origin, **linked)
         self._answering: set[str] = set()
         self._active: dict[str, bool] = {}
-        self._writable: dict[str, bool] = {}
         self._returns = Returns(
-            origin=self.origin, kinds=kinds.resources, optional=kinds.optional, sink=sink
+            origin=origin,
+            kinds=self.kinds.resources,
+            optional=self.kinds.optional,
+            sink=self._sink,
         )
 
     def close(self) -> None:
         """End every watch."""
         self._returns.close()
-        for link in self.links.values():
-            link.close()
+        super().close()
 
     # What comes in
 
@@ -85,7 +64,7 @@ class WatchedWorkers:
         self._answering.add(item.worker)
         for resource, documents in item.objects.items():
             here = {document["metadata"]["uid"] for document in documents}
-            for known in list(link.image.of(resource).values()):
+            for known in list(link.cache.of(resource).values()):
                 if known["metadata"]["uid"] not in here:
                     yield Seen(Change.DELETED, item.worker, resource, known)
             for document in documents:
@@ -94,18 +73,11 @@ class WatchedWorkers:
     def keys_on(self, worker: str) -> Iterable[str]:
         """Workloads that a worker has, or has a job of."""
         link = self.links.get(worker)
-        return tuple(link.image.keys_to_plan()) if link is not None else ()
-
-    def cache_on(self, cluster: str) -> JobCache | None:
-        """What is known of the manager, or of a worker; None of one that is not followed."""
-        if cluster == MANAGER:
-            return self.manager
-        link = self.links.get(cluster)
-        return link.image if link is not None else None
+        return tuple(link.cache.keys_to_plan()) if link is not None else ()
 
     # Connections
 
-    def look(self, now: datetime) -> tuple[bool, tuple[str, ...]]:
+    def follow(self, now: datetime) -> tuple[bool, tuple[str, ...]]:
         """Follow configuration and connections.
 
         Returns:
@@ -114,18 +86,11 @@ class WatchedWorkers:
         """
         wanted = dispatched_workers(self.manager)
         for name in wanted - self.links.keys():
-            self.links[name] = Link(
-                name,
-                origin=self.origin,
-                client_for=self.client_of,
-                sink=self._sink,
-                may_write=self._may_write_on,
-                adapters=self.adapters,
-            )
+            self._open(name)
         gone = self.links.keys() - wanted
         for name in gone:
             self.links.pop(name).close()
-        flips = [link.name for link in self.links.values() if link.look(now)]
+        has_changed = self.look(now) or bool(gone)
         lost = {
             name: link.client
             for name, link in self.links.items()
@@ -135,23 +100,7 @@ class WatchedWorkers:
         self._returns.follow(lost)
         before, self._active = self._active, {name: self._is_active(name) for name in wanted}
         back = tuple(name for name in wanted if self._active[name] and before.get(name) is False)
-        return bool(flips or gone or before != self._active), back
-
-    def client_of(self, worker: str) -> KubeClient:
-        """A worker's client, as the identity that dispatch uses there."""
-        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
-
-    def _may_write_on(self, worker: str) -> bool:
-        if not self._context.cluster.pk:
-            return True
-        try:
-            found = registered(worker)
-        except DatabaseError as error:
-            log.warning("switch_unknown cluster=%s error=%s", worker, type(error).__name__)
-            connection.close()
-            return self._writable.get(worker, False)
-        self._writable[worker] = found is not None and found.facts.writes_enabled
-        return self._writable[worker]
+        return has_changed or before != self._active, back
 
     def _is_active(self, worker: str) -> bool:
         shown = shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, worker))
@@ -178,20 +127,20 @@ class WatchedWorkers:
 
     def patient(self, key: str, local: Document, now: datetime) -> Patient:
         """A workload with all that the guard looks at."""
-        job = local_job(self.manager, key, self.adapters)
-        adapter = self.adapters.of(job) if job is not None else None
+        job = local_job(self.manager, key, self.kinds)
+        kind = self.kinds.of(job) if job is not None else None
         workers = self.workers(self.check_of(local))
         return Patient(
             local=local,
             sites=tuple(self._site(key, worker, now) for worker in workers),
-            is_job_active=adapter.is_active(job) if adapter and job is not None else None,
+            is_job_active=kind.is_active(job) if kind and job is not None else None,
             worker_lost_timeout=self._settings.worker_lost_timeout,
         )
 
     def _site(self, key: str, worker: str, now: datetime) -> Site:
         link = self.links[worker]
-        copy = link.image.get(r.WORKLOAD, key)
-        jobs = link.image.jobs_for(key)
+        copy = link.cache.get(r.WORKLOAD, key)
+        jobs = link.cache.jobs_for(key)
         answers = self.answers(worker)
         return Site(
             worker=worker,
@@ -207,24 +156,23 @@ class WatchedWorkers:
         since = self.links[worker].lost_since
         return now - since if since is not None else timedelta(0)
 
-    def fleet(self, check: str, now: datetime, *, closed: Mapping[str, str]) -> Fleet:
+    def fleet(self, check: str, now: datetime) -> Fleet:
         """Workers that may be nominated: those that Kueue is connected to.
 
         Args:
             check: Name of the AdmissionCheck.
             now: Current time.
-            closed: Workers that take nothing new, and why.
         """
         names = self.workers(check)
         active = [name for name in names if self._is_active(name)]
         links = [self.links[name] for name in active]
         return Fleet(
-            images={link.name: link.image for link in links},
+            caches={link.name: link.cache for link in links},
             lost={name: now for name in names if name not in active},
-            closed=closed,
+            closed=self.closed,
             origin=self.origin,
             worker_lost_timeout=self._settings.worker_lost_timeout,
             order=names,
             unserved={link.name: link.unserved for link in links if link.unserved},
-            adapters=self.adapters,
+            kinds=self.kinds,
         )

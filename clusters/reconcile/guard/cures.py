@@ -34,7 +34,7 @@ class Cures:
 
     Args:
         context: The shift.
-        sight: Where workers and their images are.
+        sight: Where workers and their caches are.
         writer: Of the manager.
         hook: Called around every write on a worker.
     """
@@ -67,11 +67,7 @@ class Cures:
             return ""
         if not remote.is_ours(copy, self._sight.origin) or not is_true(copy, "Admitted"):
             return ""
-        jobs = [
-            (adapter.resource, job)
-            for job in link.image.jobs_for(key)
-            if (adapter := self._sight.adapters.of(job)) is not None
-        ]
+        jobs = self._sight.kinds.with_resources(link.cache.jobs_for(key))
         writer = Writer(
             link.client, cluster=worker, fence=self._context.fence,
             may_write=lambda: link.may_write, hook=self._hook,
@@ -97,19 +93,17 @@ class Cures:
         found = self._job_of(local)
         if found is None:
             return ""
-        adapter, job = found
+        kind, job = found
         now = self._context.now()
         patient = self._sight.patient(key, local, now)
         stands = any(item.defect is Defect.STUCK_QUOTA for item in diagnose(patient))
-        patch = adapter.inactive_patch(job, now=now)
-        if not stands or not adapter.is_active(job) or patch is None:
+        patch = kind.inactive_patch(job, now=now)
+        if not stands or not kind.is_active(job) or patch is None:
             return ""
         self._sender(effects).send(
-            Write.patch("free-quota", adapter.resource, job, patch, subresource="status")
+            Write.patch("free-quota", kind.resource, job, patch, subresource="status")
         )
-        return (
-            f"Wrote into {adapter.resource.kind} {job['metadata']['name']} that no pod of it runs."
-        )
+        return f"Wrote into {kind.resource.kind} {job['metadata']['name']} that no pod of it runs."
 
     def requeue(self, key: str, effects: list[Effect]) -> str:
         """Take the mark of the rejection away, so that Kueue queues the workload again."""
@@ -132,11 +126,11 @@ class Cures:
             return None
 
     def _job_of(self, local: Document) -> tuple[JobKind, Document] | None:
-        adapter, _, name = self._sight.adapters.owner_of(local)
-        if adapter is None:
+        kind, _, name = self._sight.kinds.owner_of(local)
+        if kind is None:
             return None
         namespace = local["metadata"]["namespace"]
         try:
-            return adapter, self._context.client.get(adapter.resource, name, namespace=namespace)
+            return kind, self._context.client.get(kind.resource, name, namespace=namespace)
         except NotFound:
             return None

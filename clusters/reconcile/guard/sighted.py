@@ -29,7 +29,7 @@ class Sighted(Protocol):
         """Workers by name."""
 
     @property
-    def adapters(self) -> JobKinds:
+    def kinds(self) -> JobKinds:
         """Kinds of jobs."""
 
     def answers(self, worker: str) -> bool:
