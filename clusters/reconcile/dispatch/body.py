@@ -12,33 +12,31 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.conf import settings
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.errors import NotFound, Terminal
-from clusters.jobs.table import JobKinds
+from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.connections import connection_writes, dispatch_check
 from clusters.reconcile.dispatch.copies import Copies, Foreign
 from clusters.reconcile.dispatch.group import Fleet, group_for
 from clusters.reconcile.dispatch.links import Link
 from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.dispatch.manager import ManagerController, Place
 from clusters.reconcile.dispatch.manager_writes import manager_writes
 from clusters.reconcile.dispatch.nominating import Nominating
 from clusters.reconcile.dispatch.offers import Prices
 from clusters.reconcile.dispatch.parts import jobs_there
 from clusters.reconcile.dispatch.profiles import Profiles, read_providers
 from clusters.reconcile.dispatch.workers import MANAGER, Known, Workers
-from clusters.reconcile.runtime.cache import Cache, Effect
-from clusters.reconcile.runtime.controller import Controller, Watched
-from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.pool import Answer, Sender, Target, Work, reading
 from clusters.reconcile.runtime.recorder import Event, Recorder, workload_reference
 from clusters.reconcile.runtime.watches import Seen
@@ -46,13 +44,7 @@ from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
 log = logging.getLogger(__name__)
 
-LINKS_EVERY_S: Final = 0.25
 BLOCKED_S: Final = 20.0
-MANAGER_KINDS: Final = (
-    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
-)  # fmt: skip
-Place = tuple[str, str]
-"""Key of a workload, or ``Kind:name`` of a connection; and cluster, empty for the manager."""
 
 
 @dataclass(slots=True)
@@ -114,7 +106,7 @@ class Blocks:
         self._known.pop(key, None)
 
 
-class DispatchBody(Controller[Place]):
+class DispatchBody(ManagerController):
     """One shift of dispatch on a manager.
 
     Args:
@@ -127,9 +119,7 @@ class DispatchBody(Controller[Place]):
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
-    threads: ClassVar[int] = 4
-    resync_s: ClassVar[float] = 60.0
-    follows_configuration: ClassVar[bool] = True
+    workers: Workers
 
     def __init__(
         self,
@@ -139,36 +129,31 @@ class DispatchBody(Controller[Place]):
         prices: Prices | None = None,
         known: Known | None = None,
     ) -> None:
-        self._settings = settings_of(context.cluster.kueue_configuration)
-        self._kinds = JobKinds(self._settings.kinds)
-        self._job_resources = frozenset(self._kinds.resources)
-        self.manager = JobCache(self._job_resources)
-        super().__init__(context, hook=hook, cluster=MANAGER, cache=self.manager)
+        super().__init__(context, hook=hook)
         self._hook = hook
-        self._nominating = Nominating(context, settings=self._settings, prices=prices)
+        self._nominating = Nominating(context, settings=self.settings, prices=prices)
         self._blocks = Blocks()
         self._profiles = Profiles(
             context.client,
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
             now=context.now,
         )
-        self._workers = Workers(
+        self.workers = Workers(
             context,
             manager=self.manager,
-            settings=self._settings,
+            settings=self.settings,
             profiles=self._profiles,
             sink=self.inbox.put,
             is_busy=lambda worker: any(name == worker for _, name in self.queue.busy()),
             known=known,
         )
-        self._links = self._workers.links
+        self._links = self.workers.links
         self._recorder = Recorder(
             self._writer_of(context.cluster.slug, context.client, lambda: self.may_write, no_fault),
             cluster=context.cluster.slug,
             now=context.now,
         )
         self._fleets: dict[str, Fleet] = {}
-        self._looked_at = 0.0
 
     def run(self) -> None:
         """Works until the shift ends; under a live Kueue there is nothing to do.
@@ -181,49 +166,32 @@ class DispatchBody(Controller[Place]):
         else:
             self.context.stop.wait()
 
-    def watched(self) -> Iterable[Watched]:
-        """What says who is dispatched to, Workloads, and every kind of job."""
-        yield from map(Watched, MANAGER_KINDS)
-        for kind in self._kinds:
-            yield Watched(kind.resource, Selection(labels=kind.selector), not kind.is_required)
+    def selection_of(self, kind: JobKind) -> Selection:
+        """Only what can be a job."""
+        return Selection(labels=kind.selector)
 
     def opened(self) -> None:
         """Looks at what an earlier shift left."""
-        self._look_at(self._nominating.load())
+        self.look_at(self._nominating.load())
 
     def closing(self) -> None:
         """Writes the last rounds, and ends every watch on workers."""
         self._recorder.close()
         self._nominating.close()
-        self._workers.close()
+        self.workers.close()
         self._profiles.close()
 
     # What comes in
 
-    def cache_of(self, cluster: str) -> Cache | None:
-        """The manager's cache, or that of a worker with a link."""
-        return self._workers.cache_on(cluster)
-
     def take(self, seen: Seen) -> None:
         """Looks also at what a job was linked to so far: an elastic one goes on to other slices."""
-        cache = self._workers.cache_on(seen.cluster)
+        cache = self.workers.cache_on(seen.cluster)
         before: tuple[str, ...] = ()
         if seen.resource in self._job_resources and cache is not None:
             known = cache.get(seen.resource, key_of(seen.document))
             before = cache.workloads_of(known) if known is not None else ()
         super().take(seen)
-        self._look_at(before)
-
-    def keys_of(self, seen: Seen) -> Iterable[Place]:
-        """The workloads that an object concerns."""
-        if seen.resource == r.WORKLOAD:
-            return [(key, MANAGER) for key in self._of_workload(seen.document)]
-        if seen.resource in self._job_resources:
-            cache = self._workers.cache_on(seen.cluster)
-            found = cache.workloads_of(seen.document) if cache is not None else ()
-            return [(key, MANAGER) for key in found]
-        self._looked_at = 0.0  # which workers are dispatched to, or how, may have changed
-        return ()
+        self.look_at(before)
 
     def concerned(self, key: Place) -> Iterable[Place]:
         """Whatever was done, on whichever cluster: the workload is looked at."""
@@ -245,7 +213,8 @@ class DispatchBody(Controller[Place]):
             return name.replace(":", " ")
         return f"Workload {name} on {cluster}" if cluster else f"Workload {name}"
 
-    def _of_workload(self, document: Document) -> Iterator[str]:
+    def of_workload(self, document: Document) -> Iterator[str]:
+        """Itself, the slice that it replaces, and its siblings."""
         yield key_of(document)
         annotations = annotations_of(document)
         if annotations.get(labels.SLICE_OF):
@@ -254,31 +223,24 @@ class DispatchBody(Controller[Place]):
             owner = self.manager.owner_of(document)
             yield from self.manager.workloads_of(owner) if owner is not None else ()
 
-    def _look_at(self, keys: Iterable[str]) -> None:
-        self.queue.add_all((key, MANAGER) for key in keys)
-
-    def _look_at_all(self) -> None:
-        self.queue.add_all(self.all_keys())
-
     # Connections and time
 
     def look(self) -> None:
-        """Follow connections; wake what waits for them, and what was blocked until now."""
+        """Wake what was blocked until now; follow connections."""
         self._fleets.clear()
-        self._look_at(self._blocks.due())
+        self.look_at(self._blocks.due())
         self._nominating.flush()
-        moment = time.monotonic()
-        if moment - self._looked_at < LINKS_EVERY_S:
-            return
-        self._looked_at = moment
-        if self._workers.follow():
-            self._look_at_all()
-        self._nominating.follow(self._workers.wanted)
-        now = self.context.now()
-        if self._workers.look(now):
+        super().look()
+
+    def follow(self, now: datetime) -> None:
+        """Follow connections, and tell on the manager who is connected."""
+        if self.workers.follow():
+            self.look_at_all()
+        self._nominating.follow(self.workers.wanted)
+        if self.workers.look(now):
             # What they have must be known before anything is decided by its absence.
             self.take_in(everything=True)
-            self._look_at_all()
+            self.look_at_all()
         if self.may_write:
             self._tell_connections(now)
 
@@ -325,15 +287,15 @@ class DispatchBody(Controller[Place]):
             key,
             self.manager,
             check=dispatch_check(self.manager, workload) if workload is not None else "",
-            origin=self._workers.origin,
-            kinds=self._kinds,
+            origin=self.workers.origin,
+            kinds=self.kinds,
         )
 
     def _fleet(self, check: str) -> Fleet:
         """The workers of a check, the same for everybody of one turn."""
         found = self._fleets.get(check)
         if found is None:
-            found = self._workers.fleet(check)
+            found = self.workers.fleet(check)
             self._fleets[check] = found
         return found
 
@@ -377,7 +339,7 @@ class DispatchBody(Controller[Place]):
         self._recorder.record([told])
 
     def _jobs_on(self, link: Link, local: Local) -> list[dict[str, Any]]:
-        return jobs_there(local.key, link.cache, self._kinds, elastic=local.job)
+        return jobs_there(local.key, link.cache, self.kinds, elastic=local.job)
 
     def _start_on_worker(self, local: Local, action: step.OnWorker) -> None:
         place, link = (local.key, action.cluster), self._links.get(action.cluster)
@@ -389,7 +351,7 @@ class DispatchBody(Controller[Place]):
         client = link.client
         if client is None or not link.may_write or (local.workload is None and not is_removal):
             return
-        copies = Copies.on(link.cache, local, self._kinds, is_removed=is_removal)
+        copies = Copies.on(link.cache, local, self.kinds, is_removed=is_removal)
         writer = self._writer_of(link.name, client, lambda: link.may_write, self._hook)
         is_creation = isinstance(action, step.CreateCopy | step.CreateJob)
         errand = Errand(type(action).__name__, is_creation=is_creation)

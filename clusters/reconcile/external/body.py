@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
 from clusters.documents.keys import key_of
-from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.models import Cluster
-from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.dispatch.manager import ManagerController, Place
 from clusters.reconcile.dispatch.offers import Prices
 from clusters.reconcile.dispatch.workers import MANAGER
 from clusters.reconcile.external.nominator import NOMINATION, Nominator
 from clusters.reconcile.external.returns import Arrived, Left
 from clusters.reconcile.external.watched_workers import WatchedWorkers
 from clusters.reconcile.guard.guarding import CURE, Guard
-from clusters.reconcile.runtime.cache import Cache
-from clusters.reconcile.runtime.controller import Controller, Watched
-from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.pool import Answer, Work, reading
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, no_fault
 
-LOOK_EVERY_S: Final = 0.25
-MANAGER_KINDS: Final = (
-    r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
-)  # fmt: skip
-Place = tuple[str, str]
 
-
-class BesideBody(Controller[Place]):
+class BesideBody(ManagerController):
     """One shift beside a live Kueue.
 
     Keys are places: what is decided about is (``namespace/name``, the manager); a nomination and a
@@ -47,51 +37,36 @@ class BesideBody(Controller[Place]):
         Terminal: the stored Kueue Configuration says something of dispatch that is not usable.
     """
 
-    threads = 4
-    resync_s = 60.0
-    follows_configuration = True
     handles_always = True
+    workers: WatchedWorkers
 
     def __init__(
         self, context: ShiftContext, *, hook: Hook = no_fault, prices: Prices | None = None
     ) -> None:
-        settings = settings_of(context.cluster.kueue_configuration)
-        manager = JobCache(JobKinds(settings.kinds).resources)
-        super().__init__(context, hook=hook, cluster=MANAGER, cache=manager)
-        self._workers = WatchedWorkers(
-            context, settings=settings, manager=manager, sink=self.inbox.put
+        super().__init__(context, hook=hook)
+        self.workers = WatchedWorkers(
+            context, settings=self.settings, manager=self.manager, sink=self.inbox.put
         )
-        self._guard = Guard(self, sight=self._workers, hook=hook)
+        self._guard = Guard(self, sight=self.workers, hook=hook)
         self._nominator = Nominator(
             self,
-            workers=self._workers,
-            settings=settings,
+            workers=self.workers,
+            settings=self.settings,
             prices=prices,
         )
-        self._nominates = settings.in_force.is_ours
-        self._looked_at = 0.0
-
-    def watched(self) -> Iterable[Watched]:
-        """What says who is dispatched to, Workloads, and every kind of job."""
-        yield from map(Watched, MANAGER_KINDS)
-        for kind in self._workers.kinds:
-            yield Watched(kind.resource, is_optional=not kind.is_required)
+        self._nominates = self.settings.in_force.is_ours
 
     def opened(self) -> None:
         """Looks at what an earlier shift left."""
-        self._look_at((*self._guard.load(), *self._nominator.load()))
+        self.look_at((*self._guard.load(), *self._nominator.load()))
 
     def closing(self) -> None:
         """Writes what was found and done, and ends every watch on workers."""
         self._nominator.close()
         self._guard.flush()
-        self._workers.close()
+        self.workers.close()
 
     # What comes in
-
-    def cache_of(self, cluster: str) -> Cache | None:
-        """The manager's cache, or that of a worker that is followed."""
-        return self._workers.cache_on(cluster)
 
     def take(self, seen: Seen) -> None:
         """Notes also a copy that is gone."""
@@ -100,24 +75,15 @@ class BesideBody(Controller[Place]):
         if is_copy and seen.change is Change.DELETED:
             self._nominator.copy_gone(key_of(seen.document), seen.cluster)
 
-    def keys_of(self, seen: Seen) -> Iterable[Place]:
-        """The workloads that an object concerns."""
-        if seen.resource == r.WORKLOAD:
-            return [(key_of(seen.document), MANAGER)]
-        cache = self._workers.cache_on(seen.cluster)
-        if cache is None or seen.resource not in self._workers.kinds.resources:
-            return ()
-        return [(key, MANAGER) for key in cache.workloads_of(seen.document)]
-
     def take_other(self, item: Any) -> None:
         """A lost worker answers again, before its watches are back; or does so no longer."""
         if isinstance(item, Left):
-            self._workers.left(item)
+            self.workers.left(item)
         elif isinstance(item, Arrived):
-            for seen in self._workers.arrived(item):
+            for seen in self.workers.arrived(item):
                 self.take_safely(seen)
-            cache = self._workers.cache_on(item.worker)
-            self._look_at(cache.keys_to_plan() if cache is not None else ())
+            cache = self.workers.cache_on(item.worker)
+            self.look_at(cache.keys_to_plan() if cache is not None else ())
 
     def concerned(self, key: Place) -> Iterable[Place]:
         """Whatever was done, on whichever cluster: the workload is looked at."""
@@ -133,24 +99,21 @@ class BesideBody(Controller[Place]):
         where = f" on {key[1]}" if key[1] else ""
         return f"Workload {name}{where}{f' ({what})' if what else ''}"
 
-    def _look_at(self, keys: Iterable[str]) -> None:
-        self.queue.add_all((key, MANAGER) for key in keys)
-
     # Connections and time
 
     def look(self) -> None:
-        """Follows connections, Kueue's and the portal's, and the way of nominating."""
+        """Writes what was found and done; follows connections."""
         self._guard.flush()
-        moment, now = time.monotonic(), self.context.now()
-        if moment - self._looked_at < LOOK_EVERY_S:
-            return
-        self._looked_at = moment
-        has_changed, back = self._workers.follow(now)
+        super().look()
+
+    def follow(self, now: datetime) -> None:
+        """Follows connections, Kueue's and the portal's, and the way of nominating."""
+        has_changed, back = self.workers.follow(now)
         if self._nominates:
             has_changed |= self._nominator.look(now)
-            self._look_at(self._nominator.wake(back))
+            self.look_at(self._nominator.wake(back))
         if has_changed:
-            self.queue.add_all(self.all_keys())
+            self.look_at_all()
 
     # Deciding
 

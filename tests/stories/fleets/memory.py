@@ -25,6 +25,7 @@ from clusters.reconcile.admission import body as admission_module
 from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
 from clusters.reconcile.dispatch import DispatchBody, links, offers
 from clusters.reconcile.dispatch import body as dispatch_module
+from clusters.reconcile.dispatch import manager as manager_module
 from clusters.reconcile.runtime import controller as controller_module
 from clusters.reconcile.runtime.pool import Pool, Work
 from clusters.reconcile.runtime.recorder import Event, Recorder
@@ -172,6 +173,7 @@ class MemoryStage:
             (controller_module, {"Watches": watches, "Pool": _Pool, "time": time}),
             (admission_module, {"Recorder": _Mute, "time": time}),
             (dispatch_module, {"Recorder": _Recorder, "time": time}),
+            (manager_module, {"time": time}),
             (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),
             (offers, {"Watches": watches, "time": time}),
         ]
