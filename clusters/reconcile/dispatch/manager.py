@@ -17,6 +17,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch.workers import MANAGER, LinkedWorkers
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.controller import Controller, Watched
+from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook
@@ -25,6 +26,7 @@ LOOK_EVERY_S: Final = 0.25
 MANAGER_KINDS: Final = (
     r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG, r.MULTIKUEUE_CLUSTER, r.WORKLOAD,
 )  # fmt: skip
+_CONNECTIONS: Final = "Connections to workers"
 Place = tuple[str, str]
 """Key of a workload, or of something about it; and cluster, empty for the manager."""
 
@@ -97,11 +99,17 @@ class ManagerController(Controller[Place]):
         self.queue.add_all(self.all_keys())
 
     def look(self) -> None:
-        """Follows connections four times a second."""
+        """Follows connections four times a second; what that raises stops nothing else."""
         moment = time.monotonic()
-        if moment - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = moment
+        if moment - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = moment
+        try:
             self.follow(self.context.now())
+        except Exception as error:
+            self.faults.park(_CONNECTIONS, error, doing=Doing.READING)
+        else:
+            self.faults.clear(_CONNECTIONS)
 
     def follow(self, now: datetime) -> None:
         """Follow connections, and what the role reads beside its watches."""
