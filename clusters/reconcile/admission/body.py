@@ -207,8 +207,12 @@ class AdmissionBody(Controller[str]):
     def handle(self, key: str) -> None:
         """One step for a workload that something happened to."""
         if (r.WORKLOAD, key) in self._outside:
-            document = self.cache.get(r.WORKLOAD, key)
-            self._feed(r.WORKLOAD, key, document or {}, is_gone=document is None)
+            workload = self.cache.get(r.WORKLOAD, key)
+            try:
+                self._feed(r.WORKLOAD, key, workload or {}, is_gone=workload is None)
+            except Exception as error:
+                self.park(key, error, doing=Doing.READING)
+                return
         write = self.decide(key)
         if write is not None:
             self._send(key, write)
