@@ -404,7 +404,9 @@ class AdmissionBody(Controller[str]):
         self._rebuild()
         cause = failed.__cause__
         error = cause if isinstance(cause, Exception) else failed
-        for key in culprits(self._engine, failed.heads, now=self.context.now()) or failed.heads:
+        heads = failed.heads
+        # Where none of them fails again, all but one wait: it may have been their number.
+        for key in culprits(self._engine, heads, now=self.context.now()) or heads[1:] or heads:
             self.faults.park(_in_cycles(key), error, doing=Doing.DECIDING)
             self._culprits.add(key)
             wait_s = self._limiter.failed(key, cap_s=PARKED_CAP_S)
