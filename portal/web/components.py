@@ -1,7 +1,8 @@
 """Shapes that the pages share, as tags with parameters.
 
 ``{% card %}`` and ``{% table %}`` stand around what they hold, ``{% chart %}`` around its words;
-``{% fact %}`` is one line of a list. What a page has of its own stays written out in it.
+``{% fact %}`` is an entry of a list, ``{% sample %}`` one of a legend. What a page has of its own
+stays written out in it.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def chart(
         format_html(' id="{}"', id) if id else _NOTHING,
         name,
         static("plotly/plotly.min.js"),
-        content.strip(),
+        SafeString(content.strip()),  # escaped where it was rendered
         instead,
     )
 
@@ -115,3 +116,18 @@ def chart(
 def chart_size(rows: Sized, most: int) -> str:
     """``tall`` for more rows than fit a short chart."""
     return "tall" if len(rows) > most else "short"
+
+
+_SAMPLES = {
+    "area": '<rect class="v-{}" width="18" height="11"/>',
+    "smaller": '<rect class="v-{}" x="1" y="1" width="16" height="9"/>',
+    "line": '<line class="v-{}" x1="0" x2="18" y1="6" y2="6"/>',
+    "tick": '<line class="v-{}" x1="9" x2="9" y1="0" y2="11"/>',
+}
+
+
+@register.simple_tag
+def sample(meaning: str, words: str, shape: str = "area") -> SafeString:
+    """``{% sample "lent" "lent" %}``: an entry of a legend; area, smaller, line or tick."""
+    drawn = format_html(_SAMPLES[shape], meaning)
+    return format_html('<li><svg aria-hidden="true">{}</svg>{}</li>', drawn, words)
