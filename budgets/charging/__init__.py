@@ -18,14 +18,14 @@ from budgets.charging.document import (
 from budgets.charging.hours import HourPricer, PricedHour
 from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
 from budgets.charging.model import (
+    ChargeLine,
     Charges,
     FloorHours,
-    Line,
     LineKind,
     LinePart,
     PreemptionTerms,
     Rate,
-    RateCard,
+    Rates,
     Total,
     Unpriced,
 )

@@ -13,12 +13,12 @@ from datetime import datetime
 from fractions import Fraction
 
 from budgets.charging.model import (
+    ChargeLine,
     Charges,
-    Line,
     LineKind,
     LinePart,
     Rate,
-    RateCard,
+    Rates,
     Total,
     Unpriced,
 )
@@ -35,7 +35,7 @@ _Place = tuple[WorkspaceName, FlavorName, LineKind]
 _Parts = dict[datetime | None, tuple[Rate | None, int]]
 
 
-def charge(usage: Usage, rate_card: RateCard, *, workspaces: Iterable[WorkspaceName]) -> Charges:
+def charge(usage: Usage, rate_card: Rates, *, workspaces: Iterable[WorkspaceName]) -> Charges:
     """Charge the committed floor, the burst and the lending credits of a period.
 
     Args:
@@ -53,7 +53,7 @@ def charge(usage: Usage, rate_card: RateCard, *, workspaces: Iterable[WorkspaceN
     )
     places = _by_place(usage.hours, rate_card)
     lines = tuple(_line(place, parts, rate_card, usage) for place, parts in sorted(places.items()))
-    by_workspace: dict[WorkspaceName, list[Line]] = {name: [] for name in workspaces}
+    by_workspace: dict[WorkspaceName, list[ChargeLine]] = {name: [] for name in workspaces}
     for line in lines:
         by_workspace.setdefault(line.workspace, []).append(line)
     credits = [line for line in lines if line.kind is LineKind.LENDING_CREDIT]
@@ -73,7 +73,7 @@ def charge(usage: Usage, rate_card: RateCard, *, workspaces: Iterable[WorkspaceN
     )
 
 
-def _by_place(hours: Sequence[HourFact], rate_card: RateCard) -> Mapping[_Place, _Parts]:
+def _by_place(hours: Sequence[HourFact], rate_card: Rates) -> Mapping[_Place, _Parts]:
     """Sum GPU-seconds by workspace, flavor and kind, split where the rate changes."""
     places: dict[_Place, _Parts] = {}
     for fact in hours:
@@ -90,14 +90,14 @@ def _by_place(hours: Sequence[HourFact], rate_card: RateCard) -> Mapping[_Place,
     return places
 
 
-def _line(place: _Place, parts: _Parts, rate_card: RateCard, usage: Usage) -> Line:
+def _line(place: _Place, parts: _Parts, rate_card: Rates, usage: Usage) -> ChargeLine:
     workspace, flavor, kind = place
     exact = Fraction(0)
     for rate, seconds in parts.values():
         if rate is not None:
             exact += rate.of(kind) * seconds / HOUR_S
     exact *= rate_card.factor(kind, usage.window)
-    return Line(
+    return ChargeLine(
         workspace=workspace,
         flavor=flavor,
         kind=kind,
@@ -115,15 +115,15 @@ def _by_start(part: tuple[datetime | None, tuple[Rate | None, int]]) -> str:
     return "" if part[0] is None else part[0].isoformat()
 
 
-def _total(workspace: WorkspaceName, lines: Sequence[Line], currency: str) -> Total:
+def _total(workspace: WorkspaceName, lines: Sequence[ChargeLine], currency: str) -> Total:
     exact = _sum_exact(lines)
     payable = Money.rounded(exact, currency=currency)
     return Total(workspace, exact, payable - _sum_rounded(lines, currency), payable)
 
 
-def _sum_exact(lines: Sequence[Line]) -> Fraction:
+def _sum_exact(lines: Sequence[ChargeLine]) -> Fraction:
     return sum((line.exact for line in lines), Fraction(0))
 
 
-def _sum_rounded(lines: Sequence[Line], currency: str) -> Money:
+def _sum_rounded(lines: Sequence[ChargeLine], currency: str) -> Money:
     return sum((line.amount for line in lines), Money.zero(currency))

@@ -14,7 +14,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import lcm
 
-from budgets.charging.model import LineKind, Rate, RateCard
+from budgets.charging.model import LineKind, Rate, Rates
 from budgets.units import HOUR_S, FlavorName, Period, currency_digits
 
 AVERAGE_PLACES = 15
@@ -52,7 +52,7 @@ class HourPricer:
 
     def __init__(
         self,
-        card: RateCard,
+        card: Rates,
         *,
         flavor: FlavorName,
         window: Period,

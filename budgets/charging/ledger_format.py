@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from budgets.charging.model import Rate, RateCard
+from budgets.charging.model import Rate, Rates
 from budgets.charging.reading import Reader
 from budgets.errors import Fault
 from budgets.metering import (
@@ -45,7 +45,7 @@ class Ledger:
     held: tuple[Held, ...]
     revisions: tuple[Revision, ...]
     pools: Pools
-    rate_card: RateCard
+    rate_card: Rates
 
 
 class LedgerFaults(ValueError):
@@ -81,7 +81,7 @@ def read_ledger(record: object) -> Ledger:
         held=held,
         revisions=revisions,
         pools=pools,
-        rate_card=RateCard(rates, currency=currency),
+        rate_card=Rates(rates, currency=currency),
     )
 
 

@@ -101,7 +101,7 @@ class Rate:
         return Steps(base, self.tiers.get(kind, ()))
 
 
-class RateCard:
+class Rates:
     """Dated prices in one currency; the only place that knows which price is in force.
 
     Raises:
@@ -145,7 +145,7 @@ class RateCard:
         """Whether a volume has to be known before anything is charged."""
         return any(rate.tiers for found in self._rates.values() for rate in found)
 
-    def averaged(self, volume: Iterable[tuple[FlavorName, datetime, int, int]]) -> RateCard:
+    def averaged(self, volume: Iterable[tuple[FlavorName, datetime, int, int]]) -> Rates:
         """Return the card with the average prices that an account's volume comes to.
 
         Args:
@@ -181,14 +181,14 @@ class RateCard:
                 replace(rate, tiers={}, averages={kind: row[at] for kind, row in prices.items()})
                 for at, rate in enumerate(found)
             ]
-        return RateCard(
+        return Rates(
             rates,
             currency=self.currency,
             floor_hours=self.floor_hours,
             preemption=self.preemption,
         )
 
-    def reaching_back(self, start: datetime) -> RateCard:
+    def reaching_back(self, start: datetime) -> Rates:
         """Return the same card with every flavor's first rate holding from ``start`` on.
 
         Args:
@@ -197,7 +197,7 @@ class RateCard:
         """
         rates = [rate for found in self._rates.values() for rate in found]
         first = {flavor: found[0] for flavor, found in self._rates.items()}
-        return RateCard(
+        return Rates(
             [
                 replace(rate, start=min(rate.start, start)) if rate is first[rate.flavor] else rate
                 for rate in rates
@@ -224,7 +224,7 @@ class LinePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChargeLine:
     """One charge of a workspace over the period.
 
     ``exact`` is Σ GPU-seconds × price / 3600 of its parts; ``amount`` that, rounded once.
@@ -272,7 +272,7 @@ class Charges:
         unpriced: Empty when every used or committed flavor has a price.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[ChargeLine, ...]
     totals: tuple[Total, ...]
     platform_funding: Money
     platform_rounding: Money

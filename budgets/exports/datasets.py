@@ -10,17 +10,19 @@ from collections.abc import Iterable, Iterator
 from budgets.amounts import COLUMNS
 from budgets.charging.rows import ChargeRow
 from budgets.exports.focus import Version, focus_table
-from budgets.exports.table import Cell, Column, Kind, Table
+from budgets.exports.table import Cell, CellKind, Column, Table
 
 USAGE = Table(
     "usage",
     (
-        Column("account", Kind.TEXT, "Account."),
-        Column("workspace", Kind.TEXT, "Namespace of the workspace."),
-        Column("flavor", Kind.TEXT, "GPU flavor."),
-        Column("start", Kind.TIME, "Start of the hour, or of its part in the month; inclusive."),
-        Column("end", Kind.TIME, "Its end; exclusive."),
-        *(Column(amount.name, Kind.INTEGER, amount.help) for amount in COLUMNS),
+        Column("account", CellKind.TEXT, "Account."),
+        Column("workspace", CellKind.TEXT, "Namespace of the workspace."),
+        Column("flavor", CellKind.TEXT, "GPU flavor."),
+        Column(
+            "start", CellKind.TIME, "Start of the hour, or of its part in the month; inclusive."
+        ),
+        Column("end", CellKind.TIME, "Its end; exclusive."),
+        *(Column(amount.name, CellKind.INTEGER, amount.help) for amount in COLUMNS),
     ),
 )
 
@@ -30,23 +32,23 @@ def charges_table(digits: int) -> Table:
     return Table(
         "charges",
         (
-            Column("account", Kind.TEXT, "Account; empty on the platform's own statement."),
-            Column("workspace", Kind.TEXT, "Namespace; empty where it is the whole account's."),
-            Column("flavor", Kind.TEXT, "GPU flavor, where the charge is about one."),
-            Column("kind", Kind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
-            Column("class_of", Kind.TEXT, "Of a correction: the kind that it corrects."),
-            Column("start", Kind.TIME, "Inclusive; of a correction the original hour."),
-            Column("end", Kind.TIME, "Exclusive."),
-            Column("gpu_seconds", Kind.INTEGER, "Quantity."),
-            Column("unit_price", Kind.DECIMAL, "Per GPU-hour; negative for a credit."),
-            Column("amount", Kind.AMOUNT, "To the cent; adds up to the statement."),
-            Column("exact_amount", Kind.TEXT, "Exact, as a fraction."),
-            Column("currency", Kind.TEXT, "ISO 4217."),
-            Column("rate_card", Kind.TEXT, "Version of the rate card."),
-            Column("period", Kind.TEXT, "Billing period."),
-            Column("statement", Kind.TEXT, "Number, once it is issued."),
-            Column("cluster", Kind.TEXT, "Cluster, where the charge belongs to one."),
-            Column("region", Kind.TEXT, "Its region, where that is known."),
+            Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
+            Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
+            Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
+            Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
+            Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
+            Column("start", CellKind.TIME, "Inclusive; of a correction the original hour."),
+            Column("end", CellKind.TIME, "Exclusive."),
+            Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
+            Column("unit_price", CellKind.DECIMAL, "Per GPU-hour; negative for a credit."),
+            Column("amount", CellKind.AMOUNT, "To the cent; adds up to the statement."),
+            Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
+            Column("currency", CellKind.TEXT, "ISO 4217."),
+            Column("rate_card", CellKind.TEXT, "Version of the rate card."),
+            Column("period", CellKind.TEXT, "Billing period."),
+            Column("statement", CellKind.TEXT, "Number, once it is issued."),
+            Column("cluster", CellKind.TEXT, "Cluster, where the charge belongs to one."),
+            Column("region", CellKind.TEXT, "Its region, where that is known."),
         ),
         digits,
     )

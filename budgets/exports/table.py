@@ -18,7 +18,7 @@ Cell = str | int | Decimal | datetime | None
 Row = Sequence[Cell]
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     """What a column holds: its Python type, and how a format shows it."""
 
     TEXT = "text"  # str
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     JSON = "json"  # str, a JSON object
 
 
-DECIMAL_KINDS = frozenset({Kind.DECIMAL, Kind.AMOUNT})
+DECIMAL_KINDS = frozenset({CellKind.DECIMAL, CellKind.AMOUNT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Column:
     """One column: its name in the file, what it holds, and a sentence for the picker."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: CellKind = CellKind.TEXT
     help: str = ""
 
 

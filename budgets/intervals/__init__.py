@@ -24,12 +24,12 @@ from budgets.intervals.model import (
     EventType,
     History,
     Interval,
+    IntervalState,
     PendingSpan,
     PodSet,
     Problem,
     ProblemCode,
     Role,
-    State,
     WorkloadEvent,
     WorkloadFacts,
 )

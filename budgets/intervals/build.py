@@ -24,9 +24,9 @@ from budgets.intervals.model import (
     ClockStart,
     History,
     Interval,
+    IntervalState,
     PendingSpan,
     Role,
-    State,
     WorkloadEvent,
 )
 from budgets.intervals.pieces import Cut, first_start, intervals_of
@@ -186,9 +186,9 @@ def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> Changes:
             row for key, row in sorted(after.items()) if key in before and before[key] != row
         ),
         superseded=tuple(
-            replace(row, state=State.SUPERSEDED)
+            replace(row, state=IntervalState.SUPERSEDED)
             for key, row in sorted(before.items())
-            if key not in after and row.state is not State.SUPERSEDED
+            if key not in after and row.state is not IntervalState.SUPERSEDED
         ),
     )
 

@@ -33,7 +33,7 @@ class ClockStart(StrEnum):
     PODS_READY = "PodsReady"
 
 
-class State(StrEnum):
+class IntervalState(StrEnum):
     """What is known of an interval's end; SUPERSEDED rows count for nothing."""
 
     OPEN = "open"
@@ -202,7 +202,7 @@ class Interval(Struct, frozen=True, order=True):
     admitted_at: datetime
     start: datetime
     end: datetime | None
-    state: State
+    state: IntervalState
     role: Role
     namespace: str
     workload: str

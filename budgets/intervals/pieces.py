@@ -16,9 +16,9 @@ from budgets.intervals.model import (
     ClockSettings,
     ClockStart,
     Interval,
+    IntervalState,
     ProblemCode,
     Role,
-    State,
 )
 from budgets.intervals.roles import Segment
 from budgets.units import FlavorName
@@ -172,9 +172,9 @@ def _interval(
     seq: int,
     admitted_at: datetime,
 ) -> Interval:
-    state = State.OPEN if piece.end is None else State.CLOSED
+    state = IntervalState.OPEN if piece.end is None else IntervalState.CLOSED
     if piece.is_estimated:
-        state = State.ESTIMATED
+        state = IntervalState.ESTIMATED
     is_last = piece.end is not None and piece.end == epoch.end
     notes = [part for part in (note, epoch.note if is_last else "") if part]
     facts = copy.facts

@@ -48,7 +48,7 @@ from budgets.plan.words import (
     PlatformPool,
     Promises,
     QueuePlan,
-    Quota,
+    QueueQuota,
     QuotaPlan,
     Spill,
     StopPolicy,

@@ -21,7 +21,7 @@ from budgets.plan.words import (
     PlatformPool,
     Promises,
     QueuePlan,
-    Quota,
+    QueueQuota,
     QuotaPlan,
     Spill,
     WorkspacePromise,
@@ -148,7 +148,7 @@ def _flavor(spec: FlavorSpec, place: ClusterPlace) -> FlavorSpec:
 def _pool_cohort(pool: PlatformPool, place: ClusterPlace) -> CohortPlan:
     """A root Cohort with the pool's own quota; limits mean nothing at a root."""
     quotas = {
-        flavor: Quota(
+        flavor: QueueQuota(
             gpus if place.is_manager else pool.split.get((flavor, place.name), 0), None, None
         )
         for flavor, gpus in sorted(pool.amounts.items())
@@ -166,7 +166,7 @@ def _account_cohort(
     account: AccountPromise, flavors: set[str], parent: PlatformPool | None, place: ClusterPlace
 ) -> CohortPlan:
     """The account's Cohort; it lists every pair below it, for an unlisted pair lends everything."""
-    quotas: dict[str, Quota] = {}
+    quotas: dict[str, QueueQuota] = {}
     for flavor in [*sorted(flavors), HOST_FLAVOR]:
         nominal = (
             account.pool.get(flavor, 0)
@@ -174,9 +174,9 @@ def _account_cohort(
             else account.pool_split.get((flavor, place.name), 0)
         )
         if parent is None:
-            quotas[flavor] = Quota(nominal, None, None)
+            quotas[flavor] = QueueQuota(nominal, None, None)
         else:
-            quotas[flavor] = Quota(nominal, share_of(parent, account.name, flavor), 0)
+            quotas[flavor] = QueueQuota(nominal, share_of(parent, account.name, flavor), 0)
     return CohortPlan(
         name=account.name,
         parent=None if parent is None else POOL_PREFIX + parent.name,
@@ -201,14 +201,14 @@ def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
     )
 
 
-def _line_quota(workspace: WorkspacePromise, line: Line, place: ClusterPlace) -> Quota:
+def _line_quota(workspace: WorkspacePromise, line: Line, place: ClusterPlace) -> QueueQuota:
     """Always three numbers: an unset borrowing limit is no limit, an unset lending limit lends all.
 
     On a worker the limit is B - C_w, so that the whole ceiling can be reached on one worker;
     the manager keeps the sum. Where B = C nothing may be borrowed anywhere.
     """
     if place.is_manager:
-        return Quota(line.committed, line.ceiling - line.committed, line.lendable)
+        return QueueQuota(line.committed, line.ceiling - line.committed, line.lendable)
     committed, lendable = workspace.split.get((line.flavor, place.name), (0, 0))
     borrowing = 0 if line.ceiling == line.committed else line.ceiling - committed
-    return Quota(committed, borrowing, lendable)
+    return QueueQuota(committed, borrowing, lendable)

@@ -38,7 +38,7 @@ MAINTENANCE_TAINT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QueueQuota:
     """Three numbers of one (flavor, GPU resource) pair, whole GPUs; None means no limit.
 
     A queue or an account Cohort always has all three written; None is only for a root Cohort,
@@ -177,7 +177,7 @@ class CohortPlan:
 
     name: str
     parent: str | None
-    quotas: Mapping[str, Quota]
+    quotas: Mapping[str, QueueQuota]
     subject: str
     generation: int
 
@@ -198,7 +198,7 @@ class QueuePlan:
     name: str
     cohort: str
     flavors: tuple[str, ...]
-    quotas: Mapping[str, Quota]
+    quotas: Mapping[str, QueueQuota]
     try_next_flavor_before_borrowing: bool
     stop_policy: StopPolicy
     subject: str

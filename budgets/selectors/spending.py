@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Max, Min, Q, QuerySet
 
 from budgets import metering
-from budgets.charging import RateCard
+from budgets.charging import Rates
 from budgets.metering import HourFact, Pools
 from budgets.models import (
     BillingTerms,
@@ -220,7 +220,7 @@ class _Ledger:
         self._book = self._prices(windows, rules)
         self._spans: dict[Period, list[HourFact]] = {}
         self._spent: dict[tuple[int, Period], Spent] = {}
-        self._cards: dict[tuple[int, Period], RateCard] = {}
+        self._cards: dict[tuple[int, Period], Rates] = {}
         self._rates = self._rates_now()
 
     def of(self, rule: SpendRule, window: Period) -> tuple[Spent, Spent]:
@@ -237,7 +237,7 @@ class _Ledger:
         rate = self._rates.get(space.pk, Spent()) if self._now < window.end else Spent()
         return self._spent[key], rate
 
-    def _card(self, account: int, passed: Period) -> RateCard | None:
+    def _card(self, account: int, passed: Period) -> Rates | None:
         """Prices of an account; where they have steps, at the average of its volume so far."""
         card = self._book.of(account)
         if card is None or not card.has_tiers:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from budgets.charging import LineKind, RateCard
+from budgets.charging import LineKind, Rates
 from budgets.metering import HourFact
 from budgets.spending.model import Cap, Counts, Unit
 from budgets.units import HOUR_S
@@ -31,7 +31,7 @@ class Spent:
     unpriced: tuple[str, ...] = ()
 
 
-def spent_of(facts: Iterable[HourFact], card: RateCard | None) -> Spent:
+def spent_of(facts: Iterable[HourFact], card: Rates | None) -> Spent:
     """Add up the hour facts of one workspace.
 
     The floor counts for the hours that have passed, also where the rate card bills 730 fixed

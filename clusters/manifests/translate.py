@@ -16,7 +16,7 @@ from budgets.plan import (
     CohortPlan,
     FlavorSpec,
     QueuePlan,
-    Quota,
+    QueueQuota,
     QuotaPlan,
 )
 from clusters.manifests import names
@@ -226,7 +226,7 @@ class _Scribe:
     def _owner(self, subject: str, generation: int) -> Ownership:
         return Ownership(self.site.installation, subject, generation)
 
-    def _groups(self, quotas: Mapping[str, Quota], order: Sequence[str]) -> list[Document]:
+    def _groups(self, quotas: Mapping[str, QueueQuota], order: Sequence[str]) -> list[Document]:
         """One group per GPU resource name, in the order in which resources first appear."""
         by_resource: dict[str, list[str]] = {}
         for flavor in order:
@@ -254,7 +254,7 @@ class _Scribe:
         }
 
 
-def _numbers(quota: Quota) -> dict[str, str]:
+def _numbers(quota: QueueQuota) -> dict[str, str]:
     """Three numbers; None, which is only for a root Cohort, leaves the field out."""
     found = {"nominalQuota": str(quota.nominal)}
     if quota.borrowing_limit is not None:

@@ -17,7 +17,7 @@ from budgets.charging import (
     Item,
     Price,
     PriceList,
-    RateCard,
+    Rates,
     RowKind,
     SpotPoint,
     assemble,
@@ -42,7 +42,7 @@ def listed(card: int, hour: int, **prices: Price) -> PriceList:
 
 
 def burst_at(rates, hour: int, flavor: str = "a"):
-    rate = RateCard(rates, currency="EUR").rate_at(flavor, T + hour * H)
+    rate = Rates(rates, currency="EUR").rate_at(flavor, T + hour * H)
     return None if rate is None else (rate.burst, rate.card)
 
 

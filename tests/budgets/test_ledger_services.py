@@ -46,7 +46,7 @@ def held(
         admitted_at=hours(start),
         start=hours(start),
         end=None if end is None else hours(end),
-        state=ledger.State.OPEN if end is None else ledger.State.CLOSED,
+        state=ledger.IntervalState.OPEN if end is None else ledger.IntervalState.CLOSED,
         role=role,
         namespace=namespace,
         workload=f"job-{uid}",

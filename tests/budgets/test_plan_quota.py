@@ -6,7 +6,7 @@ import pytest
 
 from budgets.plan import (
     ClusterPlace,
-    Quota,
+    QueueQuota,
     Spill,
     changed_subjects,
     plan_quota,
@@ -31,11 +31,11 @@ def cohorts(builder: PromisesBuilder, place: ClusterPlace = MANAGER):
 @pytest.mark.parametrize(
     ("budget_line", "want"),
     [
-        pytest.param(line("h100", 16, 32), Quota(16, 16, 16), id="burst is the ceiling"),
-        pytest.param(line("h100", 16, 16), Quota(16, 0, 16), id="B = C forbids borrowing"),
-        pytest.param(line("h100", 16, 32, 4), Quota(16, 16, 4), id="lends only what it says"),
-        pytest.param(line("h100", 0, 16), Quota(0, 16, 0), id="burst alone"),
-        pytest.param(line("h100", 0, 0), Quota(0, 0, 0), id="dropped but still held"),
+        pytest.param(line("h100", 16, 32), QueueQuota(16, 16, 16), id="burst is the ceiling"),
+        pytest.param(line("h100", 16, 16), QueueQuota(16, 0, 16), id="B = C forbids borrowing"),
+        pytest.param(line("h100", 16, 32, 4), QueueQuota(16, 16, 4), id="lends only what it says"),
+        pytest.param(line("h100", 0, 16), QueueQuota(0, 16, 0), id="burst alone"),
+        pytest.param(line("h100", 0, 0), QueueQuota(0, 0, 0), id="dropped but still held"),
     ],
 )
 def test_manager_queue_has_always_three_numbers(budget_line, want):
@@ -46,11 +46,13 @@ def test_manager_queue_has_always_three_numbers(budget_line, want):
 @pytest.mark.parametrize(
     ("budget_line", "part", "want"),
     [
-        pytest.param(line("h100", 16, 32), (16, 16), Quota(16, 16, 16), id="whole floor here"),
-        pytest.param(line("h100", 16, 32), (8, 4), Quota(8, 24, 4), id="B - C_w"),
-        pytest.param(line("h100", 16, 32), (0, 0), Quota(0, 32, 0), id="nothing here"),
-        pytest.param(line("h100", 16, 16), (8, 8), Quota(8, 0, 8), id="B = C: 0 on every worker"),
-        pytest.param(line("h100", 0, 0), (0, 0), Quota(0, 0, 0), id="dropped but still held"),
+        pytest.param(line("h100", 16, 32), (16, 16), QueueQuota(16, 16, 16), id="whole floor here"),
+        pytest.param(line("h100", 16, 32), (8, 4), QueueQuota(8, 24, 4), id="B - C_w"),
+        pytest.param(line("h100", 16, 32), (0, 0), QueueQuota(0, 32, 0), id="nothing here"),
+        pytest.param(
+            line("h100", 16, 16), (8, 8), QueueQuota(8, 0, 8), id="B = C: 0 on every worker"
+        ),
+        pytest.param(line("h100", 0, 0), (0, 0), QueueQuota(0, 0, 0), id="dropped but still held"),
     ],
 )
 def test_worker_queue_carries_its_part_of_the_split(budget_line, part, want):
@@ -83,7 +85,7 @@ def test_sixteen_committed_burst_32_prefer_spot():
     )
     plan = queue(builder)
     assert plan.flavors == ("h100-spot", "h100")
-    assert plan.quotas == {"h100": Quota(16, 0, 16), "h100-spot": Quota(0, 16, 0)}
+    assert plan.quotas == {"h100": QueueQuota(16, 0, 16), "h100-spot": QueueQuota(0, 16, 0)}
     assert plan.try_next_flavor_before_borrowing is True
     assert sum(entry.ceiling for entry in lines) == 32
 
@@ -120,10 +122,10 @@ def test_account_without_platform_pool_is_a_root_that_lists_every_pair():
     manager = cohorts(builder)["acme"]
     assert manager.parent is None
     assert manager.quotas == {
-        "a100": Quota(0, None, None),
-        "h100": Quota(8, None, None),
-        "l4": Quota(0, None, None),
-        "host": Quota(0, None, None),
+        "a100": QueueQuota(0, None, None),
+        "h100": QueueQuota(8, None, None),
+        "l4": QueueQuota(0, None, None),
+        "host": QueueQuota(0, None, None),
     }
     assert cohorts(builder, EAST)["acme"].quotas["h100"].nominal == 8
     assert cohorts(builder, WEST)["acme"].quotas["h100"].nominal == 0

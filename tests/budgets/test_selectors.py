@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from budgets import selectors, services
 from budgets.errors import NotAllowed
 from budgets.models import Account, BudgetRevision, Interval, Role, Workspace
-from budgets.plan import ClusterPlace, Line, Promises, Quota, RevisionDraft, plan_quota
+from budgets.plan import ClusterPlace, Line, Promises, QueueQuota, RevisionDraft, plan_quota
 from tests.builders import SmallFleet, line
 from tests.factories import IntervalFactory, WorkspaceFactory
 
@@ -24,7 +24,7 @@ def queries_of(call) -> int:
     return len(captured)
 
 
-def place(promises: Promises, name: str = "hub") -> dict[str, dict[str, Quota]]:
+def place(promises: Promises, name: str = "hub") -> dict[str, dict[str, QueueQuota]]:
     plan = plan_quota(promises, ClusterPlace(name, is_manager=name == "hub"))
     return {queue.name: dict(queue.quotas) for queue in plan.queues}
 
@@ -101,8 +101,8 @@ def test_preview_writes_nothing_and_shows_both_plans(fleet: SmallFleet):
     draft = RevisionDraft(lines=(line("h100", 16, 32),))
     preview = selectors.preview_revision(fleet.owner, fleet.vision, draft)
     assert (preview.state, preview.faults, preview.request_reasons) == ("live", (), ())
-    assert place(preview.promises_before)["acme-vision"] == {"h100": Quota(8, 0, 8)}
-    assert place(preview.promises_after)["acme-vision"] == {"h100": Quota(16, 16, 16)}
+    assert place(preview.promises_before)["acme-vision"] == {"h100": QueueQuota(8, 0, 8)}
+    assert place(preview.promises_after)["acme-vision"] == {"h100": QueueQuota(16, 16, 16)}
     assert place(preview.promises_after, "gpu-west")["acme-vision"]["h100"].nominal == 16
     assert BudgetRevision.objects.count() == 1
     fleet.revise(fleet.vision, *draft.lines)
@@ -187,7 +187,7 @@ def test_promises_at_shows_the_future_with_its_split(fleet: SmallFleet):
     soon = selectors.utc_now() + timedelta(days=3)
     fleet.revise(fleet.vision, line("h100", 8), valid_until=soon)
     later = selectors.promises_at(soon)
-    assert place(later)["acme-vision"] == {"h100": Quota(0, 0, 0)}
+    assert place(later)["acme-vision"] == {"h100": QueueQuota(0, 0, 0)}
     drafted = selectors.promises_at(
         soon, include_drafts={"globex-search": RevisionDraft(lines=(line("h100", 16),))}
     )

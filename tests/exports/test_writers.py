@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from budgets.errors import Rejected
-from budgets.exports import FORMATS, Column, Kind, Table, pick
+from budgets.exports import FORMATS, CellKind, Column, Table, pick
 from budgets.exports.focus import Version, focus_rows, focus_table
 from budgets.exports.texts import defused, is_formula
 from budgets.exports.writers.xlsx_file import write_xlsx
@@ -28,11 +28,11 @@ TABLE = Table(
     "sample",
     (
         Column("name"),
-        Column("count", Kind.INTEGER),
-        Column("price", Kind.DECIMAL),
-        Column("amount", Kind.AMOUNT),
-        Column("at", Kind.TIME),
-        Column("tags", Kind.JSON),
+        Column("count", CellKind.INTEGER),
+        Column("price", CellKind.DECIMAL),
+        Column("amount", CellKind.AMOUNT),
+        Column("at", CellKind.TIME),
+        Column("tags", CellKind.JSON),
     ),
 )
 ROWS = [
@@ -137,7 +137,7 @@ def test_xlsx_formula_stays_a_text_when_it_is_edited():
 
 
 def test_xlsx_begins_a_sheet_where_one_is_full(tmp_path: Path):
-    table = Table("rows", (Column("n", Kind.INTEGER),))
+    table = Table("rows", (Column("n", CellKind.INTEGER),))
     with (tmp_path / "x.xlsx").open("wb") as file:
         count = write_xlsx(file, table, ([n] for n in range(25)), ABOUT, sheet_rows=11)
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from budgets.charging import FloorHours, LineKind, Rate, RateCard, charge
+from budgets.charging import FloorHours, LineKind, Rate, Rates, charge
 from budgets.metering import HourFact, Usage
 from budgets.units import Period, UnitsError
 
@@ -35,7 +35,7 @@ def amounts(charges) -> dict[str, str]:
 def test_floor_is_paid_used_or_not_and_the_credit_goes_to_the_lender():
     charges = charge(
         usage(fact(committed=16 * 3600, lent=4 * 3600, burst=3600)),
-        RateCard([rate()], currency="EUR"),
+        Rates([rate()], currency="EUR"),
         workspaces=["vision", "speech"],
     )
     assert amounts(charges) == {"floor": "32.00", "burst": "3.00", "lending_credit": "-4.00"}
@@ -47,7 +47,7 @@ def test_floor_is_paid_used_or_not_and_the_credit_goes_to_the_lender():
 
 
 def test_line_is_split_where_the_rate_changes():
-    card = RateCard([rate(), rate(1, burst="5.00")], currency="EUR")
+    card = Rates([rate(), rate(1, burst="5.00")], currency="EUR")
     charges = charge(usage(fact(burst=3600), fact(1, burst=3600)), card, workspaces=["vision"])
     (line,) = charges.lines
     assert [(part.rate.start, part.gpu_seconds) for part in line.parts] == [
@@ -58,7 +58,7 @@ def test_line_is_split_where_the_rate_changes():
 
 
 def test_lines_are_rounded_once_and_the_rest_stands_on_a_line_of_its_own():
-    card = RateCard([rate(committed="0.005", burst="0.005")], currency="USD")
+    card = Rates([rate(committed="0.005", burst="0.005")], currency="USD")
     charges = charge(usage(fact(committed=3600, burst=3600)), card, workspaces=["vision"])
     assert amounts(charges) == {"floor": "0.00", "burst": "0.00"}
     assert [(str(row.payable), str(row.rounding)) for row in charges.totals] == [("0.01", "0.01")]
@@ -66,21 +66,21 @@ def test_lines_are_rounded_once_and_the_rest_stands_on_a_line_of_its_own():
 
 def test_platform_rounding_makes_the_credits_balance():
     hours = [HourFact(NOON, NOON, name, "h100", 3600, 0, 3600, 0, 0, 0) for name in ("a", "b", "c")]
-    card = RateCard([rate(committed="0.004", credit="1")], currency="USD")
+    card = Rates([rate(committed="0.004", credit="1")], currency="USD")
     charges = charge(usage(*hours), card, workspaces=["a", "b", "c"])
     assert str(charges.platform_funding) == "0.01"
     assert str(charges.platform_rounding) == "0.01"
 
 
 def test_use_before_the_first_rate_costs_nothing_and_is_named():
-    card = RateCard([rate(1)], currency="USD")
+    card = Rates([rate(1)], currency="USD")
     charges = charge(usage(fact(burst=3600), fact(1, burst=3600)), card, workspaces=["vision"])
     assert amounts(charges) == {"burst": "3.00"}
     assert [(row.kind, row.gpu_seconds) for row in charges.unpriced] == [(LineKind.BURST, 3600)]
 
 
 def test_fixed_month_of_730_hours_charges_the_floor_alone():
-    card = RateCard([rate()], currency="USD", floor_hours=FloorHours.FIXED_730)
+    card = Rates([rate()], currency="USD", floor_hours=FloorHours.FIXED_730)
     hours = [fact(committed=3600, burst=3600), fact(1, committed=3600)]
     charges = charge(usage(*hours), card, workspaces=["vision"])
     assert amounts(charges) == {"floor": "1460.00", "burst": "3.00"}
@@ -94,8 +94,8 @@ def test_fixed_month_of_730_hours_charges_the_floor_alone():
             id="a rate within an hour",
         ),
         pytest.param(lambda: rate(committed="-1"), id="a negative price"),
-        pytest.param(lambda: RateCard([rate(), rate()], currency="USD"), id="two at once"),
-        pytest.param(lambda: RateCard([], currency="Taler"), id="an unknown currency"),
+        pytest.param(lambda: Rates([rate(), rate()], currency="USD"), id="two at once"),
+        pytest.param(lambda: Rates([], currency="Taler"), id="an unknown currency"),
     ],
 )
 def test_rate_card_that_is_not_clear_is_refused(refused):

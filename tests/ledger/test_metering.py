@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from budgets.intervals import State, intervals
+from budgets.intervals import IntervalState, intervals
 from budgets.metering import (
     AccountPool,
     Floor,
@@ -243,7 +243,7 @@ def test_held_by_leaves_out_what_is_not_billed_and_names_what_is_nobodys():
 
 def test_held_by_leaves_out_what_was_superseded():
     (row,) = intervals(Job().admit(10).see(10).events).intervals
-    gone = replace(row, state=State.SUPERSEDED)
+    gone = replace(row, state=IntervalState.SUPERSEDED)
     assert held_by([gone], workspaces={"acme-vision": "vision"}).held == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budgets.charging import LineKind, Rate, RateCard, Tier, charge
+from budgets.charging import LineKind, Rate, Rates, Tier, charge
 from budgets.charging.tiers import Steps, averages
 from budgets.metering import HourFact, Usage
 from budgets.units import HOUR_S, Period, UnitsError
@@ -37,10 +37,10 @@ def fact(hour: int, workspace: str, *, burst: int = 0, committed: int = 0, lent:
     return HourFact(at, at, workspace, "h100", *seconds)
 
 
-def charged(*facts: HourFact, card: RateCard | None = None):
+def charged(*facts: HourFact, card: Rates | None = None):
     usage = Usage(Period(START, START + timedelta(days=1)), facts, ())
     names = sorted({row.workspace for row in facts})
-    return charge(usage, card or RateCard([rate()], currency="EUR"), workspaces=names)
+    return charge(usage, card or Rates([rate()], currency="EUR"), workspaces=names)
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_an_account_reaches_its_steps_together_and_pays_alike():
 
 def test_a_volume_runs_on_when_the_rate_changes():
     later = rate(START + timedelta(hours=1), burst=Decimal("6"), tiers={})
-    card = RateCard([rate(), later], currency="EUR")
+    card = Rates([rate(), later], currency="EUR")
     found = charged(fact(0, "a", burst=15), fact(1, "a", burst=10), card=card)
     assert found.lines[0].exact == 30 + 5 * 2 + 10 * 6
 
     stepped = rate(START + timedelta(hours=1), tiers={LineKind.BURST: (Tier(20, Decimal("1")),)})
-    card = RateCard([rate(), stepped], currency="EUR")
+    card = Rates([rate(), stepped], currency="EUR")
     found = charged(fact(0, "a", burst=15), fact(1, "a", burst=10), card=card)
     assert found.lines[0].exact == 30 + 5 * 2 + 5 * 3 + 5 * 1
 
 
 def test_a_lender_gets_its_share_of_what_the_floor_came_to():
     tiers = {LineKind.FLOOR: (Tier(10, Decimal("1")),)}
-    card = RateCard([rate(tiers=tiers)], currency="EUR")
+    card = Rates([rate(tiers=tiers)], currency="EUR")
     found = charged(fact(0, "a", committed=20, lent=8), card=card)
     exact = {line.kind: line.exact for line in found.lines}
 
@@ -97,7 +97,7 @@ def test_a_lender_gets_its_share_of_what_the_floor_came_to():
 
 def test_a_card_that_was_averaged_over_the_account_charges_one_workspace_right():
     whole = [fact(0, "a", burst=15), fact(1, "b", burst=5), fact(2, "a", burst=5)]
-    card = RateCard([rate()], currency="EUR").averaged(
+    card = Rates([rate()], currency="EUR").averaged(
         (row.flavor, row.hour, row.committed, row.burst) for row in whole
     )
     assert not card.has_tiers
@@ -105,7 +105,7 @@ def test_a_card_that_was_averaged_over_the_account_charges_one_workspace_right()
 
 
 def test_a_card_without_steps_is_itself():
-    card = RateCard([rate(tiers={})], currency="EUR")
+    card = Rates([rate(tiers={})], currency="EUR")
     assert card.averaged([]) is card
 
 

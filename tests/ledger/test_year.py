@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from budgets.charging import Charges, LineKind, Rate, RateCard, charge
+from budgets.charging import Charges, LineKind, Rate, Rates, charge
 from budgets.metering import (
     AccountPool,
     Floor,
@@ -60,7 +60,7 @@ class Year:
     late: frozenset[Held]
     revisions: tuple[Revision, ...]
     pools: Pools
-    card: RateCard
+    card: Rates
 
 
 def year_of(seed: int, jobs: int) -> Year:
@@ -95,7 +95,7 @@ def year_of(seed: int, jobs: int) -> Year:
     ]
     held = tuple(job(dice, number, begin) for number in range(jobs))
     late = frozenset(row for row in held if dice.random() < 0.01)
-    return Year(held, late, tuple(revisions), pools, RateCard(rates, currency="EUR"))
+    return Year(held, late, tuple(revisions), pools, Rates(rates, currency="EUR"))
 
 
 def floors(dice: random.Random) -> dict[FlavorName, Floor]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budgets.charging import Rate, RateCard
+from budgets.charging import Rate, Rates
 from budgets.metering import Floor, Held, Pools, Revision, meter
 from budgets.plan import StopPolicy, strongest_stop
 from budgets.spending import (
@@ -41,7 +41,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 MARCH = Period(START, START + timedelta(days=31))
 SPACE = WorkspaceName("acme-vision")
 H100 = FlavorName("h100")
-CARD = RateCard(
+CARD = Rates(
     [Rate(H100, START - timedelta(days=9), Decimal("2"), Decimal("3"), Decimal("0.5"))],
     currency="EUR",
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from budgets.exports.focus import values
 from budgets.exports.focus.columns import NESTED, FocusColumn
-from budgets.exports.table import Kind
+from budgets.exports.table import CellKind
 from budgets.units import UnitsError, currency_digits
 
 Fault = tuple[str, str]
@@ -52,11 +52,11 @@ def cell_rule(column: FocusColumn) -> Callable[[str], Fault | None]:
         return check_unit
     if column.name == "SkuPriceDetails":
         return check_price_details
-    if column.kind is Kind.JSON:
+    if column.kind is CellKind.JSON:
         return check_object if column.name in NESTED else check_flat_object
-    if column.kind is Kind.TIME:
+    if column.kind is CellKind.TIME:
         return check_time
-    if column.kind in (Kind.DECIMAL, Kind.AMOUNT):
+    if column.kind in (CellKind.DECIMAL, CellKind.AMOUNT):
         return check_unsigned if column.name in UNSIGNED else check_decimal
     return check_text
 

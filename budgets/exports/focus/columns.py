@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from budgets.exports.table import Column, Kind, Table
+from budgets.exports.table import CellKind, Column, Table
 
 
 class Version(StrEnum):
@@ -30,13 +30,13 @@ class FocusColumn:
     """
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: CellKind = CellKind.TEXT
     is_mandatory: bool = False
     is_nullable: bool = True
 
 
 def _columns(
-    names: str, kind: Kind = Kind.TEXT, *, mandatory: bool = False, nullable: bool = True
+    names: str, kind: CellKind = CellKind.TEXT, *, mandatory: bool = False, nullable: bool = True
 ) -> dict[str, FocusColumn]:
     return {name: FocusColumn(name, kind, mandatory, nullable) for name in names.split()}
 
@@ -44,7 +44,7 @@ def _columns(
 _SHARED = {
     **_columns(
         "BilledCost ContractedCost EffectiveCost ListCost",
-        Kind.AMOUNT,
+        CellKind.AMOUNT,
         mandatory=True,
         nullable=False,
     ),
@@ -55,10 +55,10 @@ _SHARED = {
         nullable=False,
     ),
     **_columns("BillingAccountName ChargeClass ChargeDescription PricingUnit", mandatory=True),
-    **_columns("PricingQuantity", Kind.DECIMAL, mandatory=True),
+    **_columns("PricingQuantity", CellKind.DECIMAL, mandatory=True),
     **_columns(
         "BillingPeriodStart BillingPeriodEnd ChargePeriodStart ChargePeriodEnd",
-        Kind.TIME,
+        CellKind.TIME,
         mandatory=True,
         nullable=False,
     ),
@@ -73,10 +73,10 @@ _SHARED = {
     **_columns(
         "CommitmentDiscountQuantity ConsumedQuantity ContractedUnitPrice ListUnitPrice "
         "PricingCurrencyContractedUnitPrice PricingCurrencyListUnitPrice",
-        Kind.DECIMAL,
+        CellKind.DECIMAL,
     ),
-    **_columns("PricingCurrencyEffectiveCost", Kind.AMOUNT, nullable=False),
-    **_columns("SkuPriceDetails Tags", Kind.JSON),
+    **_columns("PricingCurrencyEffectiveCost", CellKind.AMOUNT, nullable=False),
+    **_columns("SkuPriceDetails Tags", CellKind.JSON),
 }
 _V1_2 = {
     **_SHARED,
@@ -88,7 +88,7 @@ _V1_4 = {
     **_columns("AllocatedMethodId AllocatedResourceId AllocatedResourceName InvoiceDetailId"),
     **_columns(
         "AllocatedMethodDetails AllocatedTags CommitmentProgramEligibilityDetails ContractApplied",
-        Kind.JSON,
+        CellKind.JSON,
     ),
 }
 COLUMNS: dict[Version, dict[str, FocusColumn]] = {
@@ -98,15 +98,15 @@ COLUMNS: dict[Version, dict[str, FocusColumn]] = {
 """Column ID → column, in the alphabetical order in which they are written."""
 
 OWN = (
-    Column("x_BudgetRevisionId", Kind.TEXT, "Revision of the budget that was in force."),
-    Column("x_Cluster", Kind.TEXT, "Worker cluster, where the row belongs to one."),
-    Column("x_Cohort", Kind.TEXT, "Kueue cohort: that of the account."),
-    Column("x_GpuSeconds", Kind.INTEGER, "The quantity as the meter counts it."),
-    Column("x_MeterCompleteness", Kind.TEXT, "complete, or partial until a cluster reports."),
-    Column("x_RateCardId", Kind.TEXT, "Version of the rate card with the price."),
-    Column("x_ResourceFlavor", Kind.TEXT, "Kueue ResourceFlavor."),
-    Column("x_UsageClass", Kind.TEXT, "committed, burst or spot."),
-    Column("x_WorkloadUid", Kind.TEXT, "UID of the Workload that used it."),
+    Column("x_BudgetRevisionId", CellKind.TEXT, "Revision of the budget that was in force."),
+    Column("x_Cluster", CellKind.TEXT, "Worker cluster, where the row belongs to one."),
+    Column("x_Cohort", CellKind.TEXT, "Kueue cohort: that of the account."),
+    Column("x_GpuSeconds", CellKind.INTEGER, "The quantity as the meter counts it."),
+    Column("x_MeterCompleteness", CellKind.TEXT, "complete, or partial until a cluster reports."),
+    Column("x_RateCardId", CellKind.TEXT, "Version of the rate card with the price."),
+    Column("x_ResourceFlavor", CellKind.TEXT, "Kueue ResourceFlavor."),
+    Column("x_UsageClass", CellKind.TEXT, "committed, burst or spot."),
+    Column("x_WorkloadUid", CellKind.TEXT, "UID of the Workload that used it."),
 )
 # Objects within objects are allowed here; everywhere else JSON is flat.
 NESTED = frozenset(

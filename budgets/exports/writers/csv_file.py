@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 from budgets.exports.about import About
-from budgets.exports.table import Kind, Row, Table
+from budgets.exports.table import CellKind, Row, Table
 from budgets.exports.texts import decimal_text, defused
 from budgets.units import time_text
 
@@ -16,13 +16,13 @@ BATCH_ROWS = 2_000
 NEW_LINE = "\r\n"
 NULL = ""
 _SPECIAL = re.compile(r'[",\r\n]')
-SHOWN: dict[Kind, Callable[[Any], str]] = {
-    Kind.TEXT: defused,
-    Kind.JSON: defused,
-    Kind.INTEGER: str,
-    Kind.DECIMAL: decimal_text,
-    Kind.AMOUNT: decimal_text,
-    Kind.TIME: time_text,
+SHOWN: dict[CellKind, Callable[[Any], str]] = {
+    CellKind.TEXT: defused,
+    CellKind.JSON: defused,
+    CellKind.INTEGER: str,
+    CellKind.DECIMAL: decimal_text,
+    CellKind.AMOUNT: decimal_text,
+    CellKind.TIME: time_text,
 }
 
 

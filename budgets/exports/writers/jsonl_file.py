@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import IO
 
 from budgets.exports.about import About
-from budgets.exports.table import Kind, Row, Table
+from budgets.exports.table import CellKind, Row, Table
 from budgets.exports.texts import decimal_text
 from budgets.units import time_text
 
@@ -26,7 +26,7 @@ def write_jsonl(
         The number of rows. Memory does not grow with them.
     """
     names = table.names
-    nested = {column.name for column in table.columns if column.kind is Kind.JSON}
+    nested = {column.name for column in table.columns if column.kind is CellKind.JSON}
     count = 0
     for row in rows:
         document = dict(zip(names, row, strict=True))

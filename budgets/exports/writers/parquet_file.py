@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from budgets.exports.about import About
-from budgets.exports.table import Kind, Row, Table
+from budgets.exports.table import CellKind, Row, Table
 
 GROUP_ROWS = 32_768
 ABOUT_KEY = b"gpu_budget_portal.about"
 # 23 digits before the point, as many behind it as an exact cost is written with.
 DECIMAL = pa.decimal128(38, 15)
 TYPES = {
-    Kind.TEXT: pa.string(),
-    Kind.JSON: pa.string(),
-    Kind.INTEGER: pa.int64(),
-    Kind.DECIMAL: DECIMAL,
-    Kind.AMOUNT: DECIMAL,
-    Kind.TIME: pa.timestamp("us", tz="UTC"),
+    CellKind.TEXT: pa.string(),
+    CellKind.JSON: pa.string(),
+    CellKind.INTEGER: pa.int64(),
+    CellKind.DECIMAL: DECIMAL,
+    CellKind.AMOUNT: DECIMAL,
+    CellKind.TIME: pa.timestamp("us", tz="UTC"),
 }
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import xlsxwriter
 
 from budgets.exports.about import About
-from budgets.exports.table import DECIMAL_KINDS, Column, Kind, Row, Table
+from budgets.exports.table import DECIMAL_KINDS, CellKind, Column, Row, Table
 from budgets.exports.texts import decimal_text, is_formula
 from budgets.units import quantise
 
@@ -104,13 +104,13 @@ class _Sheets:
 
     def _plans(self) -> list[tuple[int, Callable[[int, int, Any], None]]]:
         """(first place, how to write) for each column."""
-        known: dict[Kind, Callable[[int, int, Any], None]] = {
-            Kind.TEXT: self._text,
-            Kind.JSON: self._text,
-            Kind.INTEGER: self._integer,
-            Kind.DECIMAL: self._decimal,
-            Kind.AMOUNT: self._amount,
-            Kind.TIME: self._time,
+        known: dict[CellKind, Callable[[int, int, Any], None]] = {
+            CellKind.TEXT: self._text,
+            CellKind.JSON: self._text,
+            CellKind.INTEGER: self._integer,
+            CellKind.DECIMAL: self._decimal,
+            CellKind.AMOUNT: self._amount,
+            CellKind.TIME: self._time,
         }
         plans, place = [], 0
         for column in self._table.columns:
@@ -145,4 +145,4 @@ class _Sheets:
 def _titles(column: Column) -> tuple[str, ...]:
     if column.kind in DECIMAL_KINDS:
         return column.name, f"{column.name} (exact)"
-    return (f"{column.name} (UTC)",) if column.kind is Kind.TIME else (column.name,)
+    return (f"{column.name} (UTC)",) if column.kind is CellKind.TIME else (column.name,)

@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.amounts import METERED
-from budgets.charging import Charges, LineKind, RateCard, Unpriced, charge
+from budgets.charging import Charges, LineKind, Rates, Unpriced, charge
 from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
 from budgets.selectors.billing.months import UTC_ZONE, unstored_month
@@ -118,7 +118,7 @@ def account_charges(
     for workspace_id, fact in facts:
         if workspace_id in names:
             by_account[names[workspace_id].account_id].append(fact)
-    empty = RateCard((), currency=book.currency)
+    empty = Rates((), currency=book.currency)
     charged = {}
     for account, found in by_account.items():
         card = book.of(account) or empty
@@ -130,7 +130,7 @@ def account_charges(
     return charged
 
 
-def tiered(card: RateCard, account: int, window: Period) -> RateCard:
+def tiered(card: Rates, account: int, window: Period) -> Rates:
     """A card with the average prices of an account's whole volume; no query without steps.
 
     Args:
@@ -183,7 +183,7 @@ def by_month(
         yield unstored_month(rows[0].start, zone), rows
 
 
-def correction_card(account: int, old: BillingPeriod, booked_in: BillingPeriod) -> RateCard | None:
+def correction_card(account: int, old: BillingPeriod, booked_in: BillingPeriod) -> Rates | None:
     """The prices that held in a closed month; what had none takes the first that it was given.
 
     Where they have volume steps, what turned up late costs what the month's volume cost on the

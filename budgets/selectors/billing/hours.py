@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from budgets.charging import ChargeRow, HourPricer, LineKind, RateCard, RowKind
+from budgets.charging import ChargeRow, HourPricer, LineKind, Rates, RowKind
 from budgets.models import BillingPeriod
 from budgets.units import FlavorName, Period
 
@@ -45,7 +45,7 @@ class Pricer:
     """The rows of the hours of one workspace and flavor."""
 
     def __init__(
-        self, paper: Paper, card: RateCard, window: Period, workspace: str, flavor: str
+        self, paper: Paper, card: Rates, window: Period, workspace: str, flavor: str
     ) -> None:
         self.paper, self.workspace, self.flavor = paper, workspace, flavor
         self._hours = HourPricer(

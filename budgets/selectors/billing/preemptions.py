@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from budgets.charging import Item, LineKind, RateCard, RowKind
+from budgets.charging import Item, LineKind, Rates, RowKind
 from budgets.models import Interval, WorkloadUsage
 from budgets.selectors.billing.costs import tiered
 from budgets.selectors.billing.prices import PriceBook
@@ -45,7 +45,7 @@ def preemption_items(window: Period, book: PriceBook) -> dict[int, list[Item]]:
     if not longest:
         return {}
     sums: dict[tuple[int, str, str, int], tuple[Fraction, int]] = {}
-    cards: dict[int, RateCard] = {}
+    cards: dict[int, Rates] = {}
     for limit in sorted({card.preemption.minutes for card in book.cards()} - {0}):
         for loss in lost_burst(window, within=timedelta(minutes=limit)):
             card = book.of(loss.account_id)

@@ -16,13 +16,20 @@ from budgets.charging import (
     Price,
     PriceList,
     Rate,
-    RateCard,
+    Rates,
     SpotPoint,
     merged_rates,
     read_tiers,
 )
-from budgets.models import BillingTerms, ExchangeRate, RatePrice, RateTier, SpotPrice, User
-from budgets.models import RateCard as CardRow
+from budgets.models import (
+    BillingTerms,
+    ExchangeRate,
+    RateCard,
+    RatePrice,
+    RateTier,
+    SpotPrice,
+    User,
+)
 from budgets.selectors.roles import roles_of
 from budgets.units import FlavorName, Period, utc_hour
 
@@ -38,14 +45,14 @@ class PriceBook:
     """
 
     currency: str
-    shared: RateCard | None
-    own: Mapping[int, RateCard]
+    shared: Rates | None
+    own: Mapping[int, Rates]
 
-    def of(self, account_id: int) -> RateCard | None:
+    def of(self, account_id: int) -> Rates | None:
         """The card of one account; None while there are no prices at all."""
         return self.own.get(account_id, self.shared)
 
-    def cards(self) -> list[RateCard]:
+    def cards(self) -> list[Rates]:
         """Every card that holds for somebody."""
         return [card for card in (self.shared, *self.own.values()) if card is not None]
 
@@ -58,7 +65,7 @@ class PriceBook:
         return found
 
 
-def rate_card_at(account_id: int | None, window: Period) -> RateCard | None:
+def rate_card_at(account_id: int | None, window: Period) -> Rates | None:
     """The prices that hold for one account (None: for everybody) in a window.
 
     Args:
@@ -82,7 +89,7 @@ def rates_now(account_id: int | None, instant: datetime) -> Mapping[FlavorName, 
 
 
 def price_book(
-    window: Period, *, accounts: Collection[int] | None = None, trial: CardRow | None = None
+    window: Period, *, accounts: Collection[int] | None = None, trial: RateCard | None = None
 ) -> PriceBook:
     """All prices that begin before the end of a window. Four queries.
 
@@ -91,7 +98,7 @@ def price_book(
         accounts: Only own cards of these; None for those of all accounts.
         trial: A card that is taken for active for the whole window, in its own scope.
     """
-    cards = CardRow.objects.filter(state=CardRow.State.ACTIVE, valid_from__lt=window.end)
+    cards = RateCard.objects.filter(state=RateCard.State.ACTIVE, valid_from__lt=window.end)
     if accounts is not None:
         cards = cards.filter(Q(account__isnull=True) | Q(account__in=accounts))
     rows = list(cards.order_by("valid_from", "decided_at", "pk"))
@@ -101,18 +108,18 @@ def price_book(
         return PriceBook("", None, {})
     lists = _lists(rows, trial, window)
     spot = _spot(window)
-    by_scope: dict[int | None, list[CardRow]] = {}
+    by_scope: dict[int | None, list[RateCard]] = {}
     for row in rows:
         by_scope.setdefault(row.account_id, []).append(row)
     everybody = [lists[row.pk] for row in by_scope.get(None, [])]
     currency = rows[-1].currency
 
-    def card_of(scope: int | None) -> RateCard:
+    def card_of(scope: int | None) -> Rates:
         own = [lists[row.pk] for row in by_scope.get(scope, [])] if scope is not None else []
         chosen = _leading(
             (*by_scope.get(None, []), *by_scope.get(scope, [])), lists, at=utc_hour(window.start)
         )
-        return RateCard(
+        return Rates(
             merged_rates(everybody, own, spot=spot),
             currency=currency,
             floor_hours=FloorHours(chosen.floor_hours) if chosen else FloorHours.ACTUAL,
@@ -130,7 +137,7 @@ def price_book(
 
 def portal_currency() -> str:
     """The currency of every rate card; empty while none is active."""
-    row = CardRow.objects.filter(state=CardRow.State.ACTIVE).order_by("pk").first()
+    row = RateCard.objects.filter(state=RateCard.State.ACTIVE).order_by("pk").first()
     return row.currency if row else ""
 
 
@@ -156,10 +163,10 @@ def as_fraction(rate: Decimal | None) -> Fraction:
     return Fraction(1) if rate is None else Fraction(rate)
 
 
-def visible_rate_cards(user: User) -> QuerySet[CardRow]:
+def visible_rate_cards(user: User) -> QuerySet[RateCard]:
     """Cards that a user may read: platform roles all, others the active ones that hold for them."""
     roles = roles_of(user)
-    found = CardRow.objects.select_related("account", "author", "decided_by").order_by(
+    found = RateCard.objects.select_related("account", "author", "decided_by").order_by(
         "-valid_from", "-pk"
     )
     if roles.sees_everything:
@@ -171,7 +178,7 @@ def visible_rate_cards(user: User) -> QuerySet[CardRow]:
         Q(account__isnull=True)
         | Q(account__in=own)
         | Q(account__workspaces__in=roles.owned_workspaces | roles.viewed_workspaces),
-        state=CardRow.State.ACTIVE,
+        state=RateCard.State.ACTIVE,
     ).distinct()
 
 
@@ -190,7 +197,7 @@ class PriceDifference:
         return self.before != self.after
 
 
-def card_difference(card: CardRow, *, at: datetime) -> list[PriceDifference]:
+def card_difference(card: RateCard, *, at: datetime) -> list[PriceDifference]:
     """A card beside the one of its scope that is in force at an instant, flavor by flavor.
 
     For an account's first own card that is the card for everybody.
@@ -212,35 +219,39 @@ def card_difference(card: CardRow, *, at: datetime) -> list[PriceDifference]:
 
 
 def card_in_force(
-    account_id: int | None, at: datetime, *, besides: CardRow | None = None
-) -> CardRow | None:
+    account_id: int | None, at: datetime, *, besides: RateCard | None = None
+) -> RateCard | None:
     """The active card of one scope at an instant; ``besides`` is left out."""
-    rows = CardRow.objects.filter(
-        account=account_id, state=CardRow.State.ACTIVE, valid_from__lte=at
+    rows = RateCard.objects.filter(
+        account=account_id, state=RateCard.State.ACTIVE, valid_from__lte=at
     )
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
     return rows.order_by("-valid_from", "-decided_at", "-pk").first()
 
 
-def cards_in_force(cards: Iterable[CardRow], at: datetime) -> dict[int | None, CardRow]:
+def cards_in_force(cards: Iterable[RateCard], at: datetime) -> dict[int | None, RateCard]:
     """Account key (None: everybody) -> the card in force at an instant, of loaded cards."""
     begun = [
         row
         for row in cards
-        if row.state == CardRow.State.ACTIVE and row.valid_from is not None and row.valid_from <= at
+        if row.state == RateCard.State.ACTIVE
+        and row.valid_from is not None
+        and row.valid_from <= at
     ]
     ordered = sorted(begun, key=lambda row: (row.valid_from, row.decided_at, row.pk))
     return {row.account_id: row for row in ordered}
 
 
-def prices_of(card: CardRow) -> dict[str, Price]:
+def prices_of(card: RateCard) -> dict[str, Price]:
     """Flavor slug -> prices of one card."""
     rows = card.prices.select_related("flavor").prefetch_related("tiers")
     return {row.flavor.slug: _price(row) for row in rows}
 
 
-def _lists(rows: Iterable[CardRow], trial: CardRow | None, window: Period) -> dict[int, PriceList]:
+def _lists(
+    rows: Iterable[RateCard], trial: RateCard | None, window: Period
+) -> dict[int, PriceList]:
     prices: dict[int, dict[FlavorName, Price]] = {row.pk: {} for row in rows}
     starts = {row.pk: row.valid_from or utc_hour(window.start) for row in rows}
     if trial is not None:
@@ -280,7 +291,7 @@ def _spot(window: Period) -> dict[FlavorName, list[SpotPoint]]:
     return found
 
 
-def _besides(rows: Iterable[CardRow], trial: CardRow, window: Period) -> list[CardRow]:
+def _besides(rows: Iterable[RateCard], trial: RateCard, window: Period) -> list[RateCard]:
     """Cards that count beside one that is tried: of its own scope none that begins after it."""
     start = utc_hour(window.start)
     return [
@@ -292,12 +303,12 @@ def _besides(rows: Iterable[CardRow], trial: CardRow, window: Period) -> list[Ca
 
 
 def _leading(
-    rows: Iterable[CardRow], lists: Mapping[int, PriceList], *, at: datetime
-) -> CardRow | None:
+    rows: Iterable[RateCard], lists: Mapping[int, PriceList], *, at: datetime
+) -> RateCard | None:
     """The card whose terms hold for a whole window: that in force at its start, an own one first;
     else the first.
     """
-    chosen: CardRow | None = None
+    chosen: RateCard | None = None
     for row in rows:
         if chosen is None or lists[row.pk].start <= at:
             chosen = row

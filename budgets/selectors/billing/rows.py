@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from budgets.charging import ChargeRow, LineKind, RateCard, RowKind
+from budgets.charging import ChargeRow, LineKind, Rates, RowKind
 from budgets.models import Account, BillingPeriod, Correction, Statement, UsageRecord, User
 from budgets.selectors.billing.costs import by_month, correction_card, facts_in, tiered
 from budgets.selectors.billing.documents import draw
@@ -235,7 +235,7 @@ def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[Cha
         for (workspace, flavor), group in groupby(late, key=_place):
             pricer = Pricer(
                 paper,
-                card or RateCard((), currency=paper.currency),
+                card or Rates((), currency=paper.currency),
                 _window(old),
                 workspace,
                 flavor,
@@ -274,12 +274,12 @@ def _turned(row: ChargeRow, note: Statement) -> ChargeRow:
     )
 
 
-def _card(paper: Paper, window: Period) -> RateCard:
+def _card(paper: Paper, window: Period) -> Rates:
     accounts: Sequence[int] = () if paper.account_id is None else (paper.account_id,)
     book = price_book(window, accounts=accounts)
     if paper.account_id is None:
-        return book.shared or RateCard((), currency=paper.currency)
-    card = book.of(paper.account_id) or RateCard((), currency=paper.currency)
+        return book.shared or Rates((), currency=paper.currency)
+    card = book.of(paper.account_id) or Rates((), currency=paper.currency)
     return tiered(card, paper.account_id, window)
 
 

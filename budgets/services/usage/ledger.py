@@ -153,7 +153,7 @@ def _as_plan(row: Interval) -> ledger.Interval:
         admitted_at=row.admitted_at,
         start=row.start,
         end=row.end,
-        state=ledger.State(row.state),
+        state=ledger.IntervalState(row.state),
         role=ledger.Role.BILLABLE if is_outside else ledger.Role(row.kind),
         namespace=row.namespace,
         workload=row.workload,
@@ -226,7 +226,7 @@ def _earliest_change(before: Interval | None, after: ledger.Interval) -> datetim
         and before.gpus == after.gpus
         and before.admitted_at == after.admitted_at
         and (before.kind in (after.role.value, Interval.Kind.OUTSIDE))
-        and ledger.State.SUPERSEDED not in (before.state, after.state)
+        and ledger.IntervalState.SUPERSEDED not in (before.state, after.state)
     )
     if not is_same_until_end:
         return min(before.start, after.start)
