@@ -71,13 +71,13 @@ def parse(text: str) -> Kubeconfig:
         KubeconfigRejected: not YAML, not a kubeconfig, without a context, or over 256 KiB.
     """
     if len(text) > SIZE_LIMIT:
-        raise _rejected([fault("", "TooLong", "A kubeconfig of over 256 KiB is not one.")])
+        raise _refused("", "TooLong", "A kubeconfig of over 256 KiB is not one.")
     try:
         document = read_yaml(text)
     except Unreadable as error:
-        raise _rejected([fault("", "NotYaml", f"{error} Paste the file as it is.")]) from None
+        raise _refused("", "NotYaml", f"{error} Paste the file as it is.") from None
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
-        raise _rejected([fault("", "NotAKubeconfig", "This is YAML, but not a kubeconfig.")])
+        raise _refused("", "NotAKubeconfig", "This is YAML, but not a kubeconfig.")
     config = Kubeconfig(
         contexts=_named(document, "contexts", "context"),
         clusters=_named(document, "clusters", "cluster"),
@@ -85,15 +85,8 @@ def parse(text: str) -> Kubeconfig:
         current=str(document.get("current-context") or ""),
     )
     if not config.contexts:
-        raise _rejected(
-            [
-                fault(
-                    "contexts",
-                    "NoContext",
-                    "It names no context. Export one with its cluster and user.",
-                )
-            ]
-        )
+        words = "It names no context. Export one with its cluster and user."
+        raise _refused("contexts", "NoContext", words)
     return config
 
 
@@ -180,11 +173,10 @@ def facts_of(text: str, *, context: str = "") -> Facts:
 def _chosen(config: Kubeconfig, context: str) -> str:
     name = context or config.current or (config.names[0] if len(config.names) == 1 else "")
     if not name:
-        raise _rejected(
-            [fault("current-context", "ChooseContext", "It has several contexts: choose one.")]
-        )
+        words = "It has several contexts: choose one."
+        raise _refused("current-context", "ChooseContext", words)
     if name not in config.contexts:
-        raise _rejected([fault("current-context", "NoContext", f"It has no context {name!r}.")])
+        raise _refused("current-context", "NoContext", f"It has no context {name!r}.")
     return name
 
 
@@ -229,6 +221,10 @@ def _named(document: Entry, key: str, inner: str) -> dict[str, Entry]:
 
 def _only(entry: Entry, *keys: str) -> dict[str, Any]:
     return {key: entry[key] for key in keys if entry.get(key)}
+
+
+def _refused(field_name: str, reason: str, message: str) -> KubeconfigRejected:
+    return _rejected([fault(field_name, reason, message)])
 
 
 def _rejected(faults: list[FieldFault]) -> KubeconfigRejected:

@@ -7,6 +7,7 @@ account on a worker whose token the manager holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from clusters.documents.resources import Resource
@@ -17,6 +18,7 @@ from clusters.manifests.rbac import Post, Rule
 _READ: Final = ("get", "list", "watch")
 _OWN: Final = ("get", "list", "watch", "create", "patch", "delete")
 _KUEUE: Final = "kueue.x-k8s.io"
+_hint: Final = partial(Rule, is_required=False)
 KUEUE_CONFIG_MAP: Final = "kueue-manager-config"
 KUEUE_DEPLOYMENT: Final = "kueue-controller-manager"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
@@ -62,14 +64,13 @@ def multikueue_rules(kinds: Iterable[Resource] = ()) -> tuple[Rule, ...]:
         Rule(_KUEUE, ("workloads/status",), ("get", "patch", "update"), "stopping a copy"),
         Rule("batch", ("jobs",), verbs, "the jobs"),
         Rule("batch", ("jobs/status",), ("get",), "following the jobs"),
-        Rule("batch", ("jobs",), ("patch",), "the size of elastic jobs", is_required=False),
+        _hint("batch", ("jobs",), ("patch",), "the size of elastic jobs"),
         *(
-            Rule(
+            _hint(
                 kind.group,
                 (kind.plural,),
                 (*verbs, "patch") if kind_served(kind).is_followed else verbs,
                 f"running {kind.kind}s",
-                is_required=False,
             )
             for kind in kinds
         ),
@@ -95,40 +96,32 @@ def _reading_rules() -> Iterator[Rule]:
     yield Rule(_KUEUE, ("workloads",), _READ, "usage is metered from workloads")
     yield Rule("batch", ("jobs",), _READ, "which job a workload belongs to")
     yield Rule("", ("nodes",), _READ, "measured capacity")
-    yield Rule("", ("pods",), ("list", "watch"), "GPUs in use on nodes", is_required=False)
-    yield Rule(
+    yield _hint("", ("pods",), ("list", "watch"), "GPUs in use on nodes")
+    yield _hint(
         _KUEUE,
         ("workloadpriorityclasses", "admissionchecks", "topologies"),
         _READ,
         "explaining decisions",
-        is_required=False,
     )
-    yield Rule("", ("limitranges",), _READ, "requests that they default", is_required=False)
-    yield Rule(
-        "node.k8s.io",
-        ("runtimeclasses",),
-        _READ,
-        "the overhead of pods",
-        is_required=False,
-    )
+    yield _hint("", ("limitranges",), _READ, "requests that they default")
+    yield _hint("node.k8s.io", ("runtimeclasses",), _READ, "the overhead of pods")
 
 
 def _acting_rules(post: Post) -> Iterator[Rule]:
     """What people do to single jobs; without it only those actions are missing."""
     if not post.is_portal_mode:  # there the portal writes workloads anyway
-        yield Rule(
+        yield _hint(
             _KUEUE,
             ("workloads",),
             ("patch",),
             "cancelling a job and putting it back, for its owner",
-            is_required=False,
         )
         why = "putting back a job that a check rejected, for its owner"
-        yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why, is_required=False)
+        yield _hint(_KUEUE, ("workloads/status",), ("get", "patch"), why)
     why = "deleting a job for its owner"
-    yield Rule("batch", ("jobs",), ("delete",), why, is_required=False)
+    yield _hint("batch", ("jobs",), ("delete",), why)
     for kind in post.kinds if post.is_manager else ():
-        yield Rule(kind.group, (kind.plural,), ("delete",), why, is_required=False)
+        yield _hint(kind.group, (kind.plural,), ("delete",), why)
 
 
 def _lease_rules(post: Post) -> Iterator[Rule]:
@@ -148,27 +141,21 @@ def _lease_rules(post: Post) -> Iterator[Rule]:
 def _sign_rules() -> Iterator[Rule]:
     """Only looked at by preflight: is a Kueue here, and how is it configured."""
     why, place = "telling whether a Kueue runs here, and how", names.KUEUE_NAMESPACE
-    yield Rule("", ("configmaps",), ("get",), why, place, (KUEUE_CONFIG_MAP,), is_required=False)
-    yield Rule(
-        "coordination.k8s.io", ("leases",), ("get",), why, place, (KUEUE_LEASE,), is_required=False
-    )
-    yield Rule(
-        "apps", ("deployments",), ("get",), why, place, (KUEUE_DEPLOYMENT,), is_required=False
-    )
-    yield Rule(
+    yield _hint("", ("configmaps",), ("get",), why, place, (KUEUE_CONFIG_MAP,))
+    yield _hint("coordination.k8s.io", ("leases",), ("get",), why, place, (KUEUE_LEASE,))
+    yield _hint("apps", ("deployments",), ("get",), why, place, (KUEUE_DEPLOYMENT,))
+    yield _hint(
         "admissionregistration.k8s.io",
         ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
         ("get",),
         why,
         resource_names=KUEUE_WEBHOOKS,
-        is_required=False,
     )
-    yield Rule(
+    yield _hint(
         "admissionregistration.k8s.io",
         ("validatingadmissionpolicies", "mutatingadmissionpolicies"),
         ("get", "list"),
         "seeing whether the generated policies are in place",
-        is_required=False,
     )
 
 
@@ -195,7 +182,7 @@ def _deciding_rules() -> Iterator[Rule]:
     yield Rule("batch", ("jobs/status",), ("get", "patch", "update"), "the manager's copy")
     yield Rule("", ("pods",), _READ, "whether pods are ready")
     yield Rule("scheduling.k8s.io", ("priorityclasses",), _READ, "priorities of jobs")
-    yield Rule("", ("events",), ("create", "patch"), "telling users", is_required=False)
+    yield _hint("", ("events",), ("create", "patch"), "telling users")
 
 
 def _queueing_rules(kinds: Iterable[Resource]) -> Iterator[Rule]:
@@ -204,16 +191,16 @@ def _queueing_rules(kinds: Iterable[Resource]) -> Iterator[Rule]:
         row, why = kind_served(kind), f"starting and suspending {kind.kind}s"
         if row.is_queued_here:
             verbs = (*_READ, "patch", *(("delete",) if row.stops_by_deletion else ()))
-            yield Rule(kind.group, (kind.plural,), verbs, why, is_required=False)
+            yield _hint(kind.group, (kind.plural,), verbs, why)
 
 
 def _kind_rules(kinds: Iterable[Resource]) -> Iterator[Rule]:
     """A manager in portal mode: each kind is read, and its status is what the worker's says."""
     for kind in kinds:
         why, name = f"dispatching {kind.kind}s", kind.plural
-        yield Rule(kind.group, (name,), _READ, why, is_required=False)
+        yield _hint(kind.group, (name,), _READ, why)
         if kind_served(kind).takes_status:
-            yield Rule(kind.group, (f"{name}/status",), ("patch",), why, is_required=False)
+            yield _hint(kind.group, (f"{name}/status",), ("patch",), why)
 
 
 def _beside_rules(post: Post) -> Iterator[Rule]:
@@ -229,16 +216,15 @@ def _beside_rules(post: Post) -> Iterator[Rule]:
         yield Rule("batch", ("jobs/status",), ("get", "patch"), why)
         for kind in post.kinds:
             status = (f"{kind.plural}/status",)
-            yield Rule(kind.group, (kind.plural,), _READ, why, is_required=False)
-            yield Rule(kind.group, status, ("patch",), why, is_required=False)
+            yield _hint(kind.group, (kind.plural,), _READ, why)
+            yield _hint(kind.group, status, ("patch",), why)
     if post.nominates or post.cures:
         # What tells which way of nominating is possible.
-        yield Rule(
+        yield _hint(
             "admissionregistration.k8s.io",
             ("mutatingadmissionpolicybindings",),
             ("get", "list"),
             "seeing whether Kueue's policy for nominations is bound",
-            is_required=False,
         )
 
 
@@ -276,9 +262,9 @@ def _spend_rules(post: Post) -> Iterator[Rule]:
     why = "spend rules: letting jobs in, holding them back, and bringing them back"
     if post.is_portal_mode:  # there the portal writes all of it anyway
         return
-    yield Rule(_KUEUE, ("admissionchecks/status",), ("get", "patch"), why, is_required=False)
-    yield Rule(_KUEUE, ("workloads/status",), ("get", "patch"), why, is_required=False)
-    yield Rule(_KUEUE, ("workloads",), ("patch",), why, is_required=False)
+    yield _hint(_KUEUE, ("admissionchecks/status",), ("get", "patch"), why)
+    yield _hint(_KUEUE, ("workloads/status",), ("get", "patch"), why)
+    yield _hint(_KUEUE, ("workloads",), ("patch",), why)
 
 
 def _worker_rules() -> Iterator[Rule]:

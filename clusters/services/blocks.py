@@ -7,12 +7,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Model
+from django.db.models import F
 from django.db.models.functions import Greatest
 
 from budgets import services as promises
 from budgets.errors import Fault, Rejected
-from budgets.models import Account, Budget, Flavor, Pool, User
+from budgets.models import User
 from budgets.services.guards import require_admin, require_reason
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Selection
@@ -25,7 +25,7 @@ from clusters.reconcile.quota.decide import (
     Newer,
     newer_than_known,
 )
-from clusters.reconcile.quota.wanted import known_generations
+from clusters.reconcile.quota.wanted import SUBJECTS, known_generations
 from clusters.services.generations import raise_generation
 from clusters.vault import unseal
 
@@ -92,15 +92,6 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
     return newer_than_known(documents, known, settings.PORTAL_INSTALLATION)
 
 
-_ROWS: dict[str, tuple[type[Model], str]] = {
-    "account": (Account, "slug"),
-    "budget": (Budget, "workspace__namespace"),
-    "cluster": (Cluster, "slug"),
-    "flavor": (Flavor, "slug"),
-    "pool": (Pool, "slug"),
-}
-
-
 def _raise_above(newer: Iterable[Newer]) -> None:
     """Counters only: what is promised stays as the database has it."""
     highest: dict[str, int] = {}
@@ -108,8 +99,8 @@ def _raise_above(newer: Iterable[Newer]) -> None:
         highest[item.subject] = max(highest.get(item.subject, 0), item.on_cluster)
     for subject, generation in sorted(highest.items()):
         kind, _, name = subject.partition(":")
-        if kind in _ROWS:
-            model, column = _ROWS[kind]
+        if kind in SUBJECTS:
+            model, column = SUBJECTS[kind]
             model._default_manager.filter(**{column: name}).update(
                 generation=Greatest(F("generation"), generation + 1)
             )

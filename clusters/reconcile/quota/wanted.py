@@ -18,6 +18,14 @@ from clusters.reconcile.context import ClusterFacts
 from clusters.selectors.places import active_workers, place_of, site_of
 
 Fingerprint = tuple[Any, ...]
+SUBJECTS: dict[str, tuple[type[Model], str]] = {
+    "account": (Account, "slug"),
+    "budget": (Budget, "workspace__namespace"),
+    "cluster": (Cluster, "slug"),
+    "flavor": (Flavor, "slug"),
+    "pool": (Pool, "slug"),
+}
+"""What objects stand for: the first word of a subject, its rows, and the column of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +93,9 @@ def site_for(facts: ClusterFacts) -> Site:
 
 def known_generations(facts: ClusterFacts) -> dict[str, int]:
     """Subject → generation of every row, archived ones included. Four queries."""
-    known = {f"account:{slug}": n for slug, n in Account.objects.values_list("slug", "generation")}
-    known |= {f"flavor:{slug}": n for slug, n in Flavor.objects.values_list("slug", "generation")}
-    known |= {f"pool:{slug}": n for slug, n in Pool.objects.values_list("slug", "generation")}
-    known |= {
-        f"budget:{namespace}": n
-        for namespace, n in Budget.objects.values_list("workspace__namespace", "generation")
-    }
-    return known | {f"cluster:{facts.slug}": facts.generation}
+    known = {f"cluster:{facts.slug}": facts.generation}
+    for kind, (model, column) in SUBJECTS.items():
+        if model is not Cluster:
+            rows = model._default_manager.values_list(column, "generation")
+            known |= {f"{kind}:{name}": generation for name, generation in rows}
+    return known
