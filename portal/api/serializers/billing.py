@@ -211,26 +211,36 @@ class StatementLineSerializer(serializers.ModelSerializer[models.StatementLine])
         ]  # fmt: skip
 
 
-class StatementSerializer(serializers.ModelSerializer[models.Statement]):
-    """A statement or credit note; a null account is the platform itself.
-
-    ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
-    """
+class StatementRowSerializer(serializers.ModelSerializer[models.Statement]):
+    """A document in a list; its lines and total are at its own address."""
 
     account = name_of("account.slug")
     month = serializers.CharField(source="period.name")
     zone = serializers.CharField(source="period.zone")
     credits = name_of("credits.number")
-    total = serializers.SerializerMethodField()
-    is_whole = serializers.SerializerMethodField()
-    lines = serializers.SerializerMethodField()
 
     class Meta:
         model = models.Statement
         fields = [
-            "id", "account", "month", "zone", "kind", "state", "number", "currency", "priced_in",
-            "exchange_rate", "exchange_day", "credits", "reason", "drawn_at", "reviewed_at",
-            "issued_at", "total", "is_whole", "lines",
+            "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
+            "issued_at",
+        ]  # fmt: skip
+
+
+class StatementSerializer(StatementRowSerializer):
+    """A statement or credit note; a null account is the platform itself.
+
+    ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
+    """
+
+    total = serializers.SerializerMethodField()
+    is_whole = serializers.SerializerMethodField()
+    lines = serializers.SerializerMethodField()
+
+    class Meta(StatementRowSerializer.Meta):
+        fields = [
+            *StatementRowSerializer.Meta.fields, "priced_in", "exchange_rate", "exchange_day",
+            "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
@@ -248,22 +258,6 @@ class StatementSerializer(serializers.ModelSerializer[models.Statement]):
     def get_lines(self, row: models.Statement) -> Any:
         lines = [line for part in self._sheet.parts for line in part.lines]
         return StatementLineSerializer(lines, many=True).data
-
-
-class StatementRowSerializer(serializers.ModelSerializer[models.Statement]):
-    """A document in a list; its lines and total are at its own address."""
-
-    account = name_of("account.slug")
-    month = serializers.CharField(source="period.name")
-    zone = serializers.CharField(source="period.zone")
-    credits = name_of("credits.number")
-
-    class Meta:
-        model = models.Statement
-        fields = [
-            "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
-            "issued_at",
-        ]  # fmt: skip
 
 
 class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):

@@ -13,14 +13,13 @@ from budgets.selectors.exports.wishes import Preview
 from portal.api.serializers.base import MOST_ROWS, RecordSerializer, Strict
 
 
-class ExportInput(Strict):
-    """One month as a file; columns left out or empty: all of the data set."""
+class WishInput(Strict):
+    """What a file holds; columns left out or empty: all of the data set."""
 
     dataset = serializers.ChoiceField(choices=DATASETS)
     format = serializers.ChoiceField(
         choices=[(shape.name, shape.title) for shape in FORMATS.values()]
     )
-    period = serializers.CharField(max_length=7)
     zone = serializers.CharField(max_length=64, default="UTC")
     account = serializers.CharField(max_length=30, default="", allow_blank=True)
     workspace = serializers.CharField(max_length=63, default="", allow_blank=True)
@@ -29,21 +28,17 @@ class ExportInput(Strict):
     )
 
 
-class ExportPlanInput(Strict):
+class ExportInput(WishInput):
+    """One month as a file; columns left out or empty: all of the data set."""
+
+    period = serializers.CharField(max_length=7)
+
+
+class ExportPlanInput(WishInput):
     """A file that is made again and again: after each close, or each day."""
 
     name = serializers.CharField(max_length=80)
     every = serializers.ChoiceField(choices=ExportPlan.Every.choices)
-    dataset = serializers.ChoiceField(choices=DATASETS)
-    format = serializers.ChoiceField(
-        choices=[(shape.name, shape.title) for shape in FORMATS.values()]
-    )
-    zone = serializers.CharField(max_length=64, default="UTC")
-    account = serializers.CharField(max_length=30, default="", allow_blank=True)
-    workspace = serializers.CharField(max_length=63, default="", allow_blank=True)
-    columns = serializers.ListField(
-        child=serializers.CharField(max_length=80), max_length=MOST_ROWS, default=list
-    )
 
 
 class ExportPlanSerializer(serializers.ModelSerializer[ExportPlan]):

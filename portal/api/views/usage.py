@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,11 +14,12 @@ from rest_framework.response import Response
 
 from budgets import selectors
 from budgets.errors import Fault, Rejected
+from budgets.models import User
 from portal.api.paging import NUMBER, keyset_page
 from portal.api.schema import PAGED, paged
 from portal.api.serializers import fleet as fleet_shapes
 from portal.api.serializers import usage as shapes
-from portal.api.views.base import View, actor
+from portal.api.views.base import View, actor, answers
 
 STEPS = ("hour", "day")
 SPLITS = ("none", "account", "workspace", "flavor", "cluster")
@@ -103,31 +104,29 @@ class UsageView(View):
 
     query = (*RANGE, *STEPPED)
 
-    @extend_schema(responses=shapes.UsageSerializer)
-    def get(self, request: Request) -> Response:
-        chosen = FilterReader(request).read()
-        self._check_size(request, chosen)
-        table = selectors.usage_table(actor(request), chosen)
-        answer = {
-            "unit": UNIT,
-            "rows": table.rows,
-            "totals": table.totals,
-            "freshness": table.freshness,
-        }
-        return Response(shapes.UsageSerializer(answer).data)
+    @answers(shapes.UsageSerializer)
+    def get(self, user: User) -> Any:
+        chosen = FilterReader(self.request).read()
+        _check_size(user, chosen)
+        return _with_unit(selectors.usage_table(user, chosen))
 
-    def _check_size(self, request: Request, chosen: selectors.UsageFilter) -> None:
-        """Refuse what one answer cannot hold: a row per step and workspace."""
-        if chosen.split_by != "workspace":
-            return
-        workspaces = selectors.UsageScope(actor(request), chosen).workspaces.count()
-        rows = workspaces * (-(-(chosen.end - chosen.start) // STEP[chosen.step]))
-        if rows > MOST_ROWS:
-            message = (
-                f"That is up to {rows:,} rows, more than {MOST_ROWS:,}; ask by the day, for a "
-                "shorter range or for fewer workspaces."
-            )
-            raise Rejected([Fault("start", "too_many_rows", message)])
+
+def _check_size(user: User, chosen: selectors.UsageFilter) -> None:
+    """Refuse what one answer cannot hold: a row per step and workspace."""
+    if chosen.split_by != "workspace":
+        return
+    workspaces = selectors.UsageScope(user, chosen).workspaces.count()
+    rows = workspaces * (-(-(chosen.end - chosen.start) // STEP[chosen.step]))
+    if rows > MOST_ROWS:
+        message = (
+            f"That is up to {rows:,} rows, more than {MOST_ROWS:,}; ask by the day, for a "
+            "shorter range or for fewer workspaces."
+        )
+        raise Rejected([Fault("start", "too_many_rows", message)])
+
+
+def _with_unit(found: Any) -> dict[str, Any]:
+    return {"unit": UNIT, **{field.name: getattr(found, field.name) for field in fields(found)}}
 
 
 class WorkloadUsageView(View):
@@ -153,11 +152,10 @@ class LendingView(View):
 
     query = RANGE
 
-    @extend_schema(responses=shapes.LendingSerializer)
-    def get(self, request: Request) -> Response:
-        found = selectors.lending(actor(request), FilterReader(request).read(), limit=MOST_ROWS)
-        answer = {"unit": UNIT, **{name: getattr(found, name) for name in found.__slots__}}
-        return Response(shapes.LendingSerializer(answer).data)
+    @answers(shapes.LendingSerializer)
+    def get(self, user: User) -> Any:
+        chosen = FilterReader(self.request).read()
+        return _with_unit(selectors.lending(user, chosen, limit=MOST_ROWS))
 
 
 class IdleView(View):
@@ -165,11 +163,10 @@ class IdleView(View):
 
     query = RANGE
 
-    @extend_schema(responses=shapes.IdleSerializer)
-    def get(self, request: Request) -> Response:
-        found = selectors.idle_floors(actor(request), FilterReader(request).read(), limit=100)
-        answer = {"unit": UNIT, **{name: getattr(found, name) for name in found.__slots__}}
-        return Response(shapes.IdleSerializer(answer).data)
+    @answers(shapes.IdleSerializer)
+    def get(self, user: User) -> Any:
+        chosen = FilterReader(self.request).read()
+        return _with_unit(selectors.idle_floors(user, chosen, limit=100))
 
 
 class CapacityUseView(View):
@@ -177,27 +174,22 @@ class CapacityUseView(View):
 
     query = tuple(parameter for parameter in RANGE if parameter.name != "workspace")
 
-    @extend_schema(responses=shapes.CapacityUseSerializer)
-    def get(self, request: Request) -> Response:
-        chosen = FilterReader(request).read()
-        found = selectors.capacity_use(actor(request), chosen, now=selectors.utc_now())
-        answer = {
-            "unit": UNIT,
-            "start": None if found is None else found.start,
-            "end": None if found is None else found.end,
-            "rows": () if found is None else found.rows,
-            "total": None if found is None else found.total,
-        }
-        return Response(shapes.CapacityUseSerializer(answer).data)
+    @answers(shapes.CapacityUseSerializer)
+    def get(self, user: User) -> Any:
+        chosen = FilterReader(self.request).read()
+        found = selectors.capacity_use(user, chosen, now=selectors.utc_now())
+        if found is None:
+            return {"unit": UNIT, "start": None, "end": None, "rows": (), "total": None}
+        return _with_unit(found)
 
 
 class FleetView(View):
     """Capacity, promises and use, flavor by worker; for platform roles."""
 
-    @extend_schema(responses=fleet_shapes.FleetSerializer)
-    def get(self, request: Request) -> Response:
-        grid = selectors.fleet_grid(actor(request))
-        answer = {
+    @answers(fleet_shapes.FleetSerializer)
+    def get(self, user: User) -> Any:
+        grid = selectors.fleet_grid(user)
+        return {
             "flavors": [flavor.slug for flavor in grid.flavors],
             "clusters": grid.clusters,
             "cells": [
@@ -206,4 +198,3 @@ class FleetView(View):
             ],
             "totals": [{"flavor": flavor, **asdict(row)} for flavor, row in grid.totals.items()],
         }
-        return Response(fleet_shapes.FleetSerializer(answer).data)
