@@ -22,6 +22,7 @@ from django.conf import settings
 from budgets import services
 from budgets.plan import Line
 from budgets.units import time_text
+from clusters.documents import labels
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
 from clusters.reconcile.usage.observed import Observation
@@ -206,7 +207,7 @@ def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
         ],
     }
     if not is_manager:
-        metadata["labels"]["kueue.x-k8s.io/multikueue-origin"] = settings.PORTAL_INSTALLATION
+        metadata["labels"][labels.ORIGIN] = settings.PORTAL_INSTALLATION
     container = {"name": "main", "resources": {"requests": {GPU: str(job.gpus)}}}
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",

@@ -17,6 +17,7 @@ from clusters.devcluster.problems import Document, Problem
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.store import Change, Subscription
 from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.documents import labels
 from clusters.documents.conditions import is_true
 
 RUN_SECONDS = "devcluster.gpu-budget.dev/run-seconds"
@@ -56,7 +57,7 @@ def make_nodes(cluster: DevCluster, shape: NodeShape) -> None:
             "lastHeartbeatTime": now,
         }
         document: Document = {
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **shape.labels}},
+            "metadata": {"name": name, "labels": {labels.HOSTNAME: name, **shape.labels}},
             "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
             "status": {"capacity": resources, "allocatable": resources, "conditions": [ready]},
         }

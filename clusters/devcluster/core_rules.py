@@ -10,6 +10,7 @@ from typing import Any
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause, Document
 from clusters.devcluster.registry import Kind
+from clusters.documents import labels
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
@@ -59,9 +60,9 @@ def with_defaults(kind: Kind, document: Document) -> Document:
     if kind.name == "Job":
         return _job_with_defaults(document)
     if kind.name == "Namespace":
-        labels = {"kubernetes.io/metadata.name": document["metadata"]["name"]}
+        own = {labels.NAMESPACE_NAME: document["metadata"]["name"]}
         metadata = document["metadata"]
-        metadata = metadata | {"labels": (metadata.get("labels") or {}) | labels}
+        metadata = metadata | {"labels": (metadata.get("labels") or {}) | own}
         spec = {"finalizers": ["kubernetes"]}
         return document | {"metadata": metadata, "spec": spec, "status": {"phase": "Active"}}
     if kind.name == "Secret":
@@ -96,12 +97,12 @@ def _job_with_defaults(document: Document) -> Document:
     ):
         spec.setdefault(key, value)
     if not spec.get("manualSelector"):
-        spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+        spec["selector"] = {"matchLabels": {labels.CONTROLLER_UID: uid}}
         template = dict(spec.get("template") or {})
         metadata = dict(template.get("metadata") or {})
         generated = {
-            "batch.kubernetes.io/controller-uid": uid,
-            "batch.kubernetes.io/job-name": name,
+            labels.CONTROLLER_UID: uid,
+            labels.JOB_NAME: name,
             "controller-uid": uid,
             "job-name": name,
         }

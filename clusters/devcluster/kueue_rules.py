@@ -20,10 +20,10 @@ from clusters.devcluster.workload_rules import (
     workload_cel,
     workload_webhook,
 )
+from clusters.documents import labels
 from clusters.kueue.amounts import parse_decimal
 
 Rule = Callable[[Document | None, Document], Iterator[Cause]]
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def cel_faults(kind: str, old: Document | None, new: Document) -> Iterator[Cause]:
@@ -153,7 +153,7 @@ def _topology_cel(old: Document | None, new: Document) -> Iterator[Cause]:
             yield problems.invalid(path, "array", IMMUTABLE)
     if len(set(levels)) != len(levels):
         yield problems.invalid(path, "array", "must be unique")
-    if HOSTNAME in levels[:-1]:
+    if labels.HOSTNAME in levels[:-1]:
         message = (
             "the kubernetes.io/hostname label can only be used at the lowest level of topology"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause, Document
+from clusters.documents import labels
 from clusters.documents.conditions import is_true
 from clusters.kueue.amounts import parse_decimal
 
@@ -137,7 +138,7 @@ def _sizes_aside(document: Document, *, floor: Document | None = None) -> list[D
     """Pod sets as they must stay under quota; those of an elastic workload may shrink."""
     listed = spec_of(document).get("podSets") or []
     marks = document["metadata"].get("annotations") or {}
-    if floor is None or marks.get("kueue.x-k8s.io/elastic-job") != "true":
+    if floor is None or marks.get(labels.ELASTIC) != "true":
         return listed
     before = {item["name"]: item["count"] for item in spec_of(floor).get("podSets") or []}
     return [

@@ -63,3 +63,19 @@ SET_GROUP = "leaderworkerset.x-k8s.io"
 SET_PREFIX = "leaderworkerset.sigs.k8s.io/"
 SET_NAME = f"{SET_PREFIX}name"
 SET_INDEX = f"{SET_PREFIX}group-index"
+# Whose an object is that the portal applied, and from which promise.
+MANAGED_BY = "app.kubernetes.io/managed-by"
+INSTALLATION = "gpu-budget-portal.dev/installation"
+GENERATION = "gpu-budget-portal.dev/generation"
+SUBJECT = "gpu-budget-portal.dev/subject"
+# Ours, on the manager's Secret of a worker: which kubeconfig it holds.
+KUBECONFIG_DIGEST = "gpu-budget-portal.dev/kubeconfig-digest"
+# Ours, on jobs that an action stopped: why.
+STOPPED_BECAUSE = "gpu-budget-portal.dev/stopped-because"
+# Ours, on a manager's Workload: when Kueue was last made to look at it, after a worker's return.
+WOKEN = "gpu-budget-portal.dev/woken-at"
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+HOSTNAME = "kubernetes.io/hostname"
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents import resources as r
-from clusters.documents.conditions import Condition, is_true, with_conditions
+from clusters.documents.conditions import Condition, conditions_of, is_true, with_conditions
 from clusters.documents.keys import Document, annotations_of
 from clusters.documents.numbers import whole_number
 from clusters.jobs import counting, remote, workloads
@@ -129,13 +129,13 @@ class BatchJob(JobKind):
         seconds = workload["spec"].get("maximumExecutionTimeSeconds")
         if len(sets) != 1 or seconds != workloads.max_execution_seconds(job):
             return False
-        wanted, found = pod_count(job), sets[0]
-        if containers_of(job["spec"]["template"]) != containers_of(found["template"]):
+        [wanted], found = self.pod_sets(job), sets[0]
+        if containers_of(wanted["template"]) != containers_of(found["template"]):
             return False
         most = int(found.get("count", 1))
         if is_elastic(job) and workloads.prebuilt_name(job):
             return True  # dispatch changes the size of both, one after the other
-        return bool(int(found.get("minCount") or most) <= wanted <= most)
+        return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
 
     def is_suspended(self, job: Document) -> bool:
         return bool(job["spec"].get("suspend"))
@@ -188,7 +188,7 @@ class BatchJob(JobKind):
         return max(0, parallelism - max(left, 0))
 
     def outcome_of(self, job: Document) -> Outcome | None:
-        for entry in (job.get("status") or {}).get("conditions") or ():
+        for entry in conditions_of(job):
             if entry.get("status") != "True" or entry.get("type") not in ("Complete", "Failed"):
                 continue
             reason = "Succeeded" if entry["type"] == "Complete" else "Failed"

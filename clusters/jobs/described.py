@@ -17,7 +17,7 @@ from datetime import datetime
 from math import prod
 from typing import Any, Final
 
-from clusters.documents.conditions import is_true
+from clusters.documents.conditions import conditions_of, is_true
 from clusters.documents.keys import Document
 from clusters.documents.resources import Resource
 from clusters.jobs import counting, remote, workloads
@@ -195,7 +195,7 @@ class Described(JobKind):
             text = str(next(values(status, field), ""))
             reason = words.get(text)
             return Outcome(reason, str(status.get("message") or text)) if reason else None
-        for entry in status.get("conditions") or ():
+        for entry in conditions_of(job):
             reason = _ENDS.get(str(entry.get("type")))
             if reason and entry.get("status") == "True":
                 return Outcome(reason, str(entry.get("message") or f"{job['kind']} {reason}"))

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from clusters.documents import labels
+from clusters.documents.keys import annotations_of, labels_of
 from clusters.documents.numbers import whole_number
 
 Document: TypeAlias = dict[str, Any]
@@ -17,20 +19,12 @@ Document: TypeAlias = dict[str, Any]
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
 KUEUE_NAMESPACE: Final = "kueue-system"
 MANAGED_BY: Final = "gpu-budget-portal"
-MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
-INSTALLATION_LABEL: Final = "gpu-budget-portal.dev/installation"
-GENERATION_ANNOTATION: Final = "gpu-budget-portal.dev/generation"
-SUBJECT_ANNOTATION: Final = "gpu-budget-portal.dev/subject"
-ORIGIN_LABEL: Final = "kueue.x-k8s.io/multikueue-origin"
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 LOCAL_QUEUE: Final = "default"
 ADMISSION_CHECK: Final = "gpu-budget-portal"
 SPEND_CHECK: Final = "gpu-budget-portal-spend"
 MULTIKUEUE_CONFIG: Final = "gpu-budget-portal"
-MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 # What holds a pod back until its Workload is admitted.
-ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MULTIKUEUE_ACCOUNT: Final = "multikueue"
 PORTAL_ACCOUNT: Final = "gpu-budget-portal"
 KUBECONFIG_KEY: Final = "kubeconfig"
@@ -104,12 +98,12 @@ def metadata(name: str, owner: Ownership, *, namespace: str = "") -> Document:
     if namespace:
         found["namespace"] = namespace
     found["labels"] = {
-        MANAGED_BY_LABEL: MANAGED_BY,
-        INSTALLATION_LABEL: owner.installation,
+        labels.MANAGED_BY: MANAGED_BY,
+        labels.INSTALLATION: owner.installation,
     }
     found["annotations"] = {
-        GENERATION_ANNOTATION: str(owner.generation),
-        SUBJECT_ANNOTATION: owner.subject,
+        labels.GENERATION: str(owner.generation),
+        labels.SUBJECT: owner.subject,
     }
     return found
 
@@ -120,15 +114,14 @@ def owner_of(document: Mapping[str, Any]) -> Ownership | None:
     A generation that is not a whole number counts as 0: somebody edited it, and what is written
     next puts it right.
     """
-    labels = document["metadata"].get("labels") or {}
-    installation = labels.get(INSTALLATION_LABEL)
-    if not installation or labels.get(MANAGED_BY_LABEL) != MANAGED_BY:
+    marks, annotations = labels_of(document), annotations_of(document)
+    installation = marks.get(labels.INSTALLATION)
+    if not installation or marks.get(labels.MANAGED_BY) != MANAGED_BY:
         return None
-    annotations = document["metadata"].get("annotations") or {}
     return Ownership(
         installation=installation,
-        subject=annotations.get(SUBJECT_ANNOTATION, ""),
-        generation=whole_number(annotations.get(GENERATION_ANNOTATION)) or 0,
+        subject=annotations.get(labels.SUBJECT, ""),
+        generation=whole_number(annotations.get(labels.GENERATION)) or 0,
     )
 
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.rbac import Post
 
 _API: Final = "admissionregistration.k8s.io/v1"
-_QUEUE: Final = f"'{names.QUEUE_LABEL}'"
+_QUEUE: Final = f"'{labels.QUEUE}'"
 
 
 def _has(label: str, *, of: str = "object") -> str:
@@ -30,7 +31,7 @@ def _gets(label: str) -> str:
     return f"({_has(label)}) && !({had})"
 
 
-_HAS_QUEUE: Final = _has(names.QUEUE_LABEL)
+_HAS_QUEUE: Final = _has(labels.QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _through_the_manager(wish: PolicyWish) -> list[Document]:
         wish,
         "jobs-through-manager",
         rules=[_rule("batch", "jobs", ("CREATE", "UPDATE"))],
-        expression=f"!({_gets(names.QUEUE_LABEL)}) || request.userInfo.username == {user}",
+        expression=f"!({_gets(labels.QUEUE)}) || request.userInfo.username == {user}",
         message="Jobs of this workspace are submitted on the manager cluster, which gives them "
         "their place; this worker takes none directly.",
     )
@@ -97,8 +98,8 @@ def _copies_by_manager(wish: PolicyWish) -> list[Document]:
         wish,
         "copies-by-manager",
         rules=[_rule("kueue.x-k8s.io", "workloads", ("CREATE", "UPDATE"), versions="*")],
-        expression=f"!({_gets(names.ORIGIN_LABEL)}) || request.userInfo.username in {users}",
-        message=f"The label {names.ORIGIN_LABEL} marks copies that the manager cluster makes; "
+        expression=f"!({_gets(labels.ORIGIN)}) || request.userInfo.username in {users}",
+        message=f"The label {labels.ORIGIN} marks copies that the manager cluster makes; "
         "leave it out.",
     )
 
@@ -120,10 +121,10 @@ def _no_bare_pods(wish: PolicyWish) -> list[Document]:
         # Kueue's webhook gates such pods; here their owner does, or they would not wait.
         queued += (
             " && has(object.spec.schedulingGates) && "
-            f"object.spec.schedulingGates.exists(g, g.name == '{names.ADMISSION_GATE}')"
+            f"object.spec.schedulingGates.exists(g, g.name == '{labels.ADMISSION_GATE}')"
         )
         message += (
-            f" One by itself names a queue and has the scheduling gate {names.ADMISSION_GATE}."
+            f" One by itself names a queue and has the scheduling gate {labels.ADMISSION_GATE}."
         )
     return _validating(
         wish,
@@ -138,7 +139,7 @@ def _suspend_first(wish: PolicyWish) -> list[Document]:
     """Portal mode: a job begins suspended; on the manager it is never run by the manager."""
     fields = ["suspend: true"]
     if wish.post.is_manager:
-        fields.append(f"managedBy: '{names.MULTIKUEUE_CONTROLLER}'")
+        fields.append(f"managedBy: '{labels.MULTIKUEUE}'")
     queue = f"metadata: Object.metadata{{labels: {{{_QUEUE}: '{names.LOCAL_QUEUE}'}}}}"
     spec = f"spec: Object.spec{{{', '.join(fields)}}}"
     expression = f"{_HAS_QUEUE} ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
@@ -214,7 +215,7 @@ def _validating(
 def _our_namespaces(wish: PolicyWish) -> Document:
     return {
         "namespaceSelector": {
-            "matchLabels": {names.INSTALLATION_LABEL: wish.post.installation},
+            "matchLabels": {labels.INSTALLATION: wish.post.installation},
         }
     }
 
@@ -235,4 +236,4 @@ def _name(wish: PolicyWish, what: str) -> str:
 
 
 def _metadata(name: str) -> Document:
-    return {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}}
+    return {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.documents import labels
 from clusters.documents.resources import Resource
 from clusters.manifests import names
 from clusters.manifests.names import Document
@@ -139,7 +140,7 @@ def _role_and_binding(
     name: str, namespace: str, rules: Sequence[Rule], subject: Mapping[str, str]
 ) -> Iterator[Document]:
     kind = "Role" if namespace else "ClusterRole"
-    metadata: Document = {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}}
+    metadata: Document = {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}
     if namespace:
         metadata["namespace"] = namespace
     yield {

@@ -19,6 +19,7 @@ from budgets.plan import (
     QueueQuota,
     QuotaPlan,
 )
+from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
 
@@ -139,7 +140,7 @@ class _Scribe:
             "namespaceSelector": {
                 "matchExpressions": [
                     {
-                        "key": "kubernetes.io/metadata.name",
+                        "key": labels.NAMESPACE_NAME,
                         "operator": "In",
                         "values": [queue.name],
                     }
@@ -207,7 +208,7 @@ class _Scribe:
             _kueue(
                 "AdmissionCheck",
                 names.metadata(names.ADMISSION_CHECK, owner),
-                {"controllerName": names.MULTIKUEUE_CONTROLLER, "parameters": reference},
+                {"controllerName": labels.MULTIKUEUE, "parameters": reference},
             )
         )
         return documents

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from django.db.models import F
 
+from clusters.documents import labels
 from clusters.documents.conditions import is_true
 from clusters.errors import (
     AdmissionDenied,
@@ -48,8 +49,6 @@ log = logging.getLogger(__name__)
 Verb, State = WorkloadAction.Verb, WorkloadAction.State
 Document = dict[str, Any]
 ClientFor = Callable[[str], KubeClient]
-# Why somebody stopped it, for whoever looks at the object.
-REASON: Final = "gpu-budget-portal.dev/stopped-because"
 CLAIM: Final = timedelta(seconds=60)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
 POLL: Final = timedelta(seconds=2)
@@ -172,7 +171,7 @@ def _deactivate(client: KubeClient, live: Document, reason: str) -> None:
     body = {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
-            "annotations": {REASON: reason},
+            "annotations": {labels.STOPPED_BECAUSE: reason},
         },
         "spec": {"active": False},
     }
@@ -192,7 +191,7 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
             return Outcome(State.DONE, words)
         body = dict(write.body or {})
         if not write.subresource:
-            body["metadata"] = {**body["metadata"], "annotations": {REASON: None}}
+            body["metadata"] = {**body["metadata"], "annotations": {labels.STOPPED_BECAUSE: None}}
         options = WriteOptions(subresource=write.subresource)
         live = client.patch(
             write.resource, write.name, body, namespace=write.namespace, options=options

@@ -19,6 +19,7 @@ from budgets.errors import NotAllowed
 from budgets.models import Interval, User
 from budgets.selectors import roles_of
 from budgets.selectors.fleet.places import at_places
+from clusters.documents.conditions import conditions_of
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
@@ -115,7 +116,7 @@ def _preempted(states: Sequence[WorkloadState]) -> list[_Preempted]:
     found: dict[tuple[Place, datetime], _Preempted] = {}
     for cluster, uid, payload in events:
         state = places.get((cluster, uid))
-        for condition in (payload.get("status") or {}).get("conditions") or ():
+        for condition in conditions_of(payload):
             at = parse_datetime(str(condition.get("lastTransitionTime") or ""))
             is_told = condition.get("type") == "Preempted" and condition.get("status") == "True"
             if state is None or at is None or not is_told:

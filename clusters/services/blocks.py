@@ -14,9 +14,9 @@ from budgets import services as promises
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.services.guards import require_admin, require_reason
+from clusters.documents import labels
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Selection
-from clusters.manifests.names import INSTALLATION_LABEL
 from clusters.models import Cluster
 from clusters.reconcile.context import registered
 from clusters.reconcile.quota.decide import (
@@ -76,7 +76,7 @@ def resolve_block(
 def _newer_on(cluster: Cluster) -> list[Newer]:
     registration = registered(cluster.slug)
     assert registration is not None, "a blocked cluster is registered"
-    label = f"{INSTALLATION_LABEL}={settings.PORTAL_INSTALLATION}"
+    label = f"{labels.INSTALLATION}={settings.PORTAL_INSTALLATION}"
     kinds = list(QUOTA_RESOURCES)
     if cluster.is_manager:
         kinds += MULTIKUEUE_RESOURCES

@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from budgets.texts import Unreadable, read_yaml
+from clusters.documents.conditions import condition
 from clusters.errors import ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
@@ -144,8 +145,7 @@ def _watch_probe(client: KubeClient, name: str) -> KueueProof:
 
 def _active_by(document: Mapping[str, Any]) -> str:
     """Field manager that wrote the Active condition; empty while there is none."""
-    conditions = (document.get("status") or {}).get("conditions") or []
-    if not any(found.get("type") == "Active" for found in conditions):
+    if not condition(document, "Active"):
         return ""
     entries = document["metadata"].get("managedFields") or []
     writers = [entry for entry in entries if entry.get("subresource") == "status"]

@@ -18,6 +18,7 @@ from budgets import services as promises
 from budgets.models import Interval, UsageRecord
 from budgets.plan import ClusterPlace, RevisionDraft, plan_quota, short_form_lines
 from clusters import services
+from clusters.documents.conditions import is_true
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
@@ -207,10 +208,7 @@ class Rehearsal:
         return {}
 
     def _condition(self, kind: str) -> bool:
-        status = self._workload().get("status") or {}
-        return any(
-            c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or []
-        )
+        return is_true(self._workload(), kind)
 
     def _job_status(self) -> dict[str, Any]:
         job = self.user.get(r.JOB, JOB, namespace=self.workspace.namespace)

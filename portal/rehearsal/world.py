@@ -10,6 +10,7 @@ from typing import Any
 
 from clusters.devcluster.controllers import RUN_SECONDS
 from clusters.devcluster.fleet import Fleet, default_plan
+from clusters.documents import labels
 from portal.rehearsal.report import Options
 
 JOB = "rehearsal"
@@ -52,12 +53,12 @@ def rehearsal_job(namespace: str, options: Options) -> dict[str, Any]:
         "metadata": {
             "name": JOB,
             "namespace": namespace,
-            "labels": {"kueue.x-k8s.io/queue-name": "default"},
+            "labels": {labels.QUEUE: "default"},
             "annotations": annotations,
         },
         "spec": {
             "suspend": True,
-            "managedBy": "kueue.x-k8s.io/multikueue",
+            "managedBy": labels.MULTIKUEUE,
             "backoffLimit": 0,
             "template": {
                 "metadata": {"annotations": annotations},

@@ -10,10 +10,10 @@ import pytest
 from budgets.selectors import utc_now
 from clusters import services
 from clusters.documents.conditions import is_true
+from clusters.documents.labels import STOPPED_BECAUSE
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, MaintenanceWindow, WorkloadState
-from clusters.reconcile.acting import REASON
 from tests.acting.conftest import NAMESPACE, seen
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import job
@@ -119,7 +119,7 @@ def test_cordoned_workers_and_flavors_take_nothing_and_jobs_are_cancelled(
     road.until(
         lambda: not running(road.workers, "first") and not is_true(workload(), "QuotaReserved"),
     )
-    assert workload()["metadata"]["annotations"][REASON] == "wrong data"
+    assert workload()["metadata"]["annotations"][STOPPED_BECAUSE] == "wrong data"
     WorkloadState.objects.filter(pk=first.pk).update(phase="pending", reason="Deactivated")
     act(fleet, first, "activate")
     road.until(lambda: bool(running(road.workers, "first")))

@@ -11,11 +11,11 @@ from budgets.models import AuditEntry
 from budgets.selectors import utc_now
 from clusters import selectors, services
 from clusters.devcluster.server import DevServer
+from clusters.documents.labels import STOPPED_BECAUSE
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
-from clusters.reconcile.acting import REASON
 from clusters.reconcile.reactivation import REJECTED, reactivation
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
@@ -54,13 +54,13 @@ def test_cancelling_deactivates_with_the_reason_and_is_undone(
     assert (action.state, action.message) == ("done", "")
     live = workload(kube, state)
     assert live["spec"]["active"] is False
-    assert live["metadata"]["annotations"][REASON] == "wrong data"
+    assert live["metadata"]["annotations"][STOPPED_BECAUSE] == "wrong data"
     assert kube.get(r.JOB, "train", namespace=NAMESPACE), "the job stays"
     WorkloadState.objects.filter(pk=state.pk).update(phase="pending", reason="Deactivated")
     later(ask(fleet, state, "activate"))
     live = workload(kube, state)
     assert live["spec"]["active"] is True
-    assert REASON not in live["metadata"].get("annotations", {})
+    assert STOPPED_BECAUSE not in live["metadata"].get("annotations", {})
     told = AuditEntry.objects.filter(action__startswith="workload.").order_by("pk")
     assert [(row.action, row.workspace, row.actor, row.reason) for row in told] == [
         ("workload.deactivate", fleet.vision, fleet.owner, "wrong data"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters.manifests.names import GENERATION_ANNOTATION
+from clusters.documents import labels
 from tests.faults.stack import LEASE_S, Stack, wait_for
 
 pytestmark = [pytest.mark.redis]
@@ -31,7 +31,7 @@ def is_up_to_date(stack: Stack) -> bool:
         f".get(workspace__namespace={WORKSPACE!r}).generation)"
     )
     queues = [stack.queue(name, WORKSPACE) for name in ("manager", "worker-1", "worker-2")]
-    carried = [queue["metadata"]["annotations"].get(GENERATION_ANNOTATION) for queue in queues]
+    carried = [queue["metadata"]["annotations"].get(labels.GENERATION) for queue in queues]
     return carried == [wanted] * 3
 
 

@@ -15,6 +15,7 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.controllers import JobRunner
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
+from clusters.documents import labels
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import (
@@ -23,7 +24,7 @@ from clusters.kube.client import (
     Propagation,
     WriteOptions,
 )
-from clusters.manifests.names import INSTALLATION_LABEL, KUEUE_NAMESPACE, PORTAL_ACCOUNT
+from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from clusters.manifests.policies import PolicyWish, policy_documents
 from clusters.manifests.rbac import Post, role_documents
 from clusters.manifests.rights import portal_rules
@@ -157,7 +158,7 @@ def _make_namespace(client: KubeClient) -> None:
     try:
         client.get(r.NAMESPACE, NAMESPACE)
     except NotFound:
-        metadata = {"name": NAMESPACE, "labels": {INSTALLATION_LABEL: INSTALLATION}}
+        metadata = {"name": NAMESPACE, "labels": {labels.INSTALLATION: INSTALLATION}}
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         client.create(r.NAMESPACE, document)
 

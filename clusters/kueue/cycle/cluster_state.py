@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from clusters.documents import labels
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.queueing.queue_set import QueueSet
 from clusters.kueue.queueing.readiness import queue_condition
@@ -169,7 +170,7 @@ class ClusterState:
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Labels of a namespace; one that was not fed has its name only."""
-        return self.namespaces.get(name) or {"kubernetes.io/metadata.name": name}
+        return self.namespaces.get(name) or {labels.NAMESPACE_NAME: name}
 
     def _waking(self) -> list[ClusterQueueState]:
         if self._wakes_all:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from clusters.documents import labels
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.quota.specifications import (
     CheckSpec,
@@ -132,9 +133,9 @@ class Intake:
         self._state.queues.delete_local_queue(key, now=now)
 
     def _set_namespace(self, read: tuple[str, dict[str, str]], now: datetime) -> None:
-        name, labels = read
-        if self._state.namespaces.get(name) != labels:
-            self._state.namespaces[name] = labels
+        name, marks = read
+        if self._state.namespaces.get(name) != marks:
+            self._state.namespaces[name] = marks
             self._state.wake_all()
 
     def _delete_namespace(self, key: str, now: datetime) -> None:
@@ -174,7 +175,7 @@ class Intake:
 def _namespace(document: Document) -> tuple[str, dict[str, str]]:
     metadata = document["metadata"]
     name = metadata["name"]
-    return name, {"kubernetes.io/metadata.name": name, **(metadata.get("labels") or {})}
+    return name, {labels.NAMESPACE_NAME: name, **(metadata.get("labels") or {})}
 
 
 def _limit_range(document: Document) -> tuple[str, str, Document]:

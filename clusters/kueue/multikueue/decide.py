@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from clusters.documents import labels
 from clusters.documents.keys import Document
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, all_at_once
 from clusters.kueue.multikueue.group import Copy, Group, View
 from clusters.kueue.multikueue.rules import CLUSTERS_LIMIT, RULES, remove_all
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate, RemoveCopy, Tell, Verdict
-from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 
 __all__ = ["Copy", "Group", "Verdict", "check_of", "decide"]
 
@@ -54,7 +54,7 @@ def check_of(local: Document, *, controllers: Mapping[str, str]) -> str:
         controllers: ``spec.controllerName`` by AdmissionCheck name.
     """
     for entry in (local.get("status") or {}).get("admissionChecks") or ():
-        if controllers.get(entry["name"]) == MULTIKUEUE_CONTROLLER:
+        if controllers.get(entry["name"]) == labels.MULTIKUEUE:
             return str(entry["name"])
     return ""
 

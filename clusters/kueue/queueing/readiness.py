@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.documents import labels
 from clusters.kueue.quota.specifications import (
-    MULTIKUEUE_CONTROLLER,
     PROVISIONING_CONTROLLER,
     CheckSpec,
     ClusterQueueSpec,
@@ -121,7 +121,7 @@ def _check_problems(
 def _multikueue_problems(
     spec: ClusterQueueSpec, known: Sequence[CheckSpec]
 ) -> list[tuple[str, str]]:
-    names = [check.name for check in known if check.controller == MULTIKUEUE_CONTROLLER]
+    names = [check.name for check in known if check.controller == labels.MULTIKUEUE]
     per_flavor = [name for name in names if spec.checks[name]]
     problems = []
     if len(names) > 1:

@@ -26,7 +26,6 @@ from clusters.kueue.workload.matching import (
 
 Document = Mapping[str, Any]
 
-MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 PROVISIONING_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
 
 

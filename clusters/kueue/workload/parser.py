@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from clusters.documents import labels
+from clusters.documents.conditions import conditions_of
 from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.matching import parse_node_rules
@@ -27,10 +29,6 @@ from clusters.kueue.workload.workloads import (
     Workload,
 )
 
-GATED_BY_ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
-ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
-SLICE_OF_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
-JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _TOPOLOGY_FIELDS: Final = (
     "required",
     "preferred",
@@ -81,13 +79,13 @@ class WorkloadParser:
         """
         metadata, spec = document["metadata"], document.get("spec") or {}
         status = document.get("status") or {}
-        conditions = {item["type"]: item for item in status.get("conditions") or ()}
+        conditions = {item["type"]: item for item in conditions_of(document)}
         created_at = parse_time(metadata.get("creationTimestamp")) or _LONG_AGO
         pod_sets = self._pod_sets(spec, surroundings)
         annotations = metadata.get("annotations") or {}
-        replaces = annotations.get(SLICE_OF_ANNOTATION, "")
+        replaces = annotations.get(labels.SLICE_OF, "")
         reclaimable = self._reclaimable(status)
-        if annotations.get(ELASTIC_ANNOTATION) == "true":
+        if annotations.get(labels.ELASTIC) == "true":
             reclaimable |= _given_back(pod_sets, status)
         priority = int(spec.get("priority") or 0)
         namespace, name = metadata.get("namespace", ""), metadata["name"]
@@ -96,7 +94,7 @@ class WorkloadParser:
             namespace=sys.intern(namespace),
             name=name,
             uid=metadata.get("uid", ""),
-            job_uid=(metadata.get("labels") or {}).get(JOB_UID_LABEL, ""),
+            job_uid=(metadata.get("labels") or {}).get(labels.JOB_UID, ""),
             queue_name=sys.intern(spec.get("queueName") or ""),
             priority=priority,
             created_at=created_at,
@@ -116,7 +114,7 @@ class WorkloadParser:
                 item["name"]: item.get("state", "Pending")
                 for item in status.get("admissionChecks") or ()
             },
-            gated_by=annotations.get(GATED_BY_ANNOTATION, ""),
+            gated_by=annotations.get(labels.GATED_BY, ""),
             replaces=sys.intern(replaces),
         )
 

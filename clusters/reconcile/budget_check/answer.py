@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from budgets.plan import StopPolicy
 from budgets.spending import Effect
-from clusters.documents.conditions import Condition, is_true, with_conditions
+from clusters.documents.conditions import Condition, conditions_of, is_true, with_conditions
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.kube import resources as r
@@ -97,7 +97,7 @@ def activation(check: Document, *, controller: str, now: datetime) -> Write | No
     else:
         wanted = Condition("Active", True, "Active", "The portal answers by its spend rules.")
     conditions = with_conditions(check, [wanted], now=now)
-    if conditions == list((check.get("status") or {}).get("conditions") or []):
+    if conditions == conditions_of(check):
         return None
     metadata = check["metadata"]
     body: dict[str, Any] = {

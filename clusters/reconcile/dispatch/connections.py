@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from clusters.documents import labels
 from clusters.documents.conditions import Condition, condition
 from clusters.documents.keys import Document
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import check_of
-from clusters.kueue.quota.specifications import MULTIKUEUE_CONTROLLER
 from clusters.reconcile import workload_status as status
 from clusters.reconcile.dispatch.links import LinkState
 from clusters.reconcile.runtime.cache import Cache
@@ -56,7 +56,7 @@ def dispatch_check(manager: Cache, workload: Document) -> str:
 
 
 def is_dispatch_check(check: Document) -> bool:
-    return bool((check.get("spec") or {}).get("controllerName") == MULTIKUEUE_CONTROLLER)
+    return bool((check.get("spec") or {}).get("controllerName") == labels.MULTIKUEUE)
 
 
 def connection_writes(

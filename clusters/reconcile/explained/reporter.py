@@ -24,7 +24,6 @@ from clusters.kueue.explanation.why import Explainer, Explanation
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.evidence import evidence_of
 from clusters.reconcile.explained.store import Asked, Batch, Comparison, Row, Store
-from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
 SLICE: Final = 500
@@ -49,11 +48,10 @@ class Reporter:
     Args:
         store: Where rows and answers go. None for a shift without a row in the database, as in the
             foreground: then nothing is ever due.
-        faults: Of the shift: a workload that cannot be explained keeps no other from it.
     """
 
-    def __init__(self, store: Store | None, faults: Faults) -> None:
-        self._store, self._faults = store, faults
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
         known = store.known() if store is not None else {}
         self._told = {uid: _Told(reason, since) for uid, (reason, since) in known.items()}
         self._first: dict[str, None] = {}
@@ -63,8 +61,7 @@ class Reporter:
     @classmethod
     def of(cls, context: ShiftContext) -> Reporter:
         """The reporter of a shift."""
-        store = Store(context.cluster.slug) if context.cluster.pk else None
-        return cls(store, context.faults)
+        return cls(Store(context.cluster.slug) if context.cluster.pk else None)
 
     def start(self) -> None:
         """Begin to listen for questions."""
@@ -142,13 +139,7 @@ class Reporter:
             del self._told[uid]
         rows = []
         for key in self._slice(uids, until=used + SLICE_S):
-            subject = f"Reason of Workload {key}"
-            try:
-                row = self._row(key, explain(key), documents[key], now)
-            except Exception as error:
-                self._faults.park(subject, error, doing=Doing.DECIDING)
-                continue
-            self._faults.clear(subject)
+            row = self._row(key, explain(key), documents[key], now)
             if row is not None:
                 rows.append(row)
         if rows or gone:
@@ -213,7 +204,7 @@ def answer(
         forecast = what_if(engine, read_changes(asked.changes), now=now, bounds=bounds)
     except Inapplicable as error:
         return None, str(error)
-    except Exception as error:  # whatever was asked, it ends with this question
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         return None, f"What is asked cannot be read: {type(error).__name__}: {error}"
     document = answer_document(engine, forecast)
     document["tookMs"] = round((time.perf_counter() - begun) * 1000)

@@ -9,16 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clusters.documents import labels
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, annotations_of
+from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
 from clusters.reconcile.runtime.writer import Verb, Write
 
 MOST_NAMES: Final = 20
-COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
-WOKEN: Final = "gpu-budget-portal.dev/woken-at"
-"""On a manager's Workload: when Kueue was last made to look at it, after a worker's return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,7 @@ def _is_primary(local: Document, siblings: Iterable[Document]) -> bool:
 
 def component_of(workload: Document) -> int | None:
     """Which part of a job with several Workloads this one is; None where there is one only."""
-    text = annotations_of(workload).get(COMPONENT_INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return whole_number(annotations_of(workload).get(labels.COMPONENT_INDEX))
 
 
 def wanted_names(
@@ -114,6 +112,9 @@ def wake(local: Document, *, at: str) -> Write:
     """
     metadata = local["metadata"]
     body: dict[str, Any] = {
-        "metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {WOKEN: at}}
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": {labels.WOKEN: at},
+        }
     }
     return Write("wake", Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)

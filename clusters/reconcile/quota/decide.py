@@ -12,12 +12,14 @@ from enum import StrEnum
 from typing import Any
 
 from budgets.plan import HOST_FLAVOR
+from clusters.documents import labels
 from clusters.documents.conditions import condition
+from clusters.documents.keys import labels_of
 from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
 from clusters.manifests import diff
 from clusters.manifests.diff import FieldChange
-from clusters.manifests.names import INSTALLATION_LABEL, Document, Key, Ownership, key_of, owner_of
+from clusters.manifests.names import Document, Key, Ownership, key_of, owner_of
 from clusters.reconcile.runtime.cache import Cache, Index
 from clusters.reconcile.runtime.writer import Write
 
@@ -315,5 +317,4 @@ def reserving(document: Mapping[str, Any]) -> int:
 
 def is_of(document: Document, installation: str) -> bool:
     """Whether an object carries an installation's label."""
-    labels = document["metadata"].get("labels") or {}
-    return bool(labels.get(INSTALLATION_LABEL) == installation)
+    return labels_of(document).get(labels.INSTALLATION) == installation

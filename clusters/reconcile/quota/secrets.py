@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 
+from clusters.documents import labels
 from clusters.errors import LeaseLost, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions, delete_exactly
@@ -31,7 +32,6 @@ from clusters.reconcile.quota.wanted import site_for
 from clusters.reconcile.runtime.faults import words_of
 from clusters.vault import unseal
 
-DIGEST_ANNOTATION = "gpu-budget-portal.dev/kubeconfig-digest"
 CHECK_EVERY_S = 60.0
 
 
@@ -92,7 +92,7 @@ class SecretSync:
             return _result(slug, Step.NOTHING, owner)
         encoded = base64.b64encode(unseal(sealed).encode()).decode()
         document = secret_document(slug, encoded, owner=owner)
-        document["metadata"]["annotations"][DIGEST_ANNOTATION] = digest
+        document["metadata"]["annotations"][labels.KUBECONFIG_DIGEST] = digest
         self._context.fence()
         self._context.client.apply(r.SECRET, document, options=WriteOptions(force=True))
         return _result(slug, Step.UPDATE, owner, was_written=True)
@@ -134,7 +134,7 @@ def secret_keys(workers: Sequence[str]) -> set[Key]:
 
 
 def _digest_of(live: Document) -> str:
-    return str((live["metadata"].get("annotations") or {}).get(DIGEST_ANNOTATION) or "")
+    return str((live["metadata"].get("annotations") or {}).get(labels.KUBECONFIG_DIGEST) or "")
 
 
 def _result(

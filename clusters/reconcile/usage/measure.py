@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from budgets.units import MOST_COUNTED_GPUS
+from clusters.documents.conditions import is_true
 from clusters.kube.resources import Document
 from clusters.kueue.amounts import parse_amount
 
@@ -147,8 +148,7 @@ def _flavor_of(node: Document, flavors: Sequence[FlavorNodes]) -> FlavorNodes | 
 def _is_usable(node: Document) -> bool:
     if (node.get("spec") or {}).get("unschedulable"):
         return False
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(row.get("type") == "Ready" and row.get("status") == "True" for row in conditions)
+    return is_true(node, "Ready")
 
 
 def _requested(container: Mapping[str, Any], resource: str) -> int:

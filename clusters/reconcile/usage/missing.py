@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from clusters.documents.conditions import condition
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -64,18 +65,16 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
             )  # fmt: skip
             continue
         if str(found["metadata"].get("uid")) == str(owner.get("uid")):
-            status = found.get("status") or {}
-            return _of_job(status) if resource is r.JOB else _of_pod(status)
+            return _of_job(found) if resource is r.JOB else _of_pod(found.get("status") or {})
     return None
 
 
-def _of_job(status: Document) -> str | None:
+def _of_job(job: Document) -> str | None:
+    status = job.get("status") or {}
     if status.get("completionTime"):
         return str(status["completionTime"])
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == "Failed" and condition.get("status") == "True":
-            return str(condition["lastTransitionTime"])
-    return None
+    failed = condition(job, "Failed")
+    return str(failed["lastTransitionTime"]) if failed.get("status") == "True" else None
 
 
 def _of_pod(status: Document) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import Max, Min
 
 from budgets import intervals as ledger
+from clusters.documents.conditions import conditions_of
 from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent
 from clusters.reconcile.usage.observed import Observation
@@ -76,8 +77,7 @@ def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[st
             metadata.get("namespace"), metadata.get("name"), metadata.get("uid"), error,
         )  # fmt: skip
         payload = ledger.needed_fields(document, gpu_resources=())
-    conditions = (document.get("status") or {}).get("conditions") or []
-    kept = [_condition(entry) for entry in conditions]
+    kept = [_condition(entry) for entry in conditions_of(document)]
     return payload | {"status": payload["status"] | {"conditions": kept}}
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from budgets import services as promises
 from budgets.models import Flavor, Interval, User
+from clusters.documents.conditions import conditions_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, WorkloadEvent
@@ -212,8 +213,8 @@ def _where(run: PastRun) -> str:
 
 
 def _ever_admitted(document: Mapping[str, Any]) -> bool:
-    conditions = (document.get("status") or {}).get("conditions") or []
-    return any(entry.get("type") in ("QuotaReserved", "Admitted") for entry in conditions)
+    shown = {entry.get("type") for entry in conditions_of(document)}
+    return not shown.isdisjoint(("QuotaReserved", "Admitted"))
 
 
 def _event(run: PastRun, resource: str) -> WorkloadEvent:

@@ -15,6 +15,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from clusters.devcluster.controllers import RUN_SECONDS
+from clusters.documents import labels
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
@@ -39,14 +40,14 @@ def job(name: str, namespace: str, *, gpus: int, seconds: int) -> dict[str, Any]
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {"kueue.x-k8s.io/queue-name": "default"},
+            "labels": {labels.QUEUE: "default"},
             "annotations": {RUN_SECONDS: str(seconds)},
         },
         "spec": {
             "suspend": True,
             "parallelism": 1,
             "completions": 1,
-            "managedBy": "kueue.x-k8s.io/multikueue",
+            "managedBy": labels.MULTIKUEUE,
             "template": {
                 "metadata": {"annotations": {RUN_SECONDS: str(seconds)}},
                 "spec": {

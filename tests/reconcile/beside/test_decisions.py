@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from clusters.documents.labels import COMPONENT_INDEX
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.group import Group, View
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.external.duties import (
-    COMPONENT_INDEX,
     Seen,
     may_nominate,
     waits_for,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clusters.manifests.names import INSTALLATION_LABEL
+from clusters.documents import labels
 from tests.reconcile.admission_harness import INSTALLATION, MULTIKUEUE, kueue
 from tests.stories.documents import GPU, documents_of, merged
 from tests.stories.fleets.form import MANAGER, WORKERS, FleetStory
@@ -47,8 +47,8 @@ def fleet_objects() -> list[Document]:
 
 
 def namespace_of(story: FleetStory) -> Document:
-    labels = {INSTALLATION_LABEL: INSTALLATION}
-    metadata = {"name": story.namespace, "labels": labels}
+    marks = {labels.INSTALLATION: INSTALLATION}
+    metadata = {"name": story.namespace, "labels": marks}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
