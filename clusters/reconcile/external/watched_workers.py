@@ -70,11 +70,6 @@ class WatchedWorkers(LinkedWorkers):
             for document in documents:
                 yield Seen(Change.UPSERT, item.worker, resource, document)
 
-    def keys_on(self, worker: str) -> Iterable[str]:
-        """Workloads that a worker has, or has a job of."""
-        link = self.links.get(worker)
-        return tuple(link.cache.keys_to_plan()) if link is not None else ()
-
     # Connections
 
     def follow(self, now: datetime) -> tuple[bool, tuple[str, ...]]:
