@@ -18,7 +18,9 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.models import Cluster
 from clusters.vault import unseal
+from portal.api.serializers.clusters import SettingsInput
 from portal.api.urls import urlpatterns
+from portal.cluster_changes import SETTINGS
 from tests.api.conftest import ROLES, People, client_of
 from tests.api.rows import OTHER_SECRET, SECRET, add_cluster, add_workload, kubeconfig
 
@@ -278,3 +280,7 @@ def test_queries_do_not_grow_with_clusters_and_jobs(clustered, path, django_asse
         client.get(address)
     assert len(many) <= len(few) + per_cluster
     assert connection.vendor
+
+
+def test_every_setting_of_the_body_is_a_row_of_the_table_of_changes():
+    assert SettingsInput().fields.keys() - {"reason"} == SETTINGS.keys()

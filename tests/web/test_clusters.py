@@ -17,6 +17,7 @@ from clusters.devcluster.server import DevServer
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
 from clusters.services import broker
 from clusters.vault import seal
+from portal.cluster_changes import CHANGES
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
@@ -207,6 +208,12 @@ def test_deregistering_asks_for_the_slug_again(visitors: Visitors, worker):
     assert client.post(address, {"slug": "gpu-east", "reason": "sold"}).status_code == 302
     worker.refresh_from_db()
     assert worker.state == "draining"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_the_table_has_a_page(visitors: Visitors, worker, change: str):
+    text = visitors.text("admin", f"/clusters/gpu-east/{change}/")
+    assert CHANGES[change].button in text
 
 
 @pytest.mark.parametrize("role", ["finance", "auditor", "owner", "stranger"])
