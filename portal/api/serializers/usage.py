@@ -6,7 +6,10 @@ from typing import Any
 
 from rest_framework import serializers
 
+from budgets import selectors
 from budgets.amounts import AMOUNTS
+from budgets.metering import FloorAdvice
+from portal.api.serializers.base import RecordSerializer
 
 
 class UsageRowSerializer(serializers.Serializer[Any]):
@@ -24,13 +27,10 @@ class UsageRowSerializer(serializers.Serializer[Any]):
         return {**super().get_fields(), **amounts}
 
 
-class FreshnessSerializer(serializers.Serializer[Any]):
+class FreshnessSerializer(RecordSerializer):
     """Up to when the facts are complete."""
 
-    complete_until = serializers.DateTimeField(allow_null=True)
-    late_clusters = serializers.ListField(child=serializers.CharField())
-    clusters = serializers.DictField(child=serializers.DateTimeField(allow_null=True))
-    estimated = serializers.BooleanField()
+    record = selectors.Freshness
 
 
 class UsageSerializer(serializers.Serializer[Any]):
@@ -42,72 +42,41 @@ class UsageSerializer(serializers.Serializer[Any]):
     freshness = FreshnessSerializer()
 
 
-class WorkloadUsageSerializer(serializers.Serializer[Any]):
+class WorkloadUsageSerializer(RecordSerializer):
     """GPU-seconds of one workload on one cluster and flavor within the range."""
 
-    namespace = serializers.CharField()
-    cluster = serializers.CharField()
-    uid = serializers.CharField()
-    workload = serializers.CharField()
-    flavor = serializers.CharField()
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    first = serializers.DateTimeField()
-    last = serializers.DateTimeField()
+    record = selectors.WorkloadUsageRow
 
 
-class LendingRowSerializer(serializers.Serializer[Any]):
+class LendingRowSerializer(RecordSerializer):
     """GPU-seconds of one workspace; of the rest of them where the namespace is empty."""
 
-    namespace = serializers.CharField(allow_blank=True)
-    account = serializers.CharField(allow_blank=True)
-    lent = serializers.IntegerField()
-    borrowed = serializers.IntegerField()
-    burst = serializers.IntegerField()
+    record = selectors.LendingRow
 
 
-class PairSerializer(serializers.Serializer[Any]):
+class PairSerializer(RecordSerializer):
     """GPU-seconds lent by one workspace to another; one that you may not see has no name."""
 
-    account = serializers.CharField()
-    lender = serializers.CharField(allow_blank=True)
-    borrower = serializers.CharField(allow_blank=True)
-    flavor = serializers.CharField()
-    lent = serializers.IntegerField()
+    record = selectors.PairRow
 
 
-class CoverSerializer(serializers.Serializer[Any]):
+class CoverSerializer(RecordSerializer):
     """What covered an account's burst: burst is the sum of the other four."""
 
-    account = serializers.CharField(allow_blank=True)
-    burst = serializers.IntegerField()
-    from_pool = serializers.IntegerField()
-    lent = serializers.IntegerField()
-    from_platform = serializers.IntegerField()
-    uncovered = serializers.IntegerField()
+    record = selectors.CoverRow
 
 
-class LendingSerializer(serializers.Serializer[Any]):
+class LendingSerializer(RecordSerializer):
     """Borrowed and lent; ``pairs`` is null when there are too many to match."""
 
+    record = selectors.Lending
     unit = serializers.CharField()
-    rows = LendingRowSerializer(many=True)
-    others = LendingRowSerializer(allow_null=True)
-    total = LendingRowSerializer()
-    pairs = PairSerializer(many=True, allow_null=True)
-    pairs_total = serializers.IntegerField()
-    covers = CoverSerializer(many=True)
-    covers_total = CoverSerializer()
 
 
-class FloorAdviceSerializer(serializers.Serializer[Any]):
+class FloorAdviceSerializer(RecordSerializer):
     """The floor, in GPUs, that would have covered the use of 95 of 100 hours."""
 
-    committed = serializers.IntegerField()
-    enough = serializers.IntegerField()
-    saved_hours = serializers.IntegerField()
-    hours = serializers.IntegerField()
-    hours_over = serializers.IntegerField()
+    record = FloorAdvice
 
 
 class IdleSumsSerializer(serializers.Serializer[Any]):
@@ -119,48 +88,34 @@ class IdleSumsSerializer(serializers.Serializer[Any]):
     idle = serializers.IntegerField()
 
 
-class IdleRowSerializer(IdleSumsSerializer):
+class IdleRowSerializer(RecordSerializer):
     """One floor; ``committed_now`` in GPUs, null where the budget in force names no such flavor."""
 
-    namespace = serializers.CharField()
-    flavor = serializers.CharField()
-    committed_now = serializers.IntegerField(allow_null=True)
-    advice = FloorAdviceSerializer(allow_null=True)
+    record = selectors.IdleRow
 
 
-class IdleSerializer(serializers.Serializer[Any]):
+class IdleSerializer(RecordSerializer):
     """The idlest floors, the rest as one sum, and the total of both."""
 
+    record = selectors.IdleTable
     unit = serializers.CharField()
-    rows = IdleRowSerializer(many=True)
     others = IdleSumsSerializer()
-    hidden = serializers.IntegerField()
     totals = IdleSumsSerializer()
-    saved_hours = serializers.IntegerField()
-    judged_from = serializers.DateTimeField()
 
 
-class CapacityUseRowSerializer(serializers.Serializer[Any]):
+class CapacityUseRowSerializer(RecordSerializer):
     """GPU-seconds: capacity = held + not_held; null where no capacity is stated."""
 
-    cluster = serializers.CharField(allow_blank=True)
-    flavor = serializers.CharField(allow_blank=True)
-    committed_used = serializers.IntegerField()
-    burst = serializers.IntegerField()
-    race = serializers.IntegerField()
-    reserved = serializers.IntegerField()
-    undecided = serializers.IntegerField()
-    outside = serializers.IntegerField()
+    record = selectors.CapacityRow
     held = serializers.IntegerField()
     not_held = serializers.IntegerField(allow_null=True)
-    capacity = serializers.IntegerField(allow_null=True)
 
 
-class CapacityUseSerializer(serializers.Serializer[Any]):
+class CapacityUseSerializer(RecordSerializer):
     """Where the capacity went, up to ``end``, the last hour that every cluster has told."""
 
+    record = selectors.CapacityUse
     unit = serializers.CharField()
     start = serializers.DateTimeField(allow_null=True)
     end = serializers.DateTimeField(allow_null=True)
-    rows = CapacityUseRowSerializer(many=True)
     total = CapacityUseRowSerializer(allow_null=True)
