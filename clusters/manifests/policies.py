@@ -143,30 +143,14 @@ def _suspend_first(wish: PolicyWish) -> list[Document]:
     queue = f"metadata: Object.metadata{{labels: {{{_QUEUE}: '{names.LOCAL_QUEUE}'}}}}"
     spec = f"spec: Object.spec{{{', '.join(fields)}}}"
     expression = f"{_HAS_QUEUE} ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
-    name = _name(wish, "suspend-first")
-    policy: Document = {
-        "apiVersion": _API,
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": _metadata(name),
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "IfNeeded",
-            "matchConstraints": {"resourceRules": [_rule("batch", "jobs", ("CREATE",))]},
-            "mutations": [
-                {
-                    "patchType": "ApplyConfiguration",
-                    "applyConfiguration": {"expression": expression},
-                }
-            ],
-        },
+    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    rules = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": {"resourceRules": [_rule("batch", "jobs", ("CREATE",))]},
+        "mutations": [change],
     }
-    binding: Document = {
-        "apiVersion": _API,
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": _metadata(name),
-        "spec": {"policyName": name, "matchResources": _our_namespaces(wish)},
-    }
-    return [policy, binding]
+    return _bound(wish, "suspend-first", "MutatingAdmissionPolicy", rules)
 
 
 def _started_by_portal_only(wish: PolicyWish) -> list[Document]:
@@ -188,36 +172,33 @@ def _started_by_portal_only(wish: PolicyWish) -> list[Document]:
 def _validating(
     wish: PolicyWish, what: str, *, rules: Sequence[Document], expression: str, message: str
 ) -> list[Document]:
-    name = _name(wish, what)
-    policy: Document = {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": _metadata(name),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": list(rules)},
-            "validations": [{"expression": expression, "message": message, "reason": "Forbidden"}],
-        },
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": list(rules)},
+        "validations": [{"expression": expression, "message": message, "reason": "Forbidden"}],
     }
-    binding: Document = {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": _metadata(name),
-        "spec": {
-            "policyName": name,
-            "validationActions": ["Deny"],
-            "matchResources": _our_namespaces(wish),
-        },
-    }
-    return [policy, binding]
+    return _bound(
+        wish, what, "ValidatingAdmissionPolicy", spec, how={"validationActions": ["Deny"]}
+    )
 
 
-def _our_namespaces(wish: PolicyWish) -> Document:
-    return {
-        "namespaceSelector": {
-            "matchLabels": {labels.INSTALLATION: wish.post.installation},
+def _bound(
+    wish: PolicyWish, what: str, kind: str, spec: Document, *, how: Document | None = None
+) -> list[Document]:
+    """A policy, and its binding to the namespaces of this installation."""
+    name = f"gpu-budget-{wish.post.installation}-{what}"
+    marks = {labels.MANAGED_BY: names.MANAGED_BY}
+    ours = {"matchLabels": {labels.INSTALLATION: wish.post.installation}}
+    where = {"policyName": name, **(how or {}), "matchResources": {"namespaceSelector": ours}}
+    return [
+        {
+            "apiVersion": _API,
+            "kind": found,
+            "metadata": {"name": name, "labels": dict(marks)},
+            "spec": content,
         }
-    }
+        for found, content in ((kind, spec), (f"{kind}Binding", where))
+    ]
 
 
 def _rule(
@@ -229,11 +210,3 @@ def _rule(
         "operations": list(operations),
         "resources": [resource],
     }
-
-
-def _name(wish: PolicyWish, what: str) -> str:
-    return f"gpu-budget-{wish.post.installation}-{what}"
-
-
-def _metadata(name: str) -> Document:
-    return {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}

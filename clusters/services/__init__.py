@@ -16,7 +16,6 @@ from clusters.services.inspection import (
     inspect_kubeconfig,
     kubeconfig_from_file,
 )
-from clusters.services.keys import reseal_credentials
 from clusters.services.maintenance.facts import measure_maintenance
 from clusters.services.maintenance.windows import (
     advance_maintenance,
@@ -39,7 +38,11 @@ from clusters.services.switches import (
     set_mode,
     set_writes_enabled,
 )
-from clusters.services.tokens import rotate_due_tokens, rotate_multikueue_token
+from clusters.services.tokens import (
+    reseal_credentials,
+    rotate_due_tokens,
+    rotate_multikueue_token,
+)
 from clusters.services.what_if import Asked, ShownReply, ask_add, ask_drain, ask_raise, replies_to
 from clusters.services.workload_actions import (
     JobAtStake,

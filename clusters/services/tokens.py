@@ -1,4 +1,4 @@
-"""Tokens of the *multikueue* identity: minted on workers, rotated long before they end."""
+"""Stored credentials: tokens of the *multikueue* identity, and the keys that seal all of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -21,7 +22,7 @@ from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
 from clusters.services.generations import raise_manager_generation
-from clusters.vault import seal, unseal
+from clusters.vault import reseal, seal, unseal
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,31 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
     if errors:
         raise collected(errors)
     return rotated
+
+
+@transaction.atomic
+def reseal_credentials(actor: User | None) -> int:
+    """Seal every stored credential with the newest key; all of them or none.
+
+    Returns:
+        How many clusters were resealed. After it, older keys can be taken away.
+
+    Raises:
+        NotAllowed: for everybody but an admin.
+        SealBroken: one cannot be opened with any key.
+    """
+    require_admin(actor)
+    count = 0
+    for cluster in Cluster.objects.select_for_update().order_by("pk"):
+        if not cluster.kubeconfig_sealed:
+            continue
+        cluster.kubeconfig_sealed = reseal(cluster.kubeconfig_sealed)
+        if cluster.multikueue_kubeconfig_sealed:
+            cluster.multikueue_kubeconfig_sealed = reseal(cluster.multikueue_kubeconfig_sealed)
+        cluster.save(update_fields=["kubeconfig_sealed", "multikueue_kubeconfig_sealed"])
+        count += 1
+    promises.audit(actor, action="credentials.reseal", subject="clusters", after={"count": count})
+    return count
 
 
 def mint(worker: Cluster, *, now: datetime) -> datetime:
