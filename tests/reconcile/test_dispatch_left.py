@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import DatabaseError
 
 from clusters.kube import resources as r
 from clusters.models import Cluster
@@ -89,6 +90,29 @@ def test_worker_that_left_while_nobody_worked_gives_its_copy_back(fleet, is_dele
     eventually(lambda: not made_on(fleet, "w1"))
     if not is_deleted:
         eventually(lambda: is_on_w2_only(fleet))
+
+
+@pytest.mark.embedded
+def test_worker_that_left_is_asked_for_again_where_the_database_failed(fleet):
+    first = fleet.start("manager", "dispatch", workers=WORKERS)
+    run_on_w1(fleet)
+    first.stop()
+    fleet["manager"].client.patch(r.MULTIKUEUE_CONFIG, CHECK, {"spec": {"clusters": ["w2"]}})
+    failures = [DatabaseError("gone away")]
+
+    def known() -> tuple[str, ...]:
+        if failures:
+            raise failures.pop()
+        return WORKERS
+
+    fleet.start(
+        "manager",
+        "dispatch",
+        workers=WORKERS,
+        body=lambda context: DispatchBody(context, known=known),
+    )
+    eventually(lambda: is_on_w2_only(fleet), why=lambda: str(made_on(fleet, "w1")))
+    assert not failures
 
 
 @pytest.mark.embedded

@@ -185,21 +185,20 @@ class Workers(LinkedWorkers):
         Returns:
             Whether other workers are dispatched to, or any link was closed.
         """
-        before, self.wanted = self.wanted, dispatched_workers(self.manager)
-        for name in self.wanted:
+        wanted = dispatched_workers(self.manager)
+        for name in wanted:
             self._profile_names[name] = profile_of(self.manager.get(r.MULTIKUEUE_CLUSTER, name))
-        over = [name for name in self.links.keys() - self.wanted if self._is_over(self.links[name])]
-        opened = set(self.wanted)
-        if not self._is_begun:
-            # An earlier shift may have ended before it had taken everything back.
-            self._is_begun = True
-            opened |= set(self._known())
+        over = [name for name in self.links.keys() - wanted if self._is_over(self.links[name])]
+        # An earlier shift may have ended before it had taken everything back.
+        opened = wanted if self._is_begun else wanted | set(self._known())
+        self._is_begun = True
         for name in sorted(opened - self.links.keys()):
             self._open(name, shown=shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, name)))
         for name in over:
             self.links.pop(name).close()
             self._profile_names.pop(name, None)
-        return bool(over) or self.wanted != before
+        before, self.wanted = self.wanted, wanted
+        return bool(over) or wanted != before
 
     def fleet(self, check: str) -> Fleet:
         """Connected, lost and left workers of a check; all workers where no check says which.
