@@ -54,7 +54,7 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
 def formatter(*, form: str = "logfmt") -> logging.Formatter:
     """Makes lines out of records, of the portal's and of any library's."""
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _said_once],
         processors=[
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
@@ -65,6 +65,12 @@ def formatter(*, form: str = "logfmt") -> logging.Formatter:
             _line if form == "logfmt" else structlog.processors.JSONRenderer(default=str),
         ],
     )
+
+
+def _said_once(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Without the text that another handler's formatter left in a library's record."""
+    event.pop("message", None)
+    return event
 
 
 def _harmless(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
