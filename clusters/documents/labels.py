@@ -5,6 +5,16 @@ Source: Kueue pkg/controller/constants, v0.19.2; KEP-693 for copies on workers.
 
 from __future__ import annotations
 
+from budgets.intervals.documents import (
+    ORIGIN_LABEL,
+    ORIGIN_UID_ANNOTATION,
+    REPLACES_ANNOTATION,
+)
+
+# The ledger reads these three, too: their home is there.
+ORIGIN = ORIGIN_LABEL
+ORIGIN_UID = ORIGIN_UID_ANNOTATION
+SLICE_OF = REPLACES_ANNOTATION
 PREFIX = "kueue.x-k8s.io/"
 QUEUE = f"{PREFIX}queue-name"
 PRIORITY_CLASS = f"{PREFIX}priority-class"
@@ -14,11 +24,8 @@ MIN_PARALLELISM = f"{PREFIX}job-min-parallelism"
 COMPLETIONS_FOLLOW = f"{PREFIX}job-completions-equal-parallelism"
 GATED_BY = f"{PREFIX}admission-gated-by"
 JOB_UID = f"{PREFIX}job-uid"
-ORIGIN = f"{PREFIX}multikueue-origin"
 ELASTIC = f"{PREFIX}elastic-job"
-SLICE_OF = f"{PREFIX}workload-slice-replacement-for"
 SLICE_NAME = f"{PREFIX}workload-slice-name"
-ORIGIN_UID = f"{PREFIX}multikueue-origin-uid"
 OWNER_GVK = f"{PREFIX}job-owner-gvk"
 OWNER_NAME = f"{PREFIX}job-owner-name"
 COMPONENT_INDEX = f"{PREFIX}component-workload-index"
