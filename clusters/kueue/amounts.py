@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 UNLIMITED: Final = 2**63 - 1
 _LOWEST: Final = -(2**63)
+# Characters of a quantity, and digits before its point; whoever wrote more meant something else.
+_LONGEST: Final = 1000
 _CPU: Final = "cpu"
 _BINARY_RESOURCES: Final = frozenset({"memory", "ephemeral-storage", "storage"})
 _BINARY_STEPS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -69,8 +71,10 @@ def parse_decimal(text: str) -> Decimal:
         text: for example ``"8"``, ``"250m"``, ``"1.5Gi"``, ``"1e3"``.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is no quantity, or one beyond all that can be counted.
     """
+    if len(text) > _LONGEST:
+        raise ValueError(f"not a quantity: {text[:20]!r} … of {len(text)} characters")
     for length in (2, 1, 0):
         suffix = text[len(text) - length :] if length else ""
         number = text[: len(text) - length] if length else text
@@ -80,7 +84,7 @@ def parse_decimal(text: str) -> Decimal:
             value = Decimal(number)
         except InvalidOperation:
             break
-        if value.is_finite():
+        if value.is_finite() and value.adjusted() <= _LONGEST:
             return value * _FACTORS[suffix]
     raise ValueError(f"not a quantity: {text!r}")
 

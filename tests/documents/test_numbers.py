@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clusters.documents.keys import key_of, uid_of, version_of
 from clusters.documents.numbers import LARGEST, whole_number
+from clusters.kueue.amounts import parse_amount
 
 ANYTHING = st.one_of(
     st.text(), st.integers(), st.floats(), st.none(), st.booleans(), st.lists(st.integers())
@@ -68,3 +69,13 @@ def test_an_object_is_named_by_namespace_and_name():
     assert (key_of(scoped), uid_of(scoped), version_of(scoped)) == ("n/a", "u", 7)
     assert key_of({"metadata": {"name": "a"}}) == "a"
     assert (uid_of({"metadata": {}}), version_of({"metadata": {}})) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e999999", "-1e999999", "9" * 1_000_000, "1e5000Gi"], ids=lambda text: text[:10]
+)
+def test_a_quantity_beyond_all_that_can_be_counted_is_refused_at_once(text: str):
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="not a quantity"):
+        parse_amount(text, "cpu")
+    assert time.process_time() - begun < 0.1

@@ -34,6 +34,8 @@ batches catch per key and call ``park``, or ``faults.park`` with a name of their
 **What a role gives.** ``watched`` (its kinds, in the order in which first lists are taken in), its
 indexes, ``keys_of`` where keys are not those of the objects, ``decide``, ``says`` (what people call
 a key). Where it truly differs it overrides a hook: ``take``, ``look`` (once a turn), ``handle``,
-``answered``, ``failed``, ``reread``, ``cache_of`` (several clusters), ``turn``. No role has a
-back-off, pool, cache, inbox or writer of Events of its own. ``budget_check`` is the example.
+``answered``, ``failed``, ``reread``, ``cache_of`` (several clusters), ``turn``; ``concerned`` where
+a key is a place of work, as a workload on one worker, and another key is looked at afterwards. Rows
+that the database refuses are a key's fault, see ``rows``. No role has a back-off, pool, cache,
+inbox or writer of Events of its own. ``budget_check`` is the example.
 """
