@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from clusters.documents.keys import Document, annotations_of
@@ -51,8 +52,12 @@ _NAME: Final = re.compile(r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(
 
 def kind_of(job: Document) -> JobKind:
     """The kind of a document, whichever version it is in; a Job where it does not say."""
-    group = str(job.get("apiVersion") or "batch/v1").rpartition("/")[0]
-    return KINDS.get((group, str(job.get("kind") or "Job")), _UNKNOWN)
+    return _kind_named(job.get("apiVersion") or "batch/v1", job.get("kind") or "Job")
+
+
+@lru_cache(maxsize=64)
+def _kind_named(api_version: str, kind: str) -> JobKind:
+    return KINDS.get((api_version.rpartition("/")[0], kind), _UNKNOWN)
 
 
 def kind_served(resource: Resource) -> JobKind:
