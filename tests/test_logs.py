@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 import structlog
@@ -102,3 +106,55 @@ def test_what_was_raised_stands_below_its_line_set_in() -> None:
 def test_an_unknown_form_is_refused_by_its_name() -> None:
     with pytest.raises(ValueError, match="PORTAL_LOG_FORMAT is 'xml'; it may be logfmt or json"):
         logging_settings(level="INFO", form="xml")
+
+
+ROOT = Path(__file__).resolve().parent.parent
+LEVELS = ("debug", "info", "warning", "error", "exception")
+# What logging itself understands; no keys of the event.
+ITS_OWN = {"exc_info", "stack_info"}
+
+
+def events() -> Iterator[tuple[str, ast.Call]]:
+    """Every call of a logger in the product, with where it stands."""
+    for package in ("portal", "budgets", "clusters"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if _is_event(node):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def _is_event(node: ast.AST) -> TypeGuard[ast.Call]:
+    function = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(function, ast.Attribute) or function.attr not in (*LEVELS, "log"):
+        return False
+    return isinstance(function.value, ast.Name) and function.value.id in {"log", "logger"}
+
+
+def test_every_event_of_the_code_has_a_name_and_its_keys_in_the_line() -> None:
+    found = list(events())
+    assert len(found) > 60
+    for place, call in found:
+        # `log.log(level, event)` names the level first.
+        event = call.args[-1]
+        assert isinstance(event, ast.Constant) and isinstance(event.value, str), place
+        assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)?", event.value), f"{place}: {event.value!r}"
+        keys = [word.arg for word in call.keywords if word.arg not in ITS_OWN]
+        is_told = bool(keys) or call.func.attr == "exception"  # what was raised stands below it
+        assert is_told and None not in keys and "extra" not in keys, f"{place}: no keys"
+        with lines("logfmt") as (_, text):
+            values = {key: f"value of {key}" for key in keys if key}
+            structlog.stdlib.get_logger("tests.lines").info(event.value, **values)
+        line = read(text.getvalue(), "logfmt")
+        assert line["event"] == event.value, place
+        assert {key: line[key] for key in values} == values, place
+
+
+def test_the_product_logs_in_one_way() -> None:
+    """Who asks for a logger of the standard library logs prose."""
+    found = [
+        path
+        for package in ("portal", "budgets", "clusters")
+        for path in (ROOT / package).rglob("*.py")
+        if "getLogger(__name__)" in path.read_text()
+    ]
+    assert found == []

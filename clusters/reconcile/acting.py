@@ -17,12 +17,12 @@ own rules, ends an action; anything else is tried again with growing pauses, as 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import structlog
 from django.db.models import F
 
 from clusters.documents import labels
@@ -44,7 +44,7 @@ from clusters.reconcile.context import registered
 from clusters.reconcile.reactivation import is_active, reactivation
 from clusters.vault import SealBroken
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 Verb, State = WorkloadAction.Verb, WorkloadAction.State
 Document = dict[str, Any]
@@ -112,10 +112,14 @@ def _record(action: WorkloadAction, outcome: Outcome, now: datetime) -> None:
         finished_at=now if is_over else None,
     )
     log.info(
-        "workload_action cluster=%s workload=%s/%s verb=%s state=%s attempts=%d message=%s",
-        action.cluster.slug, action.namespace, action.name, action.verb, outcome.state,
-        action.attempts, outcome.message,
-    )  # fmt: skip
+        "workload_action",
+        cluster=action.cluster.slug,
+        workload=f"{action.namespace}/{action.name}",
+        verb=action.verb,
+        state=outcome.state,
+        attempts=action.attempts,
+        message=outcome.message,
+    )
 
 
 def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Outcome:

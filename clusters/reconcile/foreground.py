@@ -6,13 +6,13 @@ registration, heartbeats and the stored credentials are missing.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import structlog
 from django.utils.module_loading import import_string
 
 from clusters.errors import ClusterError, NotFound, Refusal
@@ -22,7 +22,7 @@ from clusters.kube.pulse import Pulse
 from clusters.reconcile.context import Clients, ClusterFacts, Identity, Registered, ShiftContext
 from clusters.reconcile.shift import BODIES, Body, BodyFactory, lease_name
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 ACQUIRE_EVERY_S = 0.5
 
@@ -149,9 +149,9 @@ def _acquire(lease: ClusterLease, stop: threading.Event) -> bool:
         try:
             if lease.try_acquire():
                 return True
-            log.info("lease_waits holder=%s", lease.other_holder)
+            log.info("lease_waits", holder=lease.other_holder)
         except ClusterError as error:
-            log.warning("lease_waits reason=%s message=%s", error.reason, error.message)
+            log.warning("lease_waits", reason=error.reason, message=error.message)
         stop.wait(ACQUIRE_EVERY_S)
     return False
 
@@ -167,4 +167,4 @@ def _release(lease: ClusterLease) -> None:
         lease.release()
     except ClusterError as error:
         # It ends by itself; the successor waits for that.
-        log.info("lease_not_released reason=%s", error.reason)
+        log.info("lease_not_released", reason=error.reason)

@@ -7,7 +7,6 @@ when row, Lease or registration are not its own any more. A body writes only beh
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.utils import timezone
@@ -32,7 +32,7 @@ from clusters.reconcile.context import Clients, Registered, ShiftContext, regist
 from clusters.reconcile.health import Contact, record_contact
 from clusters.vault import SealBroken, unseal
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 TICK_S = 0.25
 HEALTH_EVERY_S = 5.0
@@ -127,9 +127,8 @@ def run_shift(
     finally:
         _end_claim(claim, outcome)
         log.info(
-            "shift_ended cluster=%s role=%s holder=%s ending=%s",
-            cluster_slug, role, holder, outcome.ending,
-        )  # fmt: skip
+            "shift_ended", cluster=cluster_slug, role=role, holder=holder, ending=outcome.ending
+        )
     return outcome
 
 
@@ -138,7 +137,7 @@ def _end_claim(claim: Claim, outcome: ShiftOutcome) -> None:
         claim.end(str(outcome))
     except DatabaseError as error:
         # Without heartbeats the row goes stale by itself.
-        log.warning("claim_not_ended holder=%s error=%s", claim.holder, type(error).__name__)
+        log.warning("claim_not_ended", holder=claim.holder, error=type(error).__name__)
         connection.close()
 
 
@@ -204,18 +203,23 @@ class _Shift:
         lost = self._end_because(Ending.LEASE_LOST)
         threads.append(self._thread(lambda: self._keep(lost), "lease"))
         log.info(
-            "shift_begins cluster=%s role=%s holder=%s",
-            self._registration.facts.slug, self._role, self._claim.holder,
-        )  # fmt: skip
+            "shift_begins",
+            cluster=self._registration.facts.slug,
+            role=self._role,
+            holder=self._claim.holder,
+        )
         try:
             self._run_body()
         except LeaseLost as error:
             return ShiftOutcome(Ending.LEASE_LOST, error.message)
         except ClusterError as error:
             log.warning(
-                "shift_failed cluster=%s role=%s reason=%s message=%s",
-                self._registration.facts.slug, self._role, error.reason, error.message,
-            )  # fmt: skip
+                "shift_failed",
+                cluster=self._registration.facts.slug,
+                role=self._role,
+                reason=error.reason,
+                message=error.message,
+            )
             ending = Ending.UNREACHABLE if isinstance(error, Retryable) else Ending.FAILED
             return ShiftOutcome(ending, f"{error.reason}: {error.message}")
         finally:
@@ -242,9 +246,11 @@ class _Shift:
             except ClusterError as error:
                 self._tell(error)
                 log.info(
-                    "shift_waits cluster=%s role=%s reason=%s",
-                    self._registration.facts.slug, self._role, error.reason,
-                )  # fmt: skip
+                    "shift_waits",
+                    cluster=self._registration.facts.slug,
+                    role=self._role,
+                    reason=error.reason,
+                )
                 wait = min(_RETRY_CAP_S, wait * 2)
             self._over.wait(wait)
         return False
@@ -263,7 +269,7 @@ class _Shift:
             self._lease.release()
         except ClusterError as error:
             # It ends by itself; the successor waits for that.
-            log.info("lease_not_released lease=%s reason=%s", self._name, error.reason)
+            log.info("lease_not_released", lease=self._name, reason=error.reason)
 
     def _watch_over(self, stop: threading.Event, seconds: float) -> None:
         """Heartbeat, health, and the reasons to end that come from outside."""
@@ -283,9 +289,11 @@ class _Shift:
                 except DatabaseError as error:
                     # The Lease still guards the cluster; without a heartbeat the row goes stale.
                     log.warning(
-                        "heartbeat_failed cluster=%s role=%s error=%s",
-                        self._registration.facts.slug, self._role, type(error).__name__,
-                    )  # fmt: skip
+                        "heartbeat_failed",
+                        cluster=self._registration.facts.slug,
+                        role=self._role,
+                        error=type(error).__name__,
+                    )
                     connection.close()
         finally:
             connection.close()

@@ -6,15 +6,15 @@ forgotten.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+import structlog
 from celery import current_app
 from kombu.exceptions import KombuError, OperationalError
 
 from budgets.services.announcements import Work, announced
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 TASKS = {
     Work.SYNC: "clusters.tasks.nudge_sync",
@@ -39,7 +39,7 @@ def send(task: str, *arguments: str) -> bool:
     try:
         current_app.send_task(task, retry=False, ignore_result=True, **given)
     except BROKER_ERRORS as error:
-        log.warning("task_not_sent task=%s error=%s", task, type(error).__name__)
+        log.warning("task_not_sent", task=task, error=type(error).__name__)
         return False
     return True
 
@@ -50,6 +50,6 @@ def is_broker_reachable() -> bool:
         with current_app.connection_for_write(connect_timeout=1) as connection:
             connection.ensure_connection(max_retries=0, timeout=1)
     except BROKER_ERRORS as error:
-        log.warning("broker_unreachable error=%s", type(error).__name__)
+        log.warning("broker_unreachable", error=type(error).__name__)
         return False
     return True

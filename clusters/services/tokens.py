@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 import yaml
 from django.db import transaction
 from django.db.models import Q
@@ -24,7 +24,7 @@ from clusters.models import Cluster
 from clusters.services.generations import raise_manager_generation
 from clusters.vault import reseal, seal, unseal
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 TOKEN_LIFE = timedelta(hours=24)
 ROTATE_BEFORE = timedelta(hours=8)
@@ -79,7 +79,7 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
         try:
             mint(worker, now=instant)
         except ClusterError as error:
-            log.warning("token_not_rotated cluster=%s reason=%s", worker.slug, error.reason)
+            log.warning("token_not_rotated", cluster=worker.slug, reason=error.reason)
             errors.append(error)
         else:
             rotated.append(worker.slug)
@@ -127,7 +127,7 @@ def mint(worker: Cluster, *, now: datetime) -> datetime:
     worker.multikueue_token_expires_at = ends
     worker.save(update_fields=["multikueue_kubeconfig_sealed", "multikueue_token_expires_at"])
     raise_manager_generation()
-    log.info("token_rotated cluster=%s ends=%s", worker.slug, ends.isoformat())
+    log.info("token_rotated", cluster=worker.slug, ends=ends.isoformat())
     return ends
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+import structlog
 from django.core.exceptions import ObjectDoesNotExist
 from django.core.exceptions import ValidationError as ModelValidationError
 from django.db import IntegrityError
@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from budgets.errors import Fault, NotAllowed, Rejected, StaleVersion
 from clusters import errors as cluster_errors
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 class PreconditionRequired(exceptions.APIException):
@@ -112,7 +112,7 @@ def _ours(error: Exception) -> Response | None:
     if isinstance(error, ObjectDoesNotExist | Http404):
         return problem(status.HTTP_404_NOT_FOUND, "not_found", "There is no such object for you.")
     if isinstance(error, IntegrityError):
-        log.warning("write_conflict error=%s", error)
+        log.warning("write_conflict", error=error)
         return problem(
             status.HTTP_409_CONFLICT,
             "conflict",

@@ -27,7 +27,7 @@ def main(text: str) -> int:
         Rehearsal(options, report).walk()
     except Exception as error:
         # Whatever a step raised is in the report, which names the step; nothing is hidden.
-        log.debug("rehearsal_failed", exc_info=error)
+        log.debug("rehearsal_failed", error=type(error).__name__, exc_info=error)
         if not report.failed:
             report.failed = type(error).__name__
             report.notes.append(str(error))

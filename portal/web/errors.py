@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.utils.html import format_html
 
 from portal.web.htmx import is_partial
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 IN_ONE_SENTENCE = {
     400: "This could not be read; nothing was changed.",
@@ -33,7 +33,7 @@ def forbidden(request: HttpRequest, exception: Any = None) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    log.info("csrf_refused path=%s reason=%r", request.path, reason)
+    log.info("csrf_refused", path=request.path, reason=reason)
     detail = "The form was open for too long, or cookies are off. Go back, reload, send it again."
     return _answer(request, 403, detail=detail)
 
@@ -44,7 +44,7 @@ def not_found(request: HttpRequest, exception: Any = None) -> HttpResponse:
 
 def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
     """What a reader gets who signs in again and is sent to where a button had led."""
-    log.info("method_refused method=%s path=%s", request.method, request.path)
+    log.info("method_refused", method=request.method, path=request.path)
     answer = _answer(request, 405)
     answer["Allow"] = ", ".join(allowed)
     return answer
@@ -52,7 +52,7 @@ def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResp
 
 def server_error(request: HttpRequest) -> HttpResponse:
     reference = uuid.uuid4().hex[:12]
-    log.error("server_error reference=%s path=%s", reference, request.path)
+    log.error("server_error", reference=reference, path=request.path)
     return _answer(request, 500, reference=reference)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import zoneinfo
 from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+import structlog
 from django.contrib import messages
 from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -22,7 +22,7 @@ from portal.web.errors import method_not_allowed
 from portal.web.forms import YEARS, PortalForm
 
 View = Callable[..., HttpResponseBase]
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 def page(*methods: str) -> Callable[[View], View]:
@@ -50,7 +50,7 @@ def page(*methods: str) -> Callable[[View], View]:
                 try:
                     return view(request, *args, **kwargs)
                 except ObjectDoesNotExist as error:
-                    log.debug("not_found path=%s model=%s", request.path, type(error).__qualname__)
+                    log.debug("not_found", path=request.path, model=type(error).__qualname__)
                     raise Http404 from error
                 except NotAllowed as error:
                     raise PermissionDenied(str(error)) from error

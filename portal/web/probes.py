@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
+import structlog
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
@@ -12,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from clusters.services import broker
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 @login_not_required
@@ -44,6 +43,6 @@ def _database_answers() -> bool:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             return bool(cursor.fetchone() == (1,))
-    except DatabaseError:
-        log.warning("database_unreachable", exc_info=True)
+    except DatabaseError as error:
+        log.warning("database_unreachable", error=type(error).__name__, exc_info=error)
         return False

@@ -157,7 +157,7 @@ def test_a_failure_is_a_page_with_a_reference(visitors: Visitors, monkeypatch, c
     answer = client.get("/")
 
     text = answer.content.decode()
-    reference = next(r.args[0] for r in caplog.records if r.name == errors.__name__)
+    reference = next(r.msg["reference"] for r in caplog.records if r.name == errors.__name__)
     assert answer.status_code == 500
     assert reference in text and "secret detail" not in text
 

@@ -5,12 +5,12 @@ At least once: a worker killed between sending and noting it sends again, under 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from smtplib import SMTPException
 from typing import Any, Final
 
+import structlog
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F
@@ -22,7 +22,7 @@ from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
 from budgets.services.guards import roles_for
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 PAUSES: Final = tuple(timedelta(minutes=m) for m in (1, 5, 30, 120, 360, 720))
 """After each failure; the one after the last gives up."""
@@ -106,7 +106,7 @@ def _note(row: Delivery, problem: str, now: datetime) -> None:
         changes["state"] = Delivery.State.GIVEN_UP
     Delivery.objects.filter(pk=row.pk).update(**changes)
     if problem:
-        log.warning("alert_not_delivered delivery=%s attempt=%d", row.pk, row.attempts + 1)
+        log.warning("alert_not_delivered", delivery=row.pk, attempt=row.attempts + 1)
 
 
 def word_of(row: Delivery) -> tuple[dict[str, Any], str]:

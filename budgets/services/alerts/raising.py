@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+import structlog
 from django.db import transaction
 from django.db.models import Q
 
@@ -15,7 +15,7 @@ from budgets.selectors.alerts import Reading, read_rule, recipients_of, window_o
 from budgets.selectors.clock import utc_now
 from budgets.spending import effect_words
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 Measure = AlertRule.Measure
 MONEY = (Measure.SPEND, Measure.SPEND_FORECAST)
 FORECASTS = (Measure.SPEND_FORECAST, Measure.HOURS_FORECAST)
@@ -54,7 +54,7 @@ def raise_alerts(now: datetime | None = None) -> Raised:
         if _limit(rule) <= _shown(reading.value):
             raised += _raise(rule, reading, instant)
     if raised:
-        log.info("alerts_raised count=%d", raised)
+        log.info("alerts_raised", count=raised)
     return Raised(looked_at, raised)
 
 

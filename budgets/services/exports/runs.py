@@ -10,12 +10,12 @@ Source: issue 6, section 3.
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import structlog
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
@@ -37,7 +37,7 @@ __all__ = [
     "spool_path",
 ]
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 MOST_ATTEMPTS = 3
 STALE = timedelta(minutes=5)
 TELL_EVERY_S = 2.0
@@ -110,16 +110,16 @@ def _run(export: Export) -> None:
     try:
         rows = _write(export)
     except _TakenOver:
-        log.warning("export_taken_over export=%s attempt=%s", export.pk, export.attempt)
+        log.warning("export_taken_over", export=export.pk, attempt=export.attempt)
     except OperationalError:
         raise  # the database is away: the claim goes stale and is taken anew
     except Rejected as rejected:
         _fail(export, " ".join(fault.message for fault in rejected.faults))
     except OSError as error:
-        log.exception("export_not_written export=%s", export.pk)
+        log.exception("export_not_written", export=export.pk)
         _fail(export, f"The file could not be written: {error.strerror or type(error).__name__}.")
     except Exception:
-        log.exception("export_failed export=%s dataset=%s", export.pk, export.dataset)
+        log.exception("export_failed", export=export.pk, dataset=export.dataset)
         _fail(export, "It could not be written; the log of the worker says why.")
     else:
         if rows is not None:

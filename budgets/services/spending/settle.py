@@ -8,11 +8,11 @@ raise that was just saved is never answered with the hold of the old amount.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+import structlog
 from django.db import transaction
 
 from budgets.models import Budget, SpendEffect, SpendRule
@@ -23,7 +23,7 @@ from budgets.services.audit import audit
 from budgets.services.budget.in_force import generations_follow, lock_budget
 from budgets.spending import NO_EFFECT, Effect, strongest
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def settle_spending(now: datetime | None = None) -> Settled:
         try:
             changed += _settle(budget, now)
         except Exception as error:  # noqa: BLE001, RUF100  collected and raised below: one never stops the rest
-            log.exception("spend_not_settled budget=%d", budget)
+            log.exception("spend_not_settled", budget=budget)
             errors.append(error)
     if errors:
         raise ExceptionGroup("some spend rules could not take effect", errors)
@@ -139,9 +139,12 @@ def settle_locked(budget: Budget, *, now: datetime) -> list[str]:
         after=_told(wanted) | {"generation": budget.generation},
     )
     log.info(
-        "spend_effect workspace=%s stop_policy=%s floor_only=%s generation=%d",
-        workspace.namespace, wanted.stop_policy, wanted.floor_only, budget.generation,
-    )  # fmt: skip
+        "spend_effect",
+        workspace=workspace.namespace,
+        stop_policy=wanted.stop_policy,
+        floor_only=wanted.floor_only,
+        generation=budget.generation,
+    )
     return [workspace.namespace]
 
 

@@ -8,11 +8,12 @@ is found, set aside and kept from the engine, which is built anew.
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import ClassVar, Final
+
+import structlog
 
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
@@ -42,7 +43,7 @@ from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 IN_FLIGHT_LIMIT: Final = 64
 # How many keys are looked at in one round for one write that can wait.
@@ -351,10 +352,14 @@ class AdmissionBody(Controller[str]):
 
     def _note(self, result: CycleResult, duration_ms: float) -> None:
         log.debug(
-            "cycle cluster=%s cycle=%d heads=%d admitted=%d preempted=%d duration_ms=%.1f",
-            self.cluster, result.number, result.heads, len(result.admitted),
-            len(result.preempted), duration_ms,
-        )  # fmt: skip
+            "cycle",
+            cluster=self.cluster,
+            cycle=result.number,
+            heads=result.heads,
+            admitted=len(result.admitted),
+            preempted=len(result.preempted),
+            duration_ms=round(duration_ms, 1),
+        )
 
     # Where one workload's fault ends
 
@@ -379,7 +384,7 @@ class AdmissionBody(Controller[str]):
         try:
             self._engine.delete(r.WORKLOAD.kind, key=key, now=self.context.now())
         except Exception:
-            log.exception("engine_unsound cluster=%s key=%s", self.cluster, key)
+            log.exception("engine_unsound", cluster=self.cluster, key=key)
             self._rebuild()
 
     def _is_held(self, key: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
+
+import structlog
 
 from clusters.documents.keys import Document, key_of
 from clusters.kube import resources as r
@@ -25,7 +26,7 @@ from clusters.reconcile.runtime.pool import Answer
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 AGAIN: Final = timedelta(seconds=0.1)
 _CONTROLLER, _CHECK = "controller", "check"
@@ -93,9 +94,11 @@ class BudgetCheckBody(Controller[str]):
     def answered(self, answer: Answer[str]) -> None:
         """Tells it."""
         log.info(
-            "spend_answered cluster=%s key=%s step=%s",
-            self.context.cluster.slug, answer.key, answer.about.step,
-        )  # fmt: skip
+            "spend_answered",
+            cluster=self.context.cluster.slug,
+            key=answer.key,
+            step=answer.about.step,
+        )
 
     def _checks(self) -> list[str]:
         """Names of the checks that are ours."""

@@ -6,18 +6,18 @@ same breath. A database that does not answer gives no verdict, and the job goes 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from budgets.services.spending import settle_spending, settle_workspace
 from budgets.spending import Effect
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 LASTS_S: Final = 0.5
 SETTLE_S: Final = 2.0
@@ -64,11 +64,10 @@ class Verdicts:
         except ExceptionGroup as errors:
             # Each is logged where it happened; the other budgets were settled.
             log.warning(
-                "spend_settled_in_part cluster=%s errors=%d",
-                self._cluster, len(errors.exceptions),
-            )  # fmt: skip
+                "spend_settled_in_part", cluster=self._cluster, errors=len(errors.exceptions)
+            )
         return True
 
     def _lost(self, error: DatabaseError) -> None:
-        log.warning("spend_unknown cluster=%s error=%s", self._cluster, type(error).__name__)
+        log.warning("spend_unknown", cluster=self._cluster, error=type(error).__name__)
         connection.close()

@@ -7,13 +7,13 @@ other; each worker's go by themselves, so that a worker that hangs or refuses ho
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from django.conf import settings
 
 from clusters.documents import labels
@@ -42,7 +42,7 @@ from clusters.reconcile.runtime.recorder import Event, Recorder, workload_refere
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 BLOCKED_S: Final = 20.0
 
@@ -278,7 +278,7 @@ class DispatchBody(ManagerController):
         if self.faults.standing.parked:
             self._clear_faults(local.key, actions)
         if actions:
-            log.debug("dispatch key=%s actions=%s", local.key, actions)
+            log.debug("dispatch", key=local.key, actions=actions)
             self._carry_out(local, actions, now)
 
     def _local(self, key: str) -> Local:

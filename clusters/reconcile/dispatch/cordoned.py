@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from clusters.selectors.cordons import Cordons, cordons_now
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 FOR_S: Final = 1.0
 
@@ -39,7 +39,7 @@ class Cordoned:
             try:
                 found = self._read()
             except DatabaseError as error:
-                log.warning("cordons_unknown error=%s", type(error).__name__)
+                log.warning("cordons_unknown", error=type(error).__name__)
                 connection.close()
                 return self._words
             words = {worker: found.words(worker) for worker in found.workers}

@@ -6,7 +6,6 @@ be read gives an unknown offer and is nominated after the others.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from budgets.models import Workspace
@@ -28,7 +28,7 @@ from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.vault import SealBroken
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 Prices = Callable[[str, datetime], Mapping[str, Decimal]]
 """Per device and hour by flavor, for a namespace at a time."""
@@ -91,7 +91,7 @@ class Scout:
         try:
             client = self._client_for(self._name)
         except (ClusterError, SealBroken) as error:
-            log.info("offers_unknown cluster=%s error=%s", self._name, error)
+            log.info("offers_unknown", cluster=self._name, error=error)
             return
         self._watches = Watches(client, cluster=self._name, pulse=None, sink=self._take)
         self._reflectors = [self._watches.add(kind, is_optional=True) for kind in QUOTA_KINDS]
@@ -105,7 +105,7 @@ class Scout:
         try:
             found = WorkerQuota(queues=queues, cohorts=cohorts, flavors=flavors, local_queues=local)
         except (KeyError, ValueError) as error:
-            log.warning("offers_unknown cluster=%s error=%s", self._name, error)
+            log.warning("offers_unknown", cluster=self._name, error=error)
             return None
         for _, queue, usage in self._booked:
             found.book(queue, usage)
@@ -236,7 +236,7 @@ class Bidding:
             try:
                 offer = quota.offer(local, prices=prices)
             except (KeyError, ValueError) as error:
-                log.warning("offer_unknown cluster=%s error=%s", worker, error)
+                log.warning("offer_unknown", cluster=worker, error=error)
             known |= quota.labels_of(offer.flavors)
         met = sum(known.get(name) == value for name, value in wishes.items())
         return replace(offer, locality=met)
@@ -269,7 +269,7 @@ def current_prices(namespace: str, now: datetime) -> Mapping[str, Decimal]:
         account = found.first()
         rates = rates_now(account, now) if account is not None else {}
     except DatabaseError as error:
-        log.warning("prices_unknown namespace=%s error=%s", namespace, type(error).__name__)
+        log.warning("prices_unknown", namespace=namespace, error=type(error).__name__)
         connection.close()
         return {}
     return {str(flavor): rate.burst for flavor, rate in rates.items()}

@@ -6,13 +6,13 @@ round whose row was lost with the process begins again, which costs a wait and n
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.conditions import condition, is_true
@@ -20,7 +20,7 @@ from clusters.documents.keys import Document
 from clusters.kueue.multikueue.group import Round
 from clusters.models import DispatchRound
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 FLUSH_EVERY_S: Final = 0.5
 PRUNE_EVERY_S: Final = 600.0
@@ -207,7 +207,7 @@ class Trail:
                 self._pruned_at = moment
                 prune(self._cluster_id, now)
         except DatabaseError as error:
-            log.warning("dispatch_rounds_not_written error=%s", type(error).__name__)
+            log.warning("dispatch_rounds_not_written", error=type(error).__name__)
             connection.close()
 
 

@@ -8,11 +8,11 @@ MultiKueueCluster (spec dispatch 2.7).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from clusters.jobs.table import JobKinds
@@ -34,7 +34,7 @@ from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.selectors.cordons import Cordons, cordons_now
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 MANAGER: Final = ""
 """What watches of the manager call it."""
@@ -100,7 +100,7 @@ class LinkedWorkers:
             else:
                 faults.clear(f"worker {name}")
         if flips:
-            log.info("workers_changed workers=%s", ",".join(sorted(flips)))
+            log.info("workers_changed", workers=",".join(sorted(flips)))
         self.closed = self._cordoned.words()
         has_other_cordons, self._has_other_cordons = self._has_other_cordons, False
         return bool(flips) or has_other_cordons
@@ -136,7 +136,7 @@ class LinkedWorkers:
         try:
             found = registered(worker)
         except DatabaseError as error:
-            log.warning("switch_unknown cluster=%s error=%s", worker, type(error).__name__)
+            log.warning("switch_unknown", cluster=worker, error=type(error).__name__)
             connection.close()
             return self._writable.get(worker, False)
         is_on = found.facts.writes_enabled if found is not None else self._has_no_switch(worker)

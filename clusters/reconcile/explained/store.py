@@ -7,7 +7,6 @@ of reasons is under way at most: whoever has more waits until the store is free.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import structlog
 from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
@@ -24,7 +24,7 @@ from django.utils import timezone
 from budgets.models import Workspace
 from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 POLL_S: Final = 0.25
 RETRY_S: Final = 2.0
@@ -173,17 +173,17 @@ class Store:
                         self._poll()
                 except DatabaseError as error:
                     # What the database could not take now stays here.
-                    log.warning("explained_waits cluster=%s error=%s", self._cluster, error)
+                    log.warning("explained_waits", cluster=self._cluster, error=error)
                     connection.close()
                     self._stop.wait(RETRY_S)
             self._write()
         except DatabaseError as error:
-            log.warning("explained_lost cluster=%s error=%s", self._cluster, error)
+            log.warning("explained_lost", cluster=self._cluster, error=error)
         finally:
             connection.close()
 
     def _tell_refusal(self, what: str, error: DatabaseError) -> None:
-        log.error("explained_refused cluster=%s what=%s error=%s", self._cluster, what, error)
+        log.error("explained_refused", cluster=self._cluster, what=what, error=error)
 
     def _poll(self) -> None:
         waiting = Question.objects.filter(

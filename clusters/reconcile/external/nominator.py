@@ -5,11 +5,11 @@ It decides in the shift's own thread and writes beside it. Kueue does everything
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.conditions import is_true
@@ -44,7 +44,7 @@ from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Verb, Write
 from clusters.vault import SealBroken
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 PROBE_EVERY: Final = timedelta(seconds=60)
 PROBE_AGAIN: Final = timedelta(seconds=5)
@@ -106,13 +106,13 @@ class Nominator:
                 self._context.client, self._settings, self._context.cluster.kueue_configuration
             )
         except ClusterError as error:
-            log.info("way_unknown reason=%s", error.reason)
+            log.info("way_unknown", reason=error.reason)
             self._probe_at = now + PROBE_AGAIN
             return False
         self._probe_at = now + PROBE_EVERY
         has_changed = found != self._standing
         if has_changed:
-            log.info("nomination_way way=%s why=%s", found.way, found.why)
+            log.info("nomination_way", way=found.way, why=found.why)
         self._standing = found
         self._show(found, now)
         return has_changed
@@ -126,7 +126,7 @@ class Nominator:
                 cluster_id=self._context.cluster.pk, defaults=shown
             )
         except DatabaseError as error:
-            log.warning("nomination_way_not_written error=%s", type(error).__name__)
+            log.warning("nomination_way_not_written", error=type(error).__name__)
             connection.close()
 
     # One workload

@@ -6,11 +6,11 @@ on a row.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+import structlog
 from django.db import DatabaseError, connection, transaction
 
 from budgets import services as promises
@@ -18,7 +18,7 @@ from clusters.documents.keys import Document
 from clusters.models import GuardIncident
 from clusters.reconcile.guard.defects import Defect, Finding
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 KEPT: Final = timedelta(days=90)
 MOST_ROWS: Final = 20_000
@@ -79,9 +79,12 @@ class Incidents:
                 noticed_at=now,
             )
             log.warning(
-                "guard_found cluster=%s defect=%s workload=%s worker=%s",
-                self._slug, finding.defect, key, finding.worker or "-",
-            )  # fmt: skip
+                "guard_found",
+                cluster=self._slug,
+                defect=finding.defect,
+                workload=key,
+                worker=finding.worker or "-",
+            )
         if row.found != finding.found[:_FOUND]:
             row.found = finding.found[:_FOUND]
             self._note(row)
@@ -92,7 +95,7 @@ class Incidents:
         if row is None:
             return
         row.done, row.acted_at = done[:_DONE], now
-        log.info("guard_acted cluster=%s defect=%s workload=%s", self._slug, mark[0], mark[1])
+        log.info("guard_acted", cluster=self._slug, defect=mark[0], workload=mark[1])
         self._deeds.append((row, done))
         self._note(row)
 
@@ -138,7 +141,7 @@ class Incidents:
                 prune(self._cluster_id, now)
         except DatabaseError as error:
             self._refused_at = now
-            log.warning("guard_incidents_not_written error=%s", type(error).__name__)
+            log.warning("guard_incidents_not_written", error=type(error).__name__)
             connection.close()
 
     def _note(self, row: GuardIncident) -> None:

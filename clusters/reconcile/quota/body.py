@@ -7,12 +7,12 @@ Objects that are as they should be cost no request: they are compared in memory.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
 
+import structlog
 from django.db import DatabaseError
 from django.db.models import Count
 
@@ -48,7 +48,7 @@ from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, no_fault
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 RETRY_FIRST_S, RETRY_CAP_S = 0.5, 30.0
 WAIT = timedelta(seconds=2)
@@ -137,9 +137,13 @@ class QuotaBody(Controller[Key]):
         failed = sum(bool(result.error) for result in results)
         if written or failed:
             log.info(
-                "synced cluster=%s looked_at=%d written=%d failed=%d duration_ms=%d",
-                self.cluster, len(keys), written, failed, (time.monotonic() - begun) * 1000,
-            )  # fmt: skip
+                "synced",
+                cluster=self.cluster,
+                looked_at=len(keys),
+                written=written,
+                failed=failed,
+                duration_ms=round((time.monotonic() - begun) * 1000),
+            )
 
     def answered(self, answer: Answer[Key]) -> None:
         """A write went well."""
@@ -346,7 +350,7 @@ class QuotaBody(Controller[Key]):
                 cluster=facts.slug,
                 reason=reason,
             )
-            log.warning("sync_blocked cluster=%s", facts.slug)
+            log.warning("sync_blocked", cluster=facts.slug)
         self.context.refresh()
 
     def _end_registration(self) -> None:
@@ -370,4 +374,4 @@ class QuotaBody(Controller[Key]):
             cluster=facts.slug,
             after={"stays": sorted(stays)},
         )
-        log.info("cluster_removed cluster=%s", facts.slug)
+        log.info("cluster_removed", cluster=facts.slug)

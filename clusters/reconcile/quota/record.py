@@ -5,12 +5,12 @@ Only what changed is written; what was written last is kept in memory for the sh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.db import transaction
 from django.db.models import Q
 
@@ -22,7 +22,7 @@ from clusters.models import AppliedGeneration, ClusterHealth, Drift, ObjectState
 from clusters.reconcile.quota.decide import GOING, Decision, Step
 from clusters.reconcile.runtime.rows import store_apart
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 FIRST_SYNC = "first_sync"
 State = ObjectState.State
@@ -273,9 +273,13 @@ class Recorder:
                 if row is None:
                     row = self._new_drift(key, path, manager, now)
                     log.info(
-                        "drift_noticed cluster_id=%d kind=%s name=%s field=%s manager=%s",
-                        self._cluster_id, key.kind, key.name, path, manager,
-                    )  # fmt: skip
+                        "drift_noticed",
+                        cluster_id=self._cluster_id,
+                        kind=key.kind,
+                        name=key.name,
+                        field=path,
+                        manager=manager,
+                    )
                 row.wanted, row.found = change.wanted, change.found
                 if result.was_written:
                     row.resolved_at, row.resolution = now, "put back"

@@ -7,13 +7,13 @@ deciding or writing one key raises parks that key alone, see ``faults``.
 
 from __future__ import annotations
 
-import logging
 import queue
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.keys import Document, key_of
@@ -30,7 +30,7 @@ from clusters.reconcile.runtime.rows import is_away
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 DATABASE_PAUSE_S: Final = 1.0
@@ -316,9 +316,11 @@ class Controller(Generic[K]):
             self.turn()
         except DatabaseError as error:
             log.warning(
-                "turn_interrupted cluster=%s role=%s error=%s",
-                self.context.cluster.slug, self.context.role, type(error).__name__,
-            )  # fmt: skip
+                "turn_interrupted",
+                cluster=self.context.cluster.slug,
+                role=self.context.role,
+                error=type(error).__name__,
+            )
             connection.close()
             self.context.stop.wait(DATABASE_PAUSE_S)
 
@@ -435,10 +437,14 @@ class Controller(Generic[K]):
     def _tell_failure(self, answer: Answer[K], error: ClusterError) -> None:
         about = answer.about
         log.warning(
-            "write_failed cluster=%s role=%s key=%s step=%s reason=%s message=%s",
-            self.context.cluster.slug, self.context.role, self.says(answer.key).replace(" ", ":"),
-            getattr(about, "step", about), error.reason, error.message,
-        )  # fmt: skip
+            "write_failed",
+            cluster=self.context.cluster.slug,
+            role=self.context.role,
+            key=self.says(answer.key),
+            step=getattr(about, "step", about),
+            reason=error.reason,
+            message=error.message,
+        )
         if not isinstance(error, Retryable):
             self.faults.park(self.says(answer.key), error, doing=Doing.WRITING)
 

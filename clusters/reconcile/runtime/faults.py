@@ -7,14 +7,15 @@ database that does not answer is nobody's fault in particular: it is caught befo
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import structlog
+
 from clusters.errors import ClusterError, LeaseLost
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 PARKED_CAP_S: Final = 60.0
 """A parked key is tried again after so many seconds at the latest."""
@@ -78,19 +79,25 @@ class Faults:
         self._parked[subject] = sentence
         self._stand()
         log.warning(
-            "key_parked cluster=%s role=%s key=%s doing=%s error=%s",
-            self._cluster, self._role, subject.replace(" ", ":"), doing.name.lower(), told,
+            "key_parked",
+            cluster=self._cluster,
+            role=self._role,
+            key=subject,
+            doing=doing.name.lower(),
+            error=told,
             exc_info=None if isinstance(error, ClusterError) else error,
-        )  # fmt: skip
+        )
 
     def clear(self, subject: str) -> None:
         """It went well, or is gone. O(1) where nothing is parked."""
         if self._parked and self._parked.pop(subject, None) is not None:
             self._stand()
             log.info(
-                "key_unparked cluster=%s role=%s key=%s",
-                self._cluster, self._role, subject.replace(" ", ":"),
-            )  # fmt: skip
+                "key_unparked",
+                cluster=self._cluster,
+                role=self._role,
+                key=subject,
+            )
 
     def _stand(self) -> None:
         newest = next(reversed(self._parked.values()), "")

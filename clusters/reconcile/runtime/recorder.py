@@ -8,7 +8,6 @@ say the same, and nothing is decided by events.
 from __future__ import annotations
 
 import hashlib
-import logging
 import queue
 import threading
 import time
@@ -18,13 +17,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
+
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.errors import AlreadyExists, ClusterError, Forbidden, LeaseLost
 from clusters.kube import resources as r
 from clusters.reconcile.runtime.writer import Verb, Write, Writer, WritingStopped
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 COMPONENT: Final = "gpu-budget-portal"
 MESSAGE_LIMIT: Final = 1024
@@ -193,7 +194,7 @@ class Recorder:
         if self._monotonic() < self._paused_until:
             return
         if self.dropped:
-            log.info("events_dropped cluster=%s count=%d", self._cluster, self.dropped)
+            log.info("events_dropped", cluster=self._cluster, count=self.dropped)
             self.dropped = 0
         body = event.document(now=self._now())
         name, namespace = body["metadata"]["name"], event.about.namespace
@@ -205,9 +206,9 @@ class Recorder:
             return  # switched off, or told by an earlier shift
         except Forbidden as error:
             self._paused_until = self._monotonic() + _FORBIDDEN_PAUSE_S
-            log.warning("events_refused cluster=%s message=%s", self._cluster, error.message)
+            log.warning("events_refused", cluster=self._cluster, message=error.message)
         except ClusterError as error:
-            log.debug("event_failed cluster=%s reason=%s", self._cluster, error.reason)
+            log.debug("event_failed", cluster=self._cluster, reason=error.reason)
 
 
 def _cut(message: str) -> str:

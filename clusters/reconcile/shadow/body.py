@@ -6,12 +6,13 @@ so that nothing it decides there lasts. It only lists and watches: no client of 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+import structlog
 
 from clusters.documents.keys import key_of
 from clusters.kube import resources as r
@@ -31,7 +32,7 @@ from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 VIEW_S: Final = 1.0
 """So long cycles may run on a copy before it is explained as far as it came."""
@@ -155,10 +156,13 @@ class ShadowBody(Controller[str]):
                 self.faults.clear(_of_tree(tree))
             for item in verdict.differences:
                 log.info(
-                    "shadow_differs cluster=%s workload=%s kind=%s portal=%s kueue=%s",
-                    self.context.cluster.slug, item.key, item.kind,
-                    item.portal_says.decision, item.kueue_did.decision,
-                )  # fmt: skip
+                    "shadow_differs",
+                    cluster=self.context.cluster.slug,
+                    workload=item.key,
+                    kind=item.kind,
+                    portal=item.portal_says.decision,
+                    kueue=item.kueue_did.decision,
+                )
 
     def _incomparable(self, trees: Iterable[str], error: Exception) -> None:
         for tree in trees:

@@ -5,7 +5,6 @@ On workers a thread besides counts GPUs.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from django.db import DatabaseError
 
 from budgets.models import Flavor, MeterState
@@ -45,7 +45,7 @@ from clusters.reconcile.usage.record import (
     store_events,
 )
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 REPORT_S = 2.0
 LATE_S = 15.0
@@ -215,7 +215,7 @@ class UsageBody(Controller[str]):
             for last in gone
         )
         if gone:
-            log.info("workloads_missing cluster=%s count=%s", self.cluster, len(gone))
+            log.info("workloads_missing", cluster=self.cluster, count=len(gone))
 
     def _build_new(self) -> None:
         """Build every Workload with an event beyond the mark, and move the mark."""
@@ -264,9 +264,13 @@ class UsageBody(Controller[str]):
             if key not in self._problems:
                 self._problems.add(key)
                 log.warning(
-                    "workload_history_problem cluster=%s uid=%s code=%s blocking=%s message=%s",
-                    *key, problem.is_blocking, problem.message,
-                )  # fmt: skip
+                    "workload_history_problem",
+                    cluster=problem.cluster,
+                    uid=problem.uid,
+                    code=problem.code,
+                    blocking=problem.is_blocking,
+                    message=problem.message,
+                )
 
     def _report(self, known: datetime | None, age: float | None) -> None:
         """How far the events of this cluster are known and built."""

@@ -5,12 +5,12 @@ Everything is rebuilt from the events as a whole, so it does not matter who buil
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
@@ -28,7 +28,7 @@ from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.usage.reading import EventReader, Place
 from clusters.reconcile.usage.states import WRITTEN, Recorded, state_of
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 BATCH = 200
 SLICE_REPLACED = "WorkloadSliceReplaced"

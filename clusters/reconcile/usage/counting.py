@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
+import structlog
 from django.db import DatabaseError, connection
 
 from budgets.metering import QueueSample
@@ -36,7 +37,7 @@ from clusters.reconcile.usage.measure import (
 from clusters.reconcile.usage.observed import ClusterClock
 from clusters.reconcile.usage.states import COUNTED, held_on
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 MEASURE_S = 15.0
 QUEUES_S = 60.0
@@ -86,9 +87,9 @@ class Counting:
                         self.look_at_queues()
                 except ClusterError as error:
                     level = logging.ERROR if isinstance(error, Terminal) else logging.WARNING
-                    log.log(level, "measure_failed cluster=%s reason=%s", self._slug, error.reason)
+                    log.log(level, "measure_failed", cluster=self._slug, reason=error.reason)
                 except DatabaseError as error:
-                    log.warning("measure_failed cluster=%s error=%s", self._slug, error)
+                    log.warning("measure_failed", cluster=self._slug, error=error)
                     connection.close()
                 stop.wait(MEASURE_S)
         finally:

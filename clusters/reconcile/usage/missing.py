@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
+
+import structlog
 
 from clusters.documents.conditions import condition
 from clusters.errors import ClusterError, NotFound
@@ -14,7 +15,7 @@ from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent, WorkloadState
 from clusters.reconcile.usage.observed import Listed
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 _ENDED = (WorkloadState.Phase.FINISHED, WorkloadState.Phase.FAILED, WorkloadState.Phase.GONE)
 _READABLE = {"Job": r.JOB, "Pod": r.POD}
@@ -60,9 +61,10 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
             continue
         except ClusterError as error:
             log.warning(
-                "end_not_readable workload=%s/%s reason=%s",
-                metadata["namespace"], metadata["name"], error.reason,
-            )  # fmt: skip
+                "end_not_readable",
+                workload=f"{metadata['namespace']}/{metadata['name']}",
+                reason=error.reason,
+            )
             continue
         if str(found["metadata"].get("uid")) == str(owner.get("uid")):
             return _of_job(found) if resource is r.JOB else _of_pod(found.get("status") or {})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import Any
 
+import structlog
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
@@ -16,7 +16,7 @@ from budgets.units import ClusterName, WorkloadUid
 from clusters.models import WorkloadEvent
 from clusters.reconcile.usage.states import Recorded
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 EVENT_FIELDS = (
     "pk",
@@ -92,9 +92,7 @@ class EventReader:
             )
             completed_at = read.completed_at
         except ledger.BadDocument as error:
-            log.error(
-                "workload_unreadable cluster=%s uid=%s event=%s error=%s", cluster, uid, pk, error
-            )
+            log.error("workload_unreadable", cluster=cluster, uid=uid, change=pk, error=error)
             self._read[pk] = None
             return int(pk)
         self._before[place] = read

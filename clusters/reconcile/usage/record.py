@@ -5,11 +5,11 @@ And knows which of it nothing was built from yet.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.db.models import Max, Min
 
 from budgets import intervals as ledger
@@ -18,7 +18,7 @@ from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent
 from clusters.reconcile.usage.observed import Observation
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 BATCH = 200
 AT_ONCE = 10_000
@@ -73,9 +73,11 @@ def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[st
     except ledger.BadDocument as error:
         metadata = document["metadata"]
         log.error(
-            "workload_unreadable workload=%s/%s uid=%s error=%s",
-            metadata.get("namespace"), metadata.get("name"), metadata.get("uid"), error,
-        )  # fmt: skip
+            "workload_unreadable",
+            workload=f"{metadata.get('namespace')}/{metadata.get('name')}",
+            uid=metadata.get("uid"),
+            error=error,
+        )
         payload = ledger.needed_fields(document, gpu_resources=())
     kept = [_condition(entry) for entry in conditions_of(document)]
     return payload | {"status": payload["status"] | {"conditions": kept}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import random
 import signal
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import structlog
 from django.core.management.base import BaseCommand
 
 from clusters.devcluster.controllers import RUN_SECONDS
@@ -21,7 +21,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
 from portal.management.commands.seed_demo import WORKSPACES
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 SEED = 20260101
 MOST_OPEN = 12
 TURN_S = 150.0
@@ -93,7 +93,7 @@ class Command(BaseCommand):
                     number = self.tick(client, chance, number, turn)
                 except ClusterError as error:
                     # The manager's namespaces appear with the first sync; try again.
-                    log.info("demo_job_refused reason=%s", error.reason)
+                    log.info("demo_job_refused", reason=error.reason)
 
     def tick(
         self, client: KubeClient, chance: random.Random, number: int, turn: Mapping[str, int]
