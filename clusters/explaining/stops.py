@@ -2,7 +2,7 @@
 
 A person's hold, an archived workspace, a spend cap and maintenance each keep their own reason; the
 strongest stopPolicy is applied (``budgets.plan.strongest_stop``), and so it is the one that is told
-first. Source: docs/operating.md; docs/spend-rules.md.
+first. Source: docs/operations.md; docs/spend-rules.md.
 """
 
 from __future__ import annotations
