@@ -1,6 +1,7 @@
 """What can go wrong with a cluster, in three families.
 
-*Rejected*: a person can put it right; every fault is told at once.
+*KubeconfigRejected*: a person can put it right; every fault is told at once, as with
+:class:`budgets.errors.Rejected`, which forms and services raise.
 *Retryable*: trying again later can succeed; the only family that tasks may retry on their own.
 *Terminal*: the cluster understood and said no; recorded as a condition, not retried.
 
@@ -86,14 +87,8 @@ class ClusterError(Exception):
         return type(self), (self.refusal,)
 
 
-class Rejected(ClusterError):
-    """A person can put it right; `fields` lists every fault at once."""
-
-    default_reason = "Rejected"
-
-
-class KubeconfigRejected(Rejected):
-    """A pasted kubeconfig holds something that the portal refuses to use."""
+class KubeconfigRejected(ClusterError):
+    """A pasted kubeconfig holds what the portal refuses to use; `fields` lists every fault."""
 
     default_reason = "KubeconfigRejected"
 

@@ -107,7 +107,6 @@ def test_rehearsal_is_green_beside_a_real_kueue(kueue_fleet: Fleet, tmp_path: Pa
     assert [row["step"] for row in report["steps"]] == STEPS
 
 
-@pytest.mark.slow
 @pytest.mark.controlplane
 @pytest.mark.django_db
 def test_rehearsal_is_green_where_the_portal_decides(bare_fleet: Fleet, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ _AGE = ExpressionWrapper(Now() - F("lease_renewed_at"), output_field=DurationFie
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class LeaseEvidence:
     """A predecessor's Lease: its version, and since when (this process's monotonic clock)."""
 
     version: str
@@ -53,7 +53,7 @@ class ShiftLease(ClusterLease):
         *,
         holder: str,
         settings: LeaseSettings,
-        evidence: Evidence | None = None,
+        evidence: LeaseEvidence | None = None,
     ) -> None:
         super().__init__(client, name, holder=holder, settings=settings)
         self._evidence = evidence
@@ -83,7 +83,7 @@ class Claim:
 
     row: int
     holder: str
-    evidence: Evidence | None
+    evidence: LeaseEvidence | None
 
     def beat(
         self, *, lease_version: str, watch_age_s: float | None, standing: Standing = ALL_WELL
@@ -199,9 +199,9 @@ def _free() -> QuerySet[ShiftRun]:
     return ShiftRun.objects.filter(Q(ended_at__isnull=False) | Q(heartbeat_at__lt=stale))
 
 
-def _evidence(row_id: int) -> Evidence | None:
+def _evidence(row_id: int) -> LeaseEvidence | None:
     row = ShiftRun.objects.filter(pk=row_id).annotate(lease_age=_AGE).first()
     if row is None or not row.lease_version or row.lease_age is None:
         return None
     age: timedelta = row.lease_age
-    return Evidence(row.lease_version, time.monotonic() - age.total_seconds())
+    return LeaseEvidence(row.lease_version, time.monotonic() - age.total_seconds())

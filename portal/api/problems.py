@@ -66,7 +66,7 @@ def model_faults(error: ModelValidationError) -> list[Fault]:
     ]
 
 
-def cluster_faults(error: cluster_errors.Rejected) -> list[Fault]:
+def cluster_faults(error: cluster_errors.KubeconfigRejected) -> list[Fault]:
     """What somebody has to put right in a kubeconfig or a cluster's object."""
     faults = [Fault(f.field, f.reason or "invalid", f.message) for f in error.fields]
     return faults or [Fault("", error.reason, error.message)]
@@ -78,7 +78,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
         error = Rejected(serializer_faults(error.detail))
     elif isinstance(error, ModelValidationError):
         error = Rejected(model_faults(error))
-    elif isinstance(error, cluster_errors.Rejected):
+    elif isinstance(error, cluster_errors.KubeconfigRejected):
         error = Rejected(cluster_faults(error))
     answer = _ours(error)
     if answer is not None:

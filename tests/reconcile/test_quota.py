@@ -18,7 +18,7 @@ from clusters.errors import LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
-from clusters.reconcile.quota.record import Recorder, Result
+from clusters.reconcile.quota.record import Result, SyncRecords
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
 from tests.reconcile.large_fleet import many_workspaces
@@ -376,16 +376,16 @@ def test_sweep_of_a_thousand_unchanged_workspaces_is_quick_and_asks_nothing(
 def test_row_that_the_database_refuses_keeps_no_other_back(
     worker: Cluster, fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Recorder._store_states
+    store = SyncRecords._store_states
 
-    def refusing(self: Recorder, results: Sequence[Result], now: datetime) -> object:
+    def refusing(self: SyncRecords, results: Sequence[Result], now: datetime) -> object:
         if any(str(result.decision.key) == "ClusterQueue acme-vision" for result in results):
             raise DataError("a character that no database keeps")
         return store(self, results, now)
 
     with quota_hand("gpu-east") as hand:
         with monkeypatch.context() as refused:
-            refused.setattr(Recorder, "_store_states", refusing)
+            refused.setattr(SyncRecords, "_store_states", refusing)
             hand.settle()
         standing = hand.context.faults.standing
         assert standing.parked == 1

@@ -25,7 +25,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.lease import LeaseName, LeaseSettings
 from clusters.models import Cluster, ClusterHealth, ShiftRun
 from clusters.reconcile import claims
-from clusters.reconcile.claims import Evidence, ShiftLease
+from clusters.reconcile.claims import LeaseEvidence, ShiftLease
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.shift import BODIES, Ending, lease_name, run_shift
 from tests.reconcile.fleet_rows import dev_server, register
@@ -132,7 +132,7 @@ def test_failed_shift_is_not_offered_again_at_once(cluster: Cluster) -> None:
 
 
 def leases(
-    kube: KubeClient, clock: list[float], evidence: Evidence | None
+    kube: KubeClient, clock: list[float], evidence: LeaseEvidence | None
 ) -> tuple[ShiftLease, ShiftLease]:
     settings = LeaseSettings(duration_s=15, monotonic=lambda: clock[0])
     name = LeaseName("kube-system", "test")
@@ -146,7 +146,7 @@ def test_abandoned_lease_is_taken_on_the_evidence_of_the_row(kube: KubeClient) -
     clock = [100.0]
     first, _ = leases(kube, clock, None)
     assert first.try_acquire()
-    _, second = leases(kube, clock, Evidence(first.version, since=100.0))
+    _, second = leases(kube, clock, LeaseEvidence(first.version, since=100.0))
     clock[0] = 114.0
     assert not second.try_acquire(), "taken while the holder may still write"
     clock[0] = 115.5
@@ -159,7 +159,7 @@ def test_evidence_of_a_lease_that_was_renewed_since_counts_nothing(kube: KubeCli
     clock = [100.0]
     first, _ = leases(kube, clock, None)
     assert first.try_acquire()
-    _, second = leases(kube, clock, Evidence(first.version, since=100.0))
+    _, second = leases(kube, clock, LeaseEvidence(first.version, since=100.0))
     clock[0] = 110.0
     first.renew()
     clock[0] = 116.0

@@ -38,7 +38,7 @@ from clusters.reconcile.quota.decide import (
     order_of,
     write_of,
 )
-from clusters.reconcile.quota.record import Recorder, Result
+from clusters.reconcile.quota.record import Result, SyncRecords
 from clusters.reconcile.quota.secrets import SecretSync, secret_keys
 from clusters.reconcile.quota.wanted import Fingerprint, Wanted, fingerprint, wanted_on
 from clusters.reconcile.runtime.controller import Controller, Watched
@@ -71,7 +71,7 @@ class QuotaBody(Controller[Key]):
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
         super().__init__(context, hook=hook, indexes=(REFERRING,))
         self.queue = WorkQueue(first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
-        self._recorder = Recorder(context.cluster.pk, refused=self._refused)
+        self._records = SyncRecords(context.cluster.pk, refused=self._refused)
         self._secrets = SecretSync(context) if context.cluster.is_manager else None
         self._fingerprint: Fingerprint = ()
         self._wanted = Wanted({}, {}, ())
@@ -99,7 +99,7 @@ class QuotaBody(Controller[Key]):
 
     def all_keys(self) -> set[Key]:
         """Everything that is wanted, there, or recorded."""
-        return {*self._wanted.documents, *self._looks, *self._recorder.recorded()}
+        return {*self._wanted.documents, *self._looks, *self._records.recorded()}
 
     def opened(self) -> None:
         """What is recorded and neither wanted nor there has to be looked at, too."""
@@ -167,7 +167,7 @@ class QuotaBody(Controller[Key]):
             for decision in decisions
             if decision.step not in WRITES or not may_write
         ]
-        results = self._recorder.record(settled, self.context.now())
+        results = self._records.record(settled, self.context.now())
         if may_write:
             for batch in self._carry_out(decisions):
                 results += batch
@@ -205,7 +205,7 @@ class QuotaBody(Controller[Key]):
         policy = Policy(
             installation=facts.installation,
             restores_drift=facts.drift_policy == Cluster.DriftPolicy.RESTORE,
-            known=self._recorder.known(),
+            known=self._records.known(),
         )
         is_leaving = facts.state == Cluster.State.DRAINING
         readable = {key for key in keys if not self.is_unread(str(key))}
@@ -263,7 +263,7 @@ class QuotaBody(Controller[Key]):
                 self.start(decision.key, work, about=decision)
             self.settle()
         finally:
-            taken = self._recorder.record(self._written, self.context.now())
+            taken = self._records.record(self._written, self.context.now())
         return taken
 
     def _refused(self, result: Result, error: Exception) -> None:
@@ -273,11 +273,11 @@ class QuotaBody(Controller[Key]):
     def _tell_progress(self, newest: int, results: Sequence[Result]) -> None:
         done = sum(result.was_written for result in results)
         if len(self._wanted.documents) > newest and done:
-            self._recorder.progress(self.cluster, done=done, total=len(self._wanted.documents) + 1)
+            self._records.progress(self.cluster, done=done, total=len(self._wanted.documents) + 1)
 
     def _sync_secrets(self, secrets: SecretSync) -> list[Result]:
-        results = secrets.sync(self._recorder.recorded())
-        found = self._recorder.record(results, self.context.now())
+        results = secrets.sync(self._records.recorded())
+        found = self._records.record(results, self.context.now())
         for result in found:
             if result.error:
                 self.queue.retry(result.decision.key, time.monotonic())
@@ -290,10 +290,10 @@ class QuotaBody(Controller[Key]):
         facts, wanted, now = self.context.cluster, self._wanted.documents, self.context.now()
         kept = wanted.keys() | self._looks.keys() | secret_keys(self._wanted.workers)
         kept |= {result.decision.key for result in results if result.error}
-        self._recorder.forget([key for key in self._recorder.recorded() if key not in kept])
+        self._records.forget([key for key in self._records.recorded() if key not in kept])
         if facts.writes_enabled:
-            in_place = self._recorder.observe(wanted, now)
-            self._recorder.progress(facts.slug, done=in_place, total=len(wanted))
+            in_place = self._records.observe(wanted, now)
+            self._records.progress(facts.slug, done=in_place, total=len(wanted))
         connections = {}
         for result in results:
             key, step = result.decision.key, result.decision.step
@@ -304,7 +304,7 @@ class QuotaBody(Controller[Key]):
                 self.queue.add_at(key, now + WAIT)
             elif step not in WRITES:
                 self.went_well(key)
-        self._recorder.connections(connections)
+        self._records.connections(connections)
         if facts.state == Cluster.State.DRAINING and facts.writes_enabled:
             self._end_registration()
 
@@ -358,7 +358,7 @@ class QuotaBody(Controller[Key]):
         facts = self.context.cluster
         if any(is_of(document, facts.installation) for document in self._on_cluster()):
             return
-        stays = [str(key) for key in self._recorder.recorded() if key.kind == "Namespace"]
+        stays = [str(key) for key in self._records.recorded() if key.kind == "Namespace"]
         is_first = Cluster.objects.filter(pk=facts.pk, state=Cluster.State.DRAINING).update(
             state=Cluster.State.REMOVED,
             kubeconfig_sealed=b"",

@@ -84,7 +84,7 @@ class Result:
 _Row = tuple[str, str, int, bool]
 
 
-class Recorder:
+class SyncRecords:
     """Writes the rows of one cluster; used by one thread.
 
     Args:
