@@ -84,15 +84,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _touches_the_database(item):
             item.add_marker("database")
-            if item.path.is_relative_to(WEB) or item.path.is_relative_to(API):
+            is_of_faces = item.path.is_relative_to(WEB) or item.path.is_relative_to(API)
+            if is_of_faces and not item.get_closest_marker("sqlite"):
                 item.add_marker("on_either_database")
     if connection.vendor == "postgresql":
-        config.hook.pytest_deselected(items=[x for x in items if not _touches_the_database(x)])
-        items[:] = [item for item in items if _touches_the_database(item)]
+        config.hook.pytest_deselected(items=[x for x in items if not _is_for_postgres(x)])
+        items[:] = [item for item in items if _is_for_postgres(item)]
         return
     for item in items:
         if item.get_closest_marker("postgres"):
             item.add_marker(pytest.mark.skip(reason="DATABASE_URL names no PostgreSQL server"))
+
+
+def _is_for_postgres(item: pytest.Item) -> bool:
+    return _touches_the_database(item) and not item.get_closest_marker("sqlite")
 
 
 def _touches_the_database(item: pytest.Item) -> bool:
