@@ -47,7 +47,7 @@ def picture() -> str:
 
 
 def _arrows() -> dict[str, set[str]]:
-    graph = grimp.build_graph(*PACKAGES)
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     found: dict[str, set[str]] = defaultdict(set)
     for module in graph.modules:
         room = _room(module)

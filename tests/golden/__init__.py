@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+_SHOWN = 40
 
 
 def assert_golden(name: str, text: str) -> None:
@@ -14,4 +16,8 @@ def assert_golden(name: str, text: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert text == path.read_text(), f"{name} differs; UPDATE_GOLDEN=1 writes it anew"
+    golden = path.read_text() if path.exists() else ""
+    if text != golden:
+        change = difflib.unified_diff(golden.splitlines(), text.splitlines(), "golden", "now", n=1)
+        shown = "\n".join(list(change)[:_SHOWN])
+        raise AssertionError(f"{name} differs; UPDATE_GOLDEN=1 writes it anew\n{shown}")

@@ -22,8 +22,11 @@ from tests.web.normal_form import normal_form
 from tests.web.test_nonsense import Reader, pages_of
 from tests.web.test_query_counts import LARGEST_PAGE, busy  # noqa: F401  a fixture
 
-# Keys that stand in addresses count on in other databases.
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite]
+# Keys stand in addresses: they begin anew here, and count on in other databases.
+pytestmark = [
+    pytest.mark.django_db(transaction=True, reset_sequences=True),
+    pytest.mark.sqlite,
+]
 ROLES = ("admin", "finance", "owner", "viewer", "nobody", "anonymous")
 NOW = START + timedelta(days=20, hours=10, minutes=34)
 
