@@ -68,8 +68,11 @@ def formatter(*, form: str = "logfmt") -> logging.Formatter:
 
 
 def _said_once(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Without the text that another handler's formatter left in a library's record."""
+    """Without what a library says twice: the text that another handler's formatter left in its
+    record, and the task's whole result that Celery adds to a sentence about it.
+    """
     event.pop("message", None)
+    event.pop("data", None)
     return event
 
 
