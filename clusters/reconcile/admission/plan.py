@@ -97,17 +97,18 @@ def plan(workload: Document | None, job: Document | None, around: Surroundings) 
 
 def _without_workload(job: Document, around: Surroundings) -> Write | None:
     """A Job without a Workload does not run; unless somebody else makes it, it gets one."""
-    if kind_of(job).outcome_of(job) is not None or _is_deleting(job):
-        return None
     kind = kind_of(job)
-    if is_below_other_kind(job) or not (kind.is_clear(job) or kind.fault(job)):
+    if kind.outcome_of(job) is not None or _is_deleting(job):
+        return None
+    fault = kind.fault(job)
+    if is_below_other_kind(job) or not (fault or kind.is_clear(job)):
         return None
     if not queue_of(job):
         return _to_default_queue(job, around)
     if not kind.is_stopped(job) and slice_of(job) == 1:
         return _stop(job)
-    if kind.fault(job) or labels.REFUSED in annotations_of(job):
-        return _refusing(job)
+    if fault or labels.REFUSED in annotations_of(job):
+        return _refusing(job, fault)
     if prebuilt_name(job):
         return None
     body = kind.workload_for(job, priority=_priority_of(job, around))
@@ -117,9 +118,8 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
     )
 
 
-def _refusing(job: Document) -> Write | None:
+def _refusing(job: Document, fault: str) -> Write | None:
     """Say on a job what nobody can count with, or take that back; None when it is said."""
-    fault = kind_of(job).fault(job)
     if fault == annotations_of(job).get(labels.REFUSED, ""):
         return None
     marks = {labels.REFUSED: fault or None}
@@ -177,8 +177,9 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
     if not slices.is_current(job, workload):
         return None
     kind, is_prebuilt = kind_of(job), bool(prebuilt_name(job))
-    if kind.fault(job) or labels.REFUSED in annotations_of(job):
-        return _refusing(job)  # what was admitted before stands
+    fault = kind.fault(job)
+    if fault or labels.REFUSED in annotations_of(job):
+        return _refusing(job, fault)  # what was admitted before stands
     if not kind.is_in_sync(job, workload):
         return _out_of_sync(workload, job, is_prebuilt, around)
     missing = kind.missing_owners(job, workload)
