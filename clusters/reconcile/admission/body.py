@@ -209,7 +209,11 @@ class AdmissionBody(Controller[str]):
         """One step for a workload that something happened to."""
         if (r.WORKLOAD, key) in self._outside:
             document = self.cache.get(r.WORKLOAD, key)
-            self._feed(r.WORKLOAD, key, document or {}, is_gone=document is None)
+            try:
+                self._feed(r.WORKLOAD, key, document or {}, is_gone=document is None)
+            except Exception as error:
+                self.park(key, error, doing=Doing.READING)
+                return
         write = self.decide(key)
         if write is not None:
             self._send(key, write)
