@@ -129,13 +129,13 @@ class BatchJob(JobKind):
         seconds = workload["spec"].get("maximumExecutionTimeSeconds")
         if len(sets) != 1 or seconds != workloads.max_execution_seconds(job):
             return False
-        [wanted], found = self.pod_sets(job), sets[0]
-        if containers_of(wanted["template"]) != containers_of(found["template"]):
+        wanted, found = pod_count(job), sets[0]
+        if containers_of(job["spec"]["template"]) != containers_of(found["template"]):
             return False
         most = int(found.get("count", 1))
         if is_elastic(job) and workloads.prebuilt_name(job):
             return True  # dispatch changes the size of both, one after the other
-        return bool(int(found.get("minCount") or most) <= wanted["count"] <= most)
+        return bool(int(found.get("minCount") or most) <= wanted <= most)
 
     def is_suspended(self, job: Document) -> bool:
         return bool(job["spec"].get("suspend"))

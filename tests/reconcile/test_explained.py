@@ -8,12 +8,13 @@ import pytest
 from django.db import DataError, OperationalError
 
 from budgets.selectors.clock import utc_now
-from clusters.kueue.explanation.why import Explainer
+from clusters.kueue.explanation.why import Explainer, Explanation
 from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
 from clusters.reconcile.explained import reporter as reporters
 from clusters.reconcile.explained import store as stores
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
 from clusters.reconcile.explained.store import Batch, Comparison, Differing, Store
+from clusters.reconcile.runtime.faults import Faults
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
 from tests.waiting import eventually
@@ -27,8 +28,8 @@ class Hall:
     def __init__(self) -> None:
         self.world = World().feed(cluster_queue("q", group(f0=quota(8))))
         self.documents: dict[str, dict] = {}
-        self.store = Store("gpu-east")
-        self.reporter = Reporter(self.store)
+        self.store, self.faults = Store("gpu-east"), Faults("gpu-east")
+        self.reporter = Reporter(self.store, self.faults)
         self.store.start()
 
     def feed(self, *documents: dict) -> None:
@@ -92,7 +93,7 @@ def test_reason_is_as_old_as_it_is_also_for_the_next_shift(hall: Hall):
     hall.tell()
     since = row("second").since
     hall.world.now += timedelta(minutes=1)
-    hall.reporter = Reporter(hall.store)
+    hall.reporter = Reporter(hall.store, hall.faults)
     hall.tell()
     assert row("second").since == since
     hall.feed(cluster_queue("q", group(f0=quota(2))))
@@ -112,9 +113,29 @@ def test_rows_of_an_earlier_shift_that_wait_no_more_are_dropped(hall: Hall):
         cluster="gpu-west", uid="u", namespace="ns", name="x", evidence={"reason": "r"},
         since=now, updated_at=now,
     )  # fmt: skip
-    hall.reporter = Reporter(hall.store)
+    hall.reporter = Reporter(hall.store, hall.faults)
     hall.tell()
     assert [item.cluster for item in PendingReason.objects.all()] == ["gpu-west"]
+
+
+def test_workload_that_cannot_be_explained_keeps_no_other_from_it(hall: Hall, monkeypatch):
+    whole, bad = reporters.evidence_of, ["second"]
+
+    def fail(explanation: Explanation, document: dict) -> dict:
+        if document["metadata"]["name"] in bad:
+            raise ValueError("no words")
+        return whole(explanation, document)
+
+    monkeypatch.setattr(reporters, "evidence_of", fail)
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"))
+    hall.feed(workload("second", "q", gpus=4), workload("third", "q", gpus=2))
+    hall.tell()
+    assert list(PendingReason.objects.values_list("name", flat=True)) == ["third"]
+    assert "ns/second could not be decided on" in hall.faults.standing.says
+    bad.clear()
+    hall.tell()
+    assert row("second")
+    assert not hall.faults.standing.parked
 
 
 def test_large_crowd_is_told_in_slices_newest_decision_first(hall: Hall, monkeypatch):

@@ -313,14 +313,16 @@ def culprits(engine: Engine, heads: Sequence[str], *, now: datetime) -> Sequence
         now: Current time, aware.
 
     Returns:
-        Keys; several of one group where only all of them together make it fail. Empty when it does
-        not fail again. Cost: a copy of the engine for each group.
+        Keys; of a group that fails only together all but the first, which can go on alone. Empty
+        when it does not fail again. Cost: a copy of the engine for each group.
     """
     if not _fails(engine, heads, now):
         return ()
     half = len(heads) // 2
-    halves = (heads[:half], heads[half:]) if half else ()
-    return [key for part in halves for key in culprits(engine, part, now=now)] or heads
+    if not half:
+        return heads
+    halves = (heads[:half], heads[half:])
+    return [key for part in halves for key in culprits(engine, part, now=now)] or heads[1:]
 
 
 def _fails(engine: Engine, heads: Sequence[str], now: datetime) -> bool:

@@ -92,8 +92,10 @@ class AdmissionBody(Controller[str]):
             for kind in named
             if kind.is_queued_here and not kind.is_required
         }
-        self._job_kinds = frozenset({r.JOB, *self._kinds})
-        super().__init__(context, hook=hook, cache=JobCache(self._job_kinds))
+        job_kinds = (r.JOB, *self._kinds)
+        super().__init__(context, hook=hook, cache=JobCache(job_kinds))
+        self._shown = dict.fromkeys(job_kinds, self._job_shown)
+        self._shown[r.WORKLOAD] = self._workload_shown
         self._engine = Engine(context.cluster.kueue_configuration or None)
         self._decided = Decided(self._engine)
         # What the engine is not to know of: it could not be taken in, or decided on.
@@ -164,21 +166,29 @@ class AdmissionBody(Controller[str]):
         if not put(resource, document) and (resource, key) not in self._outside:
             return
         self._is_untold = True
-        if resource in self._job_kinds:
-            self.queue.add_all(workload_keys(document))
-            if kind_of(document).is_shared:
-                self.queue.add_all(self.cache.siblings_of(document))
-            return
+        self._shown.get(resource, self._other_shown)(resource, key, document, is_gone)
+
+    def _job_shown(self, resource: Resource, key: str, document: Document, is_gone: bool) -> None:
+        named = workload_keys(document) if is_gone else self.cache.named_by(resource, key)
+        self.queue.add_all(named)
+        if kind_of(document).is_shared:
+            self.queue.add_all(self.cache.siblings_of(document))
+
+    def _workload_shown(
+        self, resource: Resource, key: str, document: Document, is_gone: bool
+    ) -> None:
+        self._feed(resource, key, document, is_gone=is_gone)
+        self.queue.add(key)
+        before = annotations_of(document).get(labels.SLICE_OF)
+        if before:
+            self.queue.add(before)
+        if is_gone:
+            self._clear([key])
+
+    def _other_shown(self, resource: Resource, key: str, document: Document, is_gone: bool) -> None:
         if resource in _OF_ENGINE:
             self._feed(resource, key, document, is_gone=is_gone)
-        if resource == r.WORKLOAD:
-            self.queue.add(key)
-            before = annotations_of(document).get(labels.SLICE_OF)
-            if before:
-                self.queue.add(before)
-            if is_gone:
-                self._clear([key])
-        elif self._looks.is_new(resource, document, is_gone=is_gone):
+        if self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
             self.queue.add_all(self.cache.keys_to_plan())
 
@@ -399,7 +409,9 @@ class AdmissionBody(Controller[str]):
         self._rebuild()
         cause = failed.__cause__
         error = cause if isinstance(cause, Exception) else failed
-        for key in culprits(self._engine, failed.heads, now=self.context.now()) or failed.heads:
+        heads = failed.heads
+        # Where none of them fails again, all but one wait: it may have been their number.
+        for key in culprits(self._engine, heads, now=self.context.now()) or heads[1:] or heads:
             self.faults.park(_in_cycles(key), error, doing=Doing.DECIDING)
             self._culprits.add(key)
             wait_s = self._limiter.failed(key, cap_s=PARKED_CAP_S)

@@ -24,6 +24,7 @@ from clusters.kueue.explanation.why import Explainer, Explanation
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.evidence import evidence_of
 from clusters.reconcile.explained.store import Asked, Batch, Comparison, Row, Store
+from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
 SLICE: Final = 500
@@ -48,10 +49,11 @@ class Reporter:
     Args:
         store: Where rows and answers go. None for a shift without a row in the database, as in the
             foreground: then nothing is ever due.
+        faults: Of the shift: a workload that cannot be explained keeps no other from it.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
+    def __init__(self, store: Store | None, faults: Faults) -> None:
+        self._store, self._faults = store, faults
         known = store.known() if store is not None else {}
         self._told = {uid: _Told(reason, since) for uid, (reason, since) in known.items()}
         self._first: dict[str, None] = {}
@@ -61,7 +63,8 @@ class Reporter:
     @classmethod
     def of(cls, context: ShiftContext) -> Reporter:
         """The reporter of a shift."""
-        return cls(Store(context.cluster.slug) if context.cluster.pk else None)
+        store = Store(context.cluster.slug) if context.cluster.pk else None
+        return cls(store, context.faults)
 
     def start(self) -> None:
         """Begin to listen for questions."""
@@ -139,7 +142,13 @@ class Reporter:
             del self._told[uid]
         rows = []
         for key in self._slice(uids, until=used + SLICE_S):
-            row = self._row(key, explain(key), documents[key], now)
+            subject = f"Reason of Workload {key}"
+            try:
+                row = self._row(key, explain(key), documents[key], now)
+            except Exception as error:
+                self._faults.park(subject, error, doing=Doing.DECIDING)
+                continue
+            self._faults.clear(subject)
             if row is not None:
                 rows.append(row)
         if rows or gone:
@@ -204,7 +213,7 @@ def answer(
         forecast = what_if(engine, read_changes(asked.changes), now=now, bounds=bounds)
     except Inapplicable as error:
         return None, str(error)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever was asked, it ends with this question
         return None, f"What is asked cannot be read: {type(error).__name__}: {error}"
     document = answer_document(engine, forecast)
     document["tookMs"] = round((time.perf_counter() - begun) * 1000)

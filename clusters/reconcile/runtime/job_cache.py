@@ -47,6 +47,10 @@ class JobCache(Cache):
         found = [seen_from(job, workload) for job in self.found(_JOBS, workload)]
         return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], uid_of(job)))
 
+    def named_by(self, resource: Resource, key: str) -> tuple[str, ...]:
+        """Keys of the Workloads that a job of the cache has, or will have. O(1)."""
+        return self._values[resource, key][0]
+
     def workloads_of(self, job: Document) -> tuple[str, ...]:
         """Keys of the Workloads that a job has, or will have, and of the one that it owns."""
         owned = self.newest(_OWNERS, uid_of(job))
