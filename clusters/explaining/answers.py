@@ -6,6 +6,7 @@ called, without names, ids or numbers of jobs. Source: ARCHITECTURE, "What an ow
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -76,14 +77,19 @@ def read_answer(document: Any, names: Names) -> WhatIfAnswer:
     counts: dict[str, int] = {}
     lists: dict[str, tuple[JobOutcome, ...]] = {}
     for kind in ("started", "preempted", "stopped"):
-        items = _items(found.get(kind))
-        own = [item for item in items if _is_own(item, names)]
-        others = [item for item in items if not _is_own(item, names)]
+        own: list[Mapping[str, Any]] = []
+        others: list[tuple[str, dict[Pair, int]]] = []
+        for item in _items(found.get(kind)):
+            queue = str(item.get("clusterQueue"))
+            if names.sees_job(str(item.get("key")), queue):
+                own.append(item)
+            else:
+                others.append((queue, amounts_of(item.get("amounts"))))
         full = found.get(f"{kind}Count")
         counts[kind] = int(full) if names.sees_everything and isinstance(full, int) else len(own)
         lists[kind] = (
             *(_own_job(item, names) for item in own[:JOBS_SHOWN]),
-            *_merged(others, names),
+            *(JobOutcome(f"jobs of {name}", told) for name, told in words.by_owner(others, names)),
         )
     capacity = (
         *_capacity(found.get("gained"), names, is_loss=False),
@@ -92,7 +98,7 @@ def read_answer(document: Any, names: Names) -> WhatIfAnswer:
     took = found.get("tookMs")
     return WhatIfAnswer(
         headline=_headline(counts, lists, capacity),
-        **{name: lists[name] for name in lists},
+        **lists,
         started_count=counts["started"],
         preempted_count=counts["preempted"],
         stopped_count=counts["stopped"],
@@ -130,12 +136,6 @@ def _items(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _is_own(item: Mapping[str, Any], names: Names) -> bool:
-    return names.sees(str(item.get("key")).partition("/")[0]) and names.sees(
-        str(item.get("clusterQueue"))
-    )
-
-
 def _own_job(item: Mapping[str, Any], names: Names) -> JobOutcome:
     namespace, _, name = str(item.get("key")).partition("/")
     preemptor = item.get("preemptor")
@@ -152,27 +152,18 @@ def _own_job(item: Mapping[str, Any], names: Names) -> JobOutcome:
     )
 
 
-def _merged(items: Iterable[Mapping[str, Any]], names: Names) -> Iterable[JobOutcome]:
-    found: dict[str, dict[Pair, int]] = {}
-    for item in items:
-        total = found.setdefault(names.queue(str(item.get("clusterQueue"))), {})
-        for pair, count in amounts_of(item.get("amounts")).items():
-            total[pair] = total.get(pair, 0) + count
-    for name in sorted(found):
-        yield JobOutcome(name=f"jobs of {name}", amounts=words.amounts(found[name], names))
-
-
 def _capacity(value: Any, names: Names, *, is_loss: bool) -> Iterable[CapacityChange]:
     """Who gains or loses reach; those with one name are told as one, by the largest of them.
 
     Not added up: the reach of two workspaces on the same pool is the same GPUs.
     """
-    found: dict[str, dict[Pair, int]] = {}
-    for queue, amounts in value.items() if isinstance(value, Mapping) else ():
-        most = found.setdefault(names.queue(str(queue)), {})
-        for pair, count in amounts_of(amounts).items():
-            if pair.flavor != HOST_FLAVOR:
-                most[pair] = max(most.get(pair, 0), count)
-    for name in sorted(found):
-        if told := words.amounts(found[name], names):
+    reach = (
+        (
+            str(queue),
+            {pair: n for pair, n in amounts_of(found).items() if pair.flavor != HOST_FLAVOR},
+        )
+        for queue, found in (value.items() if isinstance(value, Mapping) else ())
+    )
+    for name, told in words.by_owner(reach, names, join=operator.or_):
+        if told:
             yield CapacityChange(name, told, is_loss)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from budgets.plan import HOST_FLAVOR
+from budgets.plan import HOST_FLAVOR, StopPolicy
 from clusters.explaining import words
-from clusters.explaining.evidence import Attempt, Evidence, HolderEvidence, Pair
+from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_closed, is_refused, refusal_words
 from clusters.explaining.sentence import barring_cap, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
-from clusters.kueue.explanation.why import OwnQuota
+from clusters.kueue.assignment.outcome import FlavorAttempt, Mode
+from clusters.kueue.explanation.why import CheckState, Holder, OwnQuota, Protection
 
 HOLDERS_SHOWN: Final = 12
 PROTECTION: Final = {
-    "NONE": "may be preempted, but that does not make enough room",
-    "STOPPING": "was told to stop already",
-    "WITHIN_QUEUE_NEVER": "the budget preempts none of its own jobs",
-    "RECLAIM_NEVER": "the budget reclaims nothing from others",
-    "PRIORITY": "its priority, or its age, protects it",
-    "WITHIN_NOMINAL": "it is inside its own committed GPUs",
+    Protection.NONE: "may be preempted, but that does not make enough room",
+    Protection.STOPPING: "was told to stop already",
+    Protection.WITHIN_QUEUE_NEVER: "the budget preempts none of its own jobs",
+    Protection.RECLAIM_NEVER: "the budget reclaims nothing from others",
+    Protection.PRIORITY: "its priority, or its age, protects it",
+    Protection.WITHIN_NOMINAL: "it is inside its own committed GPUs",
+}
+_ALSO: Final = {
+    Mode.PREEMPT: "; jobs of the same budget could be preempted for it",
+    Mode.RECLAIM: "; GPUs could be reclaimed from others for it",
+    Mode.NO_CANDIDATES: "; nobody may be preempted for it",
 }
 
 
@@ -56,15 +62,6 @@ class HolderFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckFinding:
-    """One admission check and what it said."""
-
-    name: str
-    state: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Explained:
     """Why a workload waits, as one reader may know it.
 
@@ -88,7 +85,7 @@ class Explained:
     flavors: tuple[FlavorFinding, ...] = ()
     holders: tuple[HolderFinding, ...] = ()
     holders_more: int = 0
-    checks: tuple[CheckFinding, ...] = ()
+    checks: tuple[CheckState, ...] = ()
     stops: tuple[Stop, ...] = ()
     remedies: tuple[str, ...] = ()
 
@@ -96,9 +93,13 @@ class Explained:
 def explained(evidence: Evidence, names: Names) -> Explained:
     """Evidence as one reader may see it."""
     names = names.wary_of(_names_in(evidence))
-    holders = list(_in_its_way(evidence))
-    own = [item for item in holders if _may_know(item, names)]
-    others = [item for item in holders if not _may_know(item, names)]
+    own: list[Holder] = []
+    others: list[tuple[str, Mapping[Pair, int]]] = []
+    for item in _in_its_way(evidence):
+        if names.sees_job(item.key, item.cluster_queue):
+            own.append(item)
+        else:
+            others.append((item.cluster_queue, item.amounts))
     shown = own[:HOLDERS_SHOWN]
     more = len(own) - len(shown)
     if names.sees_everything:
@@ -111,14 +112,17 @@ def explained(evidence: Evidence, names: Names) -> Explained:
         waiting=evidence.waiting,
         is_parked=evidence.is_parked,
         flavors=_flavors(evidence, names),
-        holders=(*(_own_holder(item, names) for item in shown), *_merged(others, names)),
+        holders=(
+            *(_own_holder(item, names) for item in shown),
+            *(HolderFinding(*told) for told in words.by_owner(others, names)),
+        ),
         holders_more=max(0, more),
         checks=tuple(
-            CheckFinding(item.name, item.state, names.message(item.message))
+            replace(item, message=names.message(item.message))
             for item in evidence.checks
             if not evidence.attempts
         ),
-        stops=tuple(holding(evidence.stops or ())) if evidence.hold else (),
+        stops=tuple(holding(evidence.stops or ())) if evidence.hold is not StopPolicy.NONE else (),
         remedies=tuple(_remedies(evidence, names)),
     )
 
@@ -133,7 +137,7 @@ def _names_in(evidence: Evidence) -> Iterable[str]:
         yield borrower.cluster_queue
 
 
-def _in_its_way(evidence: Evidence) -> Iterable[HolderEvidence]:
+def _in_its_way(evidence: Evidence) -> Iterable[Holder]:
     """Holders whose end would help, with what of theirs would.
 
     Where the budget's own ceiling is reached, what others hold is not in the way.
@@ -153,11 +157,7 @@ def _in_its_way(evidence: Evidence) -> Iterable[HolderEvidence]:
             yield replace(holder, amounts=helps)
 
 
-def _may_know(holder: HolderEvidence, names: Names) -> bool:
-    return names.sees(holder.namespace) and names.sees(holder.cluster_queue)
-
-
-def _own_holder(holder: HolderEvidence, names: Names) -> HolderFinding:
+def _own_holder(holder: Holder, names: Names) -> HolderFinding:
     return HolderFinding(
         name=holder.key,
         amounts=words.amounts(holder.amounts, names),
@@ -166,17 +166,6 @@ def _own_holder(holder: HolderEvidence, names: Names) -> HolderFinding:
         workload=holder.name,
         since=holder.since,
     )
-
-
-def _merged(holders: Iterable[HolderEvidence], names: Names) -> Iterable[HolderFinding]:
-    """Others' jobs, added up by what their owner may be called; how many they are is not told."""
-    found: dict[str, dict[Pair, int]] = {}
-    for holder in holders:
-        total = found.setdefault(names.queue(holder.cluster_queue), {})
-        for pair, count in holder.amounts.items():
-            total[pair] = total.get(pair, 0) + count
-    for name in sorted(found):
-        yield HolderFinding(name=name, amounts=words.amounts(found[name], names))
 
 
 def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
@@ -189,23 +178,17 @@ def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
             found[item.flavor] = refusal_words(item, names, evidence.stops or ())
         elif item.missing:
             missing = {Pair(item.flavor, name): count for name, count in item.missing.items()}
-            found[item.flavor] = f"{words.amounts(missing, names)} more needed{_also(item.mode)}"
-        elif item.mode == "FIT" and item.flavor != HOST_FLAVOR:
+            found[item.flavor] = (
+                f"{words.amounts(missing, names)} more needed{_ALSO.get(item.mode, '')}"
+            )
+        elif item.mode is Mode.FIT and item.flavor != HOST_FLAVOR:
             found[item.flavor] = "fits"
     return tuple(FlavorFinding(names.flavor(slug), text) for slug, text in found.items())
 
 
-def _also(mode: str) -> str:
-    return {
-        "PREEMPT": "; jobs of the same budget could be preempted for it",
-        "RECLAIM": "; GPUs could be reclaimed from others for it",
-        "NO_CANDIDATES": "; nobody may be preempted for it",
-    }.get(mode, "")
-
-
 def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     """What would change it, the cheapest first."""
-    if evidence.hold and evidence.hold != "None":
+    if evidence.hold is not StopPolicy.NONE:
         yield from (remedy(stop, names) for stop in holding(evidence.stops or ()))
         return
     if evidence.is_turned_back:
@@ -244,7 +227,9 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     yield f"Raise the committed GPUs by {words.amount(pair, lacking, names)}."
 
 
-def _for_refused(refused: Sequence[Attempt], stops: Iterable[Stop], names: Names) -> Iterable[str]:
+def _for_refused(
+    refused: Sequence[FlavorAttempt], stops: Iterable[Stop], names: Names
+) -> Iterable[str]:
     """Flavors under maintenance open again; for others the job, or the budget, has to differ."""
     known = list(stops)
     closed = [closed_flavor(known, item.flavor) for item in refused if is_closed(item)]

@@ -53,6 +53,10 @@ class Names:
         """Whether a namespace, or the ClusterQueue of that name, may be named."""
         return self.workspaces is None or namespace in self.workspaces
 
+    def sees_job(self, key: str, cluster_queue: str) -> bool:
+        """Whether a job may be told by its name, ``namespace/name``."""
+        return self.sees(key.partition("/")[0]) and self.sees(cluster_queue)
+
     def queue(self, cluster_queue: str) -> str:
         """What a reader calls the owner of a ClusterQueue or Cohort."""
         if self.workspaces is None:

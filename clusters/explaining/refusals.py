@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from budgets.plan import MAINTENANCE_TAINT
-from clusters.explaining.evidence import Attempt
 from clusters.explaining.names import Names
 from clusters.explaining.stops import Stop, closed_flavor, moment
+from clusters.kueue.assignment.outcome import FlavorAttempt, Mode
 
 _MAINTENANCE: Final = dict(MAINTENANCE_TAINT)["key"]
 
@@ -25,17 +25,17 @@ _NO_QUOTA = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue"
 _NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
 
 
-def is_refused(attempt: Attempt) -> bool:
+def is_refused(attempt: FlavorAttempt) -> bool:
     """Whether the flavor was skipped for another reason than its quota."""
-    return attempt.mode == "NO_FIT" and not attempt.missing and bool(attempt.reasons)
+    return attempt.mode is Mode.NO_FIT and not attempt.missing and bool(attempt.reasons)
 
 
-def is_closed(attempt: Attempt) -> bool:
+def is_closed(attempt: FlavorAttempt) -> bool:
     """Whether the flavor was skipped because it is under maintenance."""
     return is_refused(attempt) and _MAINTENANCE in _first_reason(attempt)
 
 
-def refusal_words(attempt: Attempt, names: Names, stops: Iterable[Stop] = ()) -> str:
+def refusal_words(attempt: FlavorAttempt, names: Names, stops: Iterable[Stop] = ()) -> str:
     """``its taint gpu=spot is not tolerated``; the first reason decides."""
     reason = _first_reason(attempt)
     if is_closed(attempt):
@@ -54,7 +54,7 @@ def refusal_words(attempt: Attempt, names: Names, stops: Iterable[Stop] = ()) ->
     return names.message(reason)
 
 
-def _first_reason(attempt: Attempt) -> str:
+def _first_reason(attempt: FlavorAttempt) -> str:
     return next((text for text in attempt.reasons if not _NOT_ENOUGH.search(text)), "")
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from budgets.plan import StopPolicy
 from clusters.explaining import words
-from clusters.explaining.evidence import Attempt, Evidence, Pair
+from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
+from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.explanation.why import OwnQuota
 
 _GOOD_CHECK: Final = "Ready"
-# The worst first; a name that is not listed is the worst.
-_MODES: Final = ("NO_FIT", "NO_CANDIDATES", "PREEMPT", "RECLAIM", "FIT")
 
 
 def sentence(evidence: Evidence, names: Names) -> str:
@@ -30,27 +30,26 @@ def sentence(evidence: Evidence, names: Names) -> str:
     return "It has not been looked at yet."
 
 
-def nearest_attempt(evidence: Evidence) -> Attempt | None:
+def _nearest(evidence: Evidence) -> FlavorAttempt | None:
     """The flavor that came closest: by mode, then by how few GPUs are missing."""
     tried = [item for item in evidence.attempts if item.missing]
     if not tried:
         return None
 
-    def distance(item: Attempt) -> tuple[int, int]:
-        mode = _MODES.index(item.mode) if item.mode in _MODES else 0
+    def distance(item: FlavorAttempt) -> tuple[int, int]:
         devices = [
             count
             for resource, count in item.missing.items()
             if words.is_device(Pair(item.flavor, resource))
         ]
-        return (-mode, sum(devices or item.missing.values()))
+        return (-item.mode, sum(devices or item.missing.values()))
 
     return min(tried, key=distance)
 
 
 def shortage(evidence: Evidence) -> tuple[Pair, int] | None:
     """The pair that is short in the nearest flavor, GPUs before others, and by how much."""
-    nearest = nearest_attempt(evidence)
+    nearest = _nearest(evidence)
     if nearest is None:
         found = {pair: count for pair, count in evidence.lacking.items() if count > 0}
     else:
@@ -96,11 +95,13 @@ def _gated(evidence: Evidence, names: Names) -> str:
 
 
 def _held(evidence: Evidence, names: Names) -> str:
-    if not evidence.hold or evidence.hold == "None":
+    if evidence.hold is StopPolicy.NONE:
         if evidence.reason == "Suspended":
             return "its queue is stopped, or not ready to admit anything"
         return ""
-    drains = "; running jobs are being stopped" if evidence.hold == "HoldAndDrain" else ""
+    drains = (
+        "; running jobs are being stopped" if evidence.hold is StopPolicy.HOLD_AND_DRAIN else ""
+    )
     return f"{_who_holds(evidence)}{drains}"
 
 

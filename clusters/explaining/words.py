@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from clusters.explaining.evidence import Pair
@@ -50,6 +52,23 @@ def amounts(found: Mapping[Pair, int], names: Names) -> str:
     pairs = devices_first(pair for pair, count in found.items() if count > 0)
     devices = [pair for pair in pairs if is_device(pair)]
     return listed([amount(pair, found[pair], names) for pair in devices or pairs])
+
+
+def by_owner(
+    held: Iterable[tuple[str, Mapping[Pair, int]]],
+    names: Names,
+    *,
+    join: Callable[[Counter[Pair], Counter[Pair]], Counter[Pair]] = operator.add,
+) -> list[tuple[str, str]]:
+    """Amounts of ClusterQueues, joined under what a reader may call their owners; by name.
+
+    How many stand behind a name is not told.
+    """
+    found: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
+    for queue, some in held:
+        name = names.queue(queue)
+        found[name] = join(found[name], Counter(some))
+    return [(name, amounts(found[name], names)) for name in sorted(found)]
 
 
 def is_unlimited(count: int) -> bool:

@@ -17,7 +17,7 @@ from django.db.models import Q
 class PendingReason(models.Model):
     """Why one Workload waits, with the evidence behind the sentence.
 
-    ``evidence`` has the shape that ``clusters.reconcile.explained.evidence`` gives it. Amounts in
+    ``evidence`` has the shape that ``clusters.explaining.evidence`` gives it. Amounts in
     it are in the resource's own unit (devices, milli-CPUs, bytes).
     """
 

@@ -16,7 +16,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
-from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.explained.reporter import evidence_of
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS
 
 Document = Mapping[str, Any]

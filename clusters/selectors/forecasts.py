@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias, TypeVar
 
 from budgets.models import Interval
-from clusters.explaining.evidence import Evidence, HolderEvidence, Pair
+from budgets.plan import StopPolicy
+from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import shortage
 from clusters.explaining.words import is_device
@@ -29,6 +30,7 @@ from clusters.forecasting import (
     forecast_start,
     kind_of,
 )
+from clusters.kueue.explanation.why import Holder, Protection
 from clusters.models import PendingReason, WorkloadState
 
 WINDOW: Final = timedelta(days=60)
@@ -36,7 +38,6 @@ MOST_RECORDS: Final = 2000
 MOST_AHEAD: Final = 100
 # With fewer runs of its own kind a job is judged by all runs of its namespace.
 ENOUGH: Final = 3
-_INSIDE_NOMINAL: Final = "WITHIN_NOMINAL"
 _NOTHING: Final = RunTimes(())
 
 Key: TypeAlias = tuple[str, str]
@@ -69,7 +70,7 @@ def start_forecast(
         now: UTC.
     """
     short = shortage(evidence)
-    if evidence.hold or short is None or not is_device(short[0]):
+    if evidence.hold is not StopPolicy.NONE or short is None or not is_device(short[0]):
         return StartForecast(
             Confidence.UNKNOWN, why_unknown="it does not wait for GPUs that come back by themselves"
         )
@@ -95,7 +96,8 @@ def start_forecast(
                 is_own=item.cluster_queue == evidence.cluster_queue,
             )
             for item in holders
-            if item.protection != _INSIDE_NOMINAL or item.cluster_queue == evidence.cluster_queue
+            if item.protection is not Protection.WITHIN_NOMINAL
+            or item.cluster_queue == evidence.cluster_queue
         ],
         ahead=[Ahead(count, history(key)) for key, count in ahead],
         room=own.potential - own.used if own is not None else None,
@@ -106,7 +108,7 @@ def start_forecast(
     return found if is_own else replace(found, runs=0)
 
 
-def _key(holder: HolderEvidence) -> Key:
+def _key(holder: Holder) -> Key:
     return holder.namespace, holder.name
 
 

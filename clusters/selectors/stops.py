@@ -132,7 +132,7 @@ def with_stops(found: Iterable[Waiting]) -> list[Evidence]:
 def _asks(row: Waiting) -> bool:
     """Whether the records have something to add to it."""
     found = row.evidence
-    is_stopped = bool(found.hold) or found.is_turned_back
+    is_stopped = found.hold is not StopPolicy.NONE or found.is_turned_back
     return is_stopped or row.is_capped or any(map(is_closed, found.attempts))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from clusters.explaining.evidence import read_evidence
 from clusters.explaining.findings import Explained, explained
 from clusters.kueue.explanation.why import explain
-from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.explained.reporter import evidence_of
 from tests.explained.evidence import EVERYTHING
 from tests.kueue.builders import (
     World,

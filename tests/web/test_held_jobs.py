@@ -21,7 +21,7 @@ from budgets.services.spending import break_glass, settle_spending
 from clusters.explaining.stops import Stop
 from clusters.kueue.explanation.why import explain
 from clusters.models import Cluster, MaintenanceWindow, PendingReason, WorkloadState
-from clusters.reconcile.explained.evidence import evidence_of
+from clusters.reconcile.explained.reporter import evidence_of
 from clusters.selectors.reasons import read_reasons
 from tests.builders import SmallFleet, hours
 from tests.explained.engines import engine_of, job

@@ -193,7 +193,9 @@ class FlavorAssigner:
             trial = self._trial(request, members, flavor, {n: wanted[n] for n in order}, assignment)
             search.reasons.extend(trial.reasons)
             obstacles.append(trial.obstacle)
-            assignment.attempts.append(_evidence(members[0][0].name, flavor, trial))
+            assignment.attempts.append(
+                FlavorAttempt(first[0], flavor, trial.mode, trial.missing, tuple(trial.reasons))
+            )
             if trial.mode is Mode.NO_FIT:
                 continue
             if self._stops(trial, request.queue.spec.fungibility):
@@ -312,17 +314,6 @@ class FlavorAssigner:
         may_reclaim = rules.reclaim_within_cohort is not PreemptionPolicy.NEVER
         is_fair = self._configuration.has_fair_sharing
         return rules.may_borrow_while_preempting or (is_fair and may_reclaim)
-
-
-def _evidence(pod_set: str, flavor: str, trial: _Trial) -> FlavorAttempt:
-    return FlavorAttempt(
-        pod_set=pod_set,
-        flavor=flavor,
-        mode=trial.mode,
-        level=trial.level,
-        missing=trial.missing,
-        reasons=tuple(trial.reasons),
-    )
 
 
 def _pod_set_assignments(request: Request) -> list[PodSetAssignment]:

@@ -70,14 +70,13 @@ class FlavorAttempt:
     """One flavor that was looked at for one pod set, as evidence for people.
 
     Attributes:
-        missing: by resource, the amount that was not free.
+        missing: by resource, the amount that was not free, in the resource's own unit.
         reasons: texts, as in the condition's message.
     """
 
     pod_set: str
     flavor: str
     mode: Mode
-    level: int
     missing: Mapping[str, int]
     reasons: tuple[str, ...]
 
@@ -133,11 +132,6 @@ class Assignment:
         return max(
             (choice.level for item in self.pod_sets for choice in item.choices.values()), default=0
         )
-
-    @property
-    def has_pending_flavors(self) -> bool:
-        """Whether some flavor was not looked at yet."""
-        return any(index != -1 for index in self.last_tried.values())
 
     def add(self, item: PodSetAssignment) -> None:
         """Take in the next pod set; its usage counts for those after it.

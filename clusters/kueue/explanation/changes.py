@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from budgets.plan import StopPolicy
 from clusters.kueue.amounts import FlavorResource, add
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.quota.resource_node import NO_QUOTA, Quota
-from clusters.kueue.quota.specifications import StopPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, CohortState
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from budgets.plan import StopPolicy
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.changes import AnyChange, make, touched_queues
-from clusters.kueue.quota.specifications import StopPolicy
 
 _CYCLE: Final = timedelta(seconds=1)
 

@@ -12,13 +12,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
+from budgets.plan import StopPolicy
 from clusters.kueue.amounts import FlavorResource, add
 from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
 from clusters.kueue.preemption.classic import satisfies
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.quota.resource_node import ResourceNode
-from clusters.kueue.quota.specifications import PreemptionPolicy, StopPolicy
+from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.workload.workloads import Workload, scaled
 
@@ -33,12 +34,13 @@ Pairs: TypeAlias = frozenset[FlavorResource]
 class Protection(Enum):
     """Why a workload that holds what is lacking is not preempted."""
 
-    NONE = "it may be preempted, but that does not make enough room"
-    STOPPING = "it was told to stop already"
-    WITHIN_QUEUE_NEVER = "the queue preempts none of its own workloads"
-    RECLAIM_NEVER = "the queue reclaims nothing from others"
-    PRIORITY = "its priority, or its age, protects it"
-    WITHIN_NOMINAL = "its queue does not borrow what is lacking"
+    UNKNOWN = ""
+    NONE = "NONE"
+    STOPPING = "STOPPING"
+    WITHIN_QUEUE_NEVER = "WITHIN_QUEUE_NEVER"
+    RECLAIM_NEVER = "RECLAIM_NEVER"
+    PRIORITY = "PRIORITY"
+    WITHIN_NOMINAL = "WITHIN_NOMINAL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,24 @@ class Holder:
     Attributes:
         amounts: what it holds of the lacking pairs.
         protection: why it is not preempted.
-        since: when its quota was reserved.
+        since: when its quota was reserved; ``None`` where a stored one does not say.
     """
 
     key: str
     cluster_queue: str
     amounts: Mapping[FlavorResource, int]
     protection: Protection
-    since: datetime
+    since: datetime | None
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of its key."""
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Name of its key."""
+        return self.key.partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +97,17 @@ class OwnQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckState:
+    """One AdmissionCheck of a workload and what it said."""
+
+    name: str
+    state: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a workload waits, with the evidence.
+    """Why a workload waits, with the evidence; raw names.
 
     Attributes:
         reason, message: of its QuotaReserved=False condition, empty before its first cycle; of one
@@ -105,10 +126,12 @@ class Explanation:
         borrowers: queues around it that borrow what it lacks, largest first; bounded alike.
         quota: its own queue's figures for the pairs that were tried.
         requeue_at: it is not tried before.
+        checks: of its document, as whoever explains it says.
+        is_turned_back: likewise: a budget check deactivated it, and will activate it again.
     """
 
     reason: str
-    message: str
+    message: str = ""
     cluster_queue: str = ""
     position: int = 0
     waiting: int = 0
@@ -123,6 +146,8 @@ class Explanation:
     borrowers: tuple[Borrower, ...] = ()
     quota: Mapping[FlavorResource, OwnQuota] = field(default_factory=dict)
     requeue_at: datetime | None = None
+    checks: tuple[CheckState, ...] = ()
+    is_turned_back: bool = False
 
 
 def explain(engine: Engine, key: str, *, now: datetime) -> Explanation | None:

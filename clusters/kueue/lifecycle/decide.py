@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
+from budgets.plan import StopPolicy
 from clusters.kueue.configuration import PodsReadyRules
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
 from clusters.kueue.lifecycle.steps import (
@@ -28,7 +29,7 @@ from clusters.kueue.lifecycle.steps import (
     TargetDeactivation,
     Withdraw,
 )
-from clusters.kueue.quota.specifications import ClusterQueueSpec, LocalQueueSpec, StopPolicy
+from clusters.kueue.quota.specifications import ClusterQueueSpec, LocalQueueSpec
 from clusters.kueue.workload.parser import parse_time
 
 Document: TypeAlias = Mapping[str, Any]

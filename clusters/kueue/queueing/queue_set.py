@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from budgets.plan import StopPolicy
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import PendingQueue, RequeueReason
-from clusters.kueue.quota.specifications import LocalQueueSpec, QueueingStrategy, StopPolicy
+from clusters.kueue.quota.specifications import LocalQueueSpec, QueueingStrategy
 from clusters.kueue.workload.workloads import Workload
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from budgets.plan import StopPolicy
 from clusters.documents import labels
 from clusters.kueue.quota.specifications import (
     PROVISIONING_CONTROLLER,
@@ -16,7 +17,6 @@ from clusters.kueue.quota.specifications import (
     ClusterQueueSpec,
     FlavorSpec,
     LocalQueueSpec,
-    StopPolicy,
 )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from budgets.plan import StopPolicy
 from clusters.documents.conditions import is_true
 from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.configuration import parse_weight
@@ -34,14 +35,6 @@ class QueueingStrategy(Enum):
 
     STRICT_FIFO = "StrictFIFO"
     BEST_EFFORT_FIFO = "BestEffortFIFO"
-
-
-class StopPolicy(Enum):
-    """Whether a queue is stopped, and whether it is drained as well."""
-
-    NONE = "None"
-    HOLD = "Hold"
-    HOLD_AND_DRAIN = "HoldAndDrain"
 
 
 class PreemptionPolicy(Enum):

@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, uid_of
+from clusters.explaining.evidence import evidence_document
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import answer_document, read_changes
 from clusters.kueue.explanation.changes import Inapplicable
 from clusters.kueue.explanation.what_if import Bounds, what_if
-from clusters.kueue.explanation.why import Explainer, Explanation
+from clusters.kueue.explanation.why import CheckState, Explainer, Explanation
+from clusters.manifests.names import SPEND_CHECK
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.explained.evidence import evidence_of
 from clusters.reconcile.explained.store import Asked, Batch, Comparison, Row, Store
+from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
@@ -135,7 +137,7 @@ class Reporter:
             # Nobody can read it: it is told again when its turn comes.
             if uid in self._told:
                 self._told[uid] = replace(self._told[uid], digest="")
-        uids = {key: _uid(documents[key]) for key in waiting if key in documents}
+        uids = {key: uid_of(documents[key]) for key in waiting if key in documents}
         known = set(uids.values())
         gone = [uid for uid in self._told if uid not in known]
         for uid in gone:
@@ -182,7 +184,7 @@ class Reporter:
         evidence = evidence_of(explanation, document)
         text = json.dumps(evidence, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        uid = _uid(document)
+        uid = uid_of(document)
         before = self._told.get(uid)
         if before is not None and before.digest == digest:
             return None
@@ -191,6 +193,22 @@ class Reporter:
         self._told[uid] = _Told(explanation.reason, since, digest)
         namespace, _, name = key.partition("/")
         return Row(uid, namespace, name, evidence, since)
+
+
+def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
+    """What ``PendingReason.evidence`` stores of one pending workload.
+
+    Args:
+        explanation: The engine's.
+        workload: Its document, for the states of its AdmissionChecks and what they did.
+    """
+    states = (workload.get("status") or {}).get("admissionChecks") or ()
+    checks = tuple(
+        CheckState(*(str(item.get(key) or "") for key in ("name", "state", "message")))
+        for item in states
+    )
+    turned_back = was_rejected(workload, SPEND_CHECK)
+    return evidence_document(replace(explanation, checks=checks, is_turned_back=turned_back))
 
 
 def waiting_keys(engine: Engine) -> list[str]:
@@ -218,7 +236,3 @@ def answer(
     document = answer_document(engine, forecast)
     document["tookMs"] = round((time.perf_counter() - begun) * 1000)
     return document, ""
-
-
-def _uid(document: Document) -> str:
-    return str(document["metadata"].get("uid") or "")

@@ -42,7 +42,7 @@ class HolderSerializer(RecordSerializer):
 class CheckSerializer(RecordSerializer):
     """One admission check."""
 
-    record = findings.CheckFinding
+    record = findings.CheckState
 
 
 class StopSerializer(RecordSerializer):
