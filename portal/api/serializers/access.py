@@ -12,9 +12,9 @@ from budgets.selectors import SetupStep
 from portal.api.serializers.base import (
     NamedField,
     RecordSerializer,
+    RowSerializer,
     Strict,
     account_field,
-    name_of,
     workspace_field,
 )
 
@@ -29,35 +29,26 @@ class LoginInput(Strict):
     days = serializers.IntegerField(min_value=1, max_value=365, default=30)
 
 
-class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
+class TokenSerializer(RowSerializer[models.ApiToken]):
     """A token without its text, which is kept nowhere."""
 
-    class Meta:
-        model = models.ApiToken
-        fields = [
-            "id", "name", "prefix", "scope", "created_at", "expires_at", "last_used_at",
-            "revoked_at",
-        ]  # fmt: skip
+    told = [
+        "id", "name", "prefix", "scope", "created_at", "expires_at", "last_used_at",
+        "revoked_at",
+    ]  # fmt: skip
 
 
 class NewTokenSerializer(TokenSerializer):
     """A fresh token, with its text this one time."""
 
     token = serializers.CharField(read_only=True)
-
-    class Meta(TokenSerializer.Meta):
-        fields = ["token", *TokenSerializer.Meta.fields]
+    told = ["token", *TokenSerializer.told]
 
 
-class RoleSerializer(serializers.ModelSerializer[models.Membership]):
+class RoleSerializer(RowSerializer[models.Membership]):
     """One role of the caller."""
 
-    account = name_of("account.slug")
-    workspace = name_of("workspace.namespace")
-
-    class Meta:
-        model = models.Membership
-        fields = ["role", "account", "workspace"]
+    told = ["role", "account", "workspace"]
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -70,15 +61,13 @@ class MeSerializer(serializers.Serializer[Any]):
     roles = RoleSerializer(many=True)
 
 
-class UserSerializer(serializers.ModelSerializer[models.User]):
+class UserSerializer(RowSerializer[models.User]):
     """A person as admins see them."""
 
-    class Meta:
-        model = models.User
-        fields = [
-            "username", "email", "first_name", "last_name", "is_active", "date_joined",
-            "last_login",
-        ]  # fmt: skip
+    told = [
+        "username", "email", "first_name", "last_name", "is_active", "date_joined",
+        "last_login",
+    ]  # fmt: skip
 
 
 class UserInput(Strict):
@@ -97,16 +86,11 @@ class PasswordInput(Strict):
     password = serializers.CharField(max_length=1000, trim_whitespace=False)
 
 
-class MemberSerializer(serializers.ModelSerializer[models.Membership]):
+class MemberSerializer(RowSerializer[models.Membership]):
     """One role of one person: platform-wide, in an account, or in a workspace."""
 
     username = serializers.CharField(source="user.username", read_only=True)
-    account = name_of("account.slug")
-    workspace = name_of("workspace.namespace")
-
-    class Meta:
-        model = models.Membership
-        fields = ["id", "username", "role", "account", "workspace", "created_at"]
+    told = ["id", "username", "role", "account", "workspace", "created_at"]
 
 
 def _everybody(user: models.User) -> QuerySet[models.User]:
@@ -122,32 +106,23 @@ class MemberInput(Strict):
     workspace = workspace_field(required=False, allow_null=True)
 
 
-class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):
+class AuditSerializer(RowSerializer[models.AuditEntry]):
     """Who changed what, when and why."""
 
-    workspace = name_of("workspace.namespace")
-    account = name_of("account.slug")
-
-    class Meta:
-        model = models.AuditEntry
-        fields = [
-            "id", "at", "actor_name", "action", "subject", "account", "workspace", "cluster",
-            "reason", "before", "after",
-        ]  # fmt: skip
+    told = [
+        "id", "at", "actor_name", "action", "subject", "account", "workspace", "cluster",
+        "reason", "before", "after",
+    ]  # fmt: skip
 
 
-class OperationSerializer(serializers.ModelSerializer[models.Operation]):
+class OperationSerializer(RowSerializer[models.Operation]):
     """Progress of long work; ``done`` of ``total`` steps."""
 
-    class Meta:
-        model = models.Operation
-        fields = [
-            "id", "kind", "subject", "state", "step", "done", "total", "message", "created_at",
-            "finished_at",
-        ]  # fmt: skip
+    told = [
+        "id", "kind", "subject", "state", "step", "done", "total", "message", "created_at",
+        "finished_at",
+    ]  # fmt: skip
 
 
-class SetupStepSerializer(RecordSerializer):
+class SetupStepSerializer(RecordSerializer[SetupStep]):
     """One step from an empty portal to the first budget."""
-
-    record = SetupStep

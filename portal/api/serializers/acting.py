@@ -109,17 +109,15 @@ class MaintenanceListSerializer(serializers.Serializer[Any]):
     results = MaintenanceSerializer(many=True)
 
 
-class FloorAtStakeSerializer(RecordSerializer):
+class FloorAtStakeSerializer(RecordSerializer[FloorAtStake]):
     """What of a floor stands there, and what runs there now."""
 
-    record = FloorAtStake
     workspace = serializers.CharField(source="workspace.namespace")
     flavor = serializers.CharField(source="flavor.slug")
 
 
-class MaintenancePreviewSerializer(RecordSerializer):
+class MaintenancePreviewSerializer(RecordSerializer[WindowPreview]):
     """What a window would mean; ``elsewhere`` is flavor → GPUs of others, promised to nobody."""
 
-    record = WindowPreview
     gpu_seconds = serializers.IntegerField()
     overlapping = serializers.ListField(child=serializers.IntegerField(), source="overlapping_ids")

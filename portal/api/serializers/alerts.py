@@ -10,6 +10,7 @@ from budgets import models
 from budgets.selectors.alerts import MEASURES, WINDOWS
 from portal.api.serializers.base import (
     InstantField,
+    RowSerializer,
     Strict,
     account_field,
     name_of,
@@ -17,18 +18,14 @@ from portal.api.serializers.base import (
 )
 
 
-class AlertRuleSerializer(serializers.ModelSerializer[models.AlertRule]):
+class AlertRuleSerializer(RowSerializer[models.AlertRule]):
     """A rule; ``workspace`` null watches the whole account."""
 
     account = name_of("account.slug")
-    workspace = name_of("workspace.namespace")
-
-    class Meta:
-        model = models.AlertRule
-        fields = [
-            "id", "account", "workspace", "measure", "window", "limit", "at_percent",
-            "snoozed_until", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "account", "workspace", "measure", "window", "limit", "at_percent",
+        "snoozed_until", "created_at",
+    ]  # fmt: skip
 
 
 class AlertRuleInput(Strict):
@@ -48,38 +45,29 @@ class SnoozeInput(Strict):
     until = InstantField(allow_null=True)
 
 
-class AlertSerializer(serializers.ModelSerializer[models.Alert]):
+class AlertSerializer(RowSerializer[models.Alert]):
     """One alert, as webhooks get it too."""
 
     account = name_of("rule.account.slug")
     workspace = name_of("rule.workspace.namespace")
     measure = serializers.CharField(source="rule.measure", read_only=True)
-
-    class Meta:
-        model = models.Alert
-        fields = [
-            "id", "rule", "account", "workspace", "measure", "window_start", "window_end", "value",
-            "exhausted_at", "text", "raised_at",
-        ]  # fmt: skip
+    told = [
+        "id", "rule", "account", "workspace", "measure", "window_start", "window_end", "value",
+        "exhausted_at", "text", "raised_at",
+    ]  # fmt: skip
 
 
-class WebhookSerializer(serializers.ModelSerializer[models.Webhook]):
+class WebhookSerializer(RowSerializer[models.Webhook]):
     """An address that is told, without its signing key."""
 
-    account = name_of("account.slug")
-
-    class Meta:
-        model = models.Webhook
-        fields = ["id", "name", "url", "account", "created_at"]
+    told = ["id", "name", "url", "account", "created_at"]
 
 
 class NewWebhookSerializer(WebhookSerializer):
     """A fresh address, with its signing key this one time."""
 
     signing_key = serializers.CharField(read_only=True)
-
-    class Meta(WebhookSerializer.Meta):
-        fields = ["signing_key", *WebhookSerializer.Meta.fields]
+    told = ["signing_key", *WebhookSerializer.told]
 
 
 class WebhookInput(Strict):

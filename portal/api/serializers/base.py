@@ -6,20 +6,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from enum import StrEnum
 from functools import cache, partial
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType, new_class
+from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from budgets import selectors
 from budgets.errors import Fault
-from budgets.models import User, Workspace
+from budgets.models import Account, Flavor, User, Workspace
 
 MOST_GPUS = 1_000_000
 MOST_ROWS = 100
+Record = TypeVar("Record")
+Row = TypeVar("Row", bound=Model)
 
 
 class Strict(serializers.Serializer[Any]):
@@ -101,7 +103,47 @@ flavor_field = partial(NamedField, selectors.visible_flavors, "slug", max_length
 workspace_field = partial(NamedField, _workspaces, "namespace", max_length=63)
 
 
-class RecordSerializer(serializers.Serializer[Any]):
+class Typed:
+    """A shape of one type: ``Shape[Type]`` is its base, with the type as ``record``."""
+
+    record: ClassVar[type]
+
+    def __class_getitem__(cls, record: type) -> type:
+        return new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(record=record))
+
+
+class RowSerializer(Typed, serializers.ModelSerializer[Any], Generic[Row]):
+    """An answer that tells columns of a row; of what the row belongs to, the name.
+
+    Attributes:
+        told: The fields, in their order.
+    """
+
+    told: ClassVar[Sequence[str]]
+    names: ClassVar[Mapping[type, str]] = {
+        Account: "slug",
+        Flavor: "slug",
+        User: "username",
+        Workspace: "namespace",
+    }
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "told" in vars(cls):
+            meta: Any = type("Meta", (), {"model": cls.record, "fields": cls.told})
+            cls.Meta = meta  # type: ignore[misc]  # what the declaration stands for
+
+    def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
+        name = self.names.get(relation_info.related_model)
+        if name is None:
+            return super().build_relational_field(field_name, relation_info)
+        told = {"source": f"{field_name}.{name}", "read_only": True}
+        return serializers.CharField, told | (
+            {"allow_null": True} if relation_info.model_field.null else {}
+        )
+
+
+class RecordSerializer(Typed, serializers.Serializer[Any], Generic[Record]):
     """An answer that tells a record, a dataclass or a struct, field by field.
 
     A field that is declared goes before the record's own. Every field is there in every answer, so
@@ -109,17 +151,16 @@ class RecordSerializer(serializers.Serializer[Any]):
     and is seen in the golden document; what is not for it stands in ``without``.
 
     Attributes:
-        record: The type whose fields are told.
         without: Fields that the API does not tell.
     """
 
-    record: ClassVar[type]
     without: ClassVar[Collection[str]] = ()
-    _shapes: ClassVar[dict[type, type[RecordSerializer]]] = {}
+    _shapes: ClassVar[dict[type, type[RecordSerializer[Any]]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._shapes.setdefault(cls.record, cls)
+        if "record" not in vars(cls):
+            cls._shapes.setdefault(cls.record, cls)
 
     def get_fields(self) -> dict[str, Any]:
         declared: dict[str, Any] = super().get_fields()
@@ -183,10 +224,8 @@ def _hints(record: type) -> Mapping[str, Any]:
     }
 
 
-class FaultSerializer(RecordSerializer):
+class FaultSerializer(RecordSerializer[Fault]):
     """One thing that is wrong; ``field`` is a dotted path, empty for the whole."""
-
-    record = Fault
 
 
 class ProblemSerializer(serializers.Serializer[Any]):

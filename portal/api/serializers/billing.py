@@ -14,6 +14,7 @@ from budgets.services.billing import DrawSummary
 from portal.api.serializers.base import (
     InstantField,
     RecordSerializer,
+    RowSerializer,
     Strict,
     account_field,
     name_of,
@@ -45,21 +46,15 @@ class PriceSerializer(serializers.Serializer[Any]):
     tiers = TierSerializer(many=True)
 
 
-class RateCardSerializer(serializers.ModelSerializer[models.RateCard]):
+class RateCardSerializer(RowSerializer[models.RateCard]):
     """A whole price list; an account's own goes before the one for everybody."""
 
-    account = name_of("account.slug")
     prices = PriceSerializer(many=True)
-    author = name_of("author.username")
-    decided_by = name_of("decided_by.username")
-
-    class Meta:
-        model = models.RateCard
-        fields = [
-            "id", "account", "name", "currency", "floor_hours", "preemption_share",
-            "preemption_minutes", "rounding", "state", "valid_from", "prices", "reason", "author",
-            "decided_by", "decided_at", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "account", "name", "currency", "floor_hours", "preemption_share",
+        "preemption_minutes", "rounding", "state", "valid_from", "prices", "reason", "author",
+        "decided_by", "decided_at", "created_at",
+    ]  # fmt: skip
 
 
 class TierInput(Strict):
@@ -103,12 +98,10 @@ class ActivationInput(Strict):
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
-class SpotPriceSerializer(serializers.ModelSerializer[models.SpotPrice]):
+class SpotPriceSerializer(RowSerializer[models.SpotPrice]):
     """The burst price of a dynamic flavor from an hour on."""
 
-    class Meta:
-        model = models.SpotPrice
-        fields = ["id", "start", "price", "currency", "recorded_at"]
+    told = ["id", "start", "price", "currency", "recorded_at"]
 
 
 class SpotPointInput(Strict):
@@ -131,12 +124,10 @@ class CountSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField()
 
 
-class ExchangeRateSerializer(serializers.ModelSerializer[models.ExchangeRate]):
+class ExchangeRateSerializer(RowSerializer[models.ExchangeRate]):
     """1 base was worth so much quote on a day."""
 
-    class Meta:
-        model = models.ExchangeRate
-        fields = ["id", "base", "quote", "day", "rate", "recorded_at"]
+    told = ["id", "base", "quote", "day", "rate", "recorded_at"]
 
 
 class ExchangeRateInput(Strict):
@@ -163,19 +154,16 @@ class BillingTermsInput(Strict):
     currency = serializers.CharField(max_length=3, default="", allow_blank=True)
 
 
-class ClosingCheckSerializer(RecordSerializer):
+class ClosingCheckSerializer(RecordSerializer[Check]):
     """One entry of the check list; details say what is missing."""
 
-    record = Check
     is_met = serializers.BooleanField()
 
 
-class MonthSerializer(serializers.ModelSerializer[models.BillingPeriod]):
+class MonthSerializer(RowSerializer[models.BillingPeriod]):
     """A month of a zone, closed or open."""
 
-    class Meta:
-        model = models.BillingPeriod
-        fields = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
+    told = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
 
 
 class MonthCheckSerializer(serializers.Serializer[Any]):
@@ -191,40 +179,30 @@ class MonthInput(Strict):
     zone = serializers.CharField(max_length=64, default="UTC")
 
 
-class DrawnSerializer(RecordSerializer):
+class DrawnSerializer(RecordSerializer[DrawSummary]):
     """How many statements were drawn up, kept because they are reviewed, and removed."""
 
-    record = DrawSummary
 
-
-class StatementLineSerializer(serializers.ModelSerializer[models.StatementLine]):
+class StatementLineSerializer(RowSerializer[models.StatementLine]):
     """One line: exact as a fraction, and rounded once."""
 
-    workspace = name_of("workspace.namespace")
     exact = serializers.CharField(source="exact_text")
-
-    class Meta:
-        model = models.StatementLine
-        fields = [
-            "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
-            "amount", "text", "parts",
-        ]  # fmt: skip
+    told = [
+        "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
+        "amount", "text", "parts",
+    ]  # fmt: skip
 
 
-class StatementRowSerializer(serializers.ModelSerializer[models.Statement]):
+class StatementRowSerializer(RowSerializer[models.Statement]):
     """A document in a list; its lines and total are at its own address."""
 
-    account = name_of("account.slug")
     month = serializers.CharField(source="period.name")
     zone = serializers.CharField(source="period.zone")
     credits = name_of("credits.number")
-
-    class Meta:
-        model = models.Statement
-        fields = [
-            "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
-            "issued_at",
-        ]  # fmt: skip
+    told = [
+        "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
+        "issued_at",
+    ]  # fmt: skip
 
 
 class StatementSerializer(StatementRowSerializer):
@@ -236,12 +214,10 @@ class StatementSerializer(StatementRowSerializer):
     total = serializers.SerializerMethodField()
     is_whole = serializers.SerializerMethodField()
     lines = serializers.SerializerMethodField()
-
-    class Meta(StatementRowSerializer.Meta):
-        fields = [
-            *StatementRowSerializer.Meta.fields, "priced_in", "exchange_rate", "exchange_day",
-            "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
-        ]  # fmt: skip
+    told = [
+        *StatementRowSerializer.told, "priced_in", "exchange_rate", "exchange_day",
+        "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
+    ]  # fmt: skip
 
     @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
     def get_total(self, row: models.Statement) -> str:
@@ -260,21 +236,15 @@ class StatementSerializer(StatementRowSerializer):
         return StatementLineSerializer(lines, many=True).data
 
 
-class AdjustmentSerializer(serializers.ModelSerializer[models.Adjustment]):
+class AdjustmentSerializer(RowSerializer[models.Adjustment]):
     """An amount that no meter knows."""
 
     account = name_of("account.slug")
-    workspace = name_of("workspace.namespace")
     month = serializers.CharField(source="period.name")
-    proposed_by = name_of("proposed_by.username")
-    decided_by = name_of("decided_by.username")
-
-    class Meta:
-        model = models.Adjustment
-        fields = [
-            "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
-            "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
+        "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
+    ]  # fmt: skip
 
 
 class AdjustmentInput(Strict):

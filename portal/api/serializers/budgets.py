@@ -21,8 +21,8 @@ from portal.api.serializers.base import (
     GpusField,
     InstantField,
     RecordSerializer,
+    RowSerializer,
     Strict,
-    name_of,
 )
 
 
@@ -115,17 +115,13 @@ class DraftInput(Strict):
         )
 
 
-class LineSerializer(serializers.ModelSerializer[models.BudgetLine]):
+class LineSerializer(RowSerializer[models.BudgetLine]):
     """GPUs of one flavor."""
 
-    flavor = serializers.CharField(source="flavor.slug", read_only=True)
-
-    class Meta:
-        model = models.BudgetLine
-        fields = ["flavor", "committed", "ceiling", "lendable"]
+    told = ["flavor", "committed", "ceiling", "lendable"]
 
 
-class RevisionSerializer(serializers.ModelSerializer[models.BudgetRevision]):
+class RevisionSerializer(RowSerializer[models.BudgetRevision]):
     """One immutable state of a budget.
 
     ``phase`` is "in force", "scheduled", "past" or the state; ``reasons`` say why a request
@@ -134,19 +130,14 @@ class RevisionSerializer(serializers.ModelSerializer[models.BudgetRevision]):
 
     id = serializers.IntegerField(read_only=True)
     workspace = serializers.CharField(source="budget.workspace.namespace", read_only=True)
-    author = name_of("author.username")
-    decided_by = name_of("decided_by.username")
     lines = LineSerializer(many=True, read_only=True)
     phase = serializers.CharField(read_only=True)
     reasons = serializers.SerializerMethodField()
-
-    class Meta:
-        model = models.BudgetRevision
-        fields = [
-            "id", "workspace", "number", "state", "phase", "author", "reason", "lines",
-            "preference", "spill", "valid_from", "valid_until", "restored_from", "decided_by",
-            "decided_at", "decision_reason", "reasons", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "workspace", "number", "state", "phase", "author", "reason", "lines",
+        "preference", "spill", "valid_from", "valid_until", "restored_from", "decided_by",
+        "decided_at", "decision_reason", "reasons", "created_at",
+    ]  # fmt: skip
 
     @extend_schema_field(FaultSerializer(many=True))
     def get_reasons(self, revision: models.BudgetRevision) -> Any:
@@ -164,10 +155,9 @@ class BudgetSerializer(serializers.Serializer[Any]):
     in_force = RevisionSerializer(allow_null=True)
 
 
-class DiffRowSerializer(RecordSerializer):
+class DiffRowSerializer(RecordSerializer[DiffRow]):
     """One property of two revisions side by side, as texts."""
 
-    record = DiffRow
     changed = serializers.BooleanField()
 
 
@@ -179,35 +169,27 @@ class DiffSerializer(serializers.Serializer[Any]):
     rows = DiffRowSerializer(many=True)
 
 
-class ReachSerializer(RecordSerializer):
+class ReachSerializer(RecordSerializer[Reach]):
     """What a line can really reach, and the largest job of one flavor."""
 
-    record = Reach
 
-
-class ImpactSerializer(RecordSerializer):
+class ImpactSerializer(RecordSerializer[ImpactRow]):
     """Who could borrow more or less; ``cluster`` is empty for the sum over workers."""
 
-    record = ImpactRow
     words = serializers.CharField()
 
 
-class ManifestSerializer(RecordSerializer):
+class ManifestSerializer(RecordSerializer[ManifestChange]):
     """One object that would change, in words and as it would be applied."""
 
-    record = ManifestChange
 
-
-class ClusterChangesSerializer(RecordSerializer):
+class ClusterChangesSerializer(RecordSerializer[ClusterChanges]):
     """What would change on one cluster."""
 
-    record = ClusterChanges
 
-
-class PreviewSerializer(RecordSerializer):
+class PreviewSerializer(RecordSerializer[RevisionPreview]):
     """What a draft would do."""
 
-    record = RevisionPreview
     without = ("promises_before", "promises_after", "price")
     state = serializers.ChoiceField(["live", "requested", "rejected"])
     manifests = ClusterChangesSerializer(many=True)

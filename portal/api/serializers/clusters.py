@@ -34,73 +34,58 @@ MOST_TEXT = 200_000
 cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)
 
 
-class ClusterSerializer(RecordSerializer):
+class ClusterSerializer(RecordSerializer[ClusterRow]):
     """A cluster in one line: what it is, whether it answers, how far its sync is."""
 
-    record = ClusterRow
     without = ("mode_label",)
     role = serializers.ChoiceField(Cluster.Role.choices)
     mode = serializers.ChoiceField(Cluster.Mode.choices)
     state = serializers.ChoiceField(Cluster.State.choices)
 
 
-class ObjectSerializer(RecordSerializer):
+class ObjectSerializer(RecordSerializer[ObjectRow]):
     """One object that the portal wants, or has, on a cluster."""
 
-    record = ObjectRow
 
-
-class TreeGroupSerializer(RecordSerializer):
+class TreeGroupSerializer(RecordSerializer[TreeGroup]):
     """The objects of one budget, account, pool or flavor."""
 
-    record = TreeGroup
 
-
-class DriftSerializer(RecordSerializer):
+class DriftSerializer(RecordSerializer[DriftRow]):
     """One field that somebody else changed."""
 
-    record = DriftRow
 
-
-class PreflightRowSerializer(RecordSerializer):
+class PreflightRowSerializer(RecordSerializer[StoredRow]):
     """One thing that was looked at."""
 
-    record = StoredRow
     state = serializers.CharField(help_text="ok, warn or fault")
 
 
-class PreflightSerializer(RecordSerializer):
+class PreflightSerializer(RecordSerializer[StoredPreflight]):
     """Everything that was looked at, at one instant."""
 
-    record = StoredPreflight
 
-
-class ShiftSerializer(RecordSerializer):
+class ShiftSerializer(RecordSerializer[ShiftRow]):
     """Who works on one role of a cluster."""
 
-    record = ShiftRow
 
-
-class NominationSerializer(RecordSerializer):
+class NominationSerializer(RecordSerializer[NominationRow]):
     """How the portal nominates workers beside a live Kueue."""
 
-    record = NominationRow
     way = serializers.ChoiceField(NominationWay.Way.choices)
 
 
-class IncidentSerializer(RecordSerializer):
+class IncidentSerializer(RecordSerializer[IncidentRow]):
     """A known defect of Kueue that the guard met: what was found, what was done, and when."""
 
-    record = IncidentRow
     without = ("label", "state_label")
     defect = serializers.ChoiceField(GuardIncident.Defect.choices)
     state = serializers.ChoiceField(GuardIncident.State.choices)
 
 
-class ClusterDetailSerializer(RecordSerializer):
+class ClusterDetailSerializer(RecordSerializer[ClusterDetail]):
     """A cluster with its objects, drift and preflight; ``planned`` while writing is off."""
 
-    record = ClusterDetail
     without = ("dispatch", "under_way")
     drift_policy = serializers.ChoiceField(Cluster.DriftPolicy.choices)
     guard = serializers.ChoiceField(Cluster.Guard.choices)
@@ -133,17 +118,15 @@ class ClusterInput(KubeconfigInput):
     allows_local_jobs = serializers.BooleanField(required=False)
 
 
-class ContextSerializer(RecordSerializer):
+class ContextSerializer(RecordSerializer[ContextRow]):
     """One context to choose, and what speaks against it."""
 
-    record = ContextRow
     without = ("is_current",)
 
 
-class ReportSerializer(RecordSerializer):
+class ReportSerializer(RecordSerializer[KubeconfigReport]):
     """The contexts of a kubeconfig, and what is wrong with it as a whole."""
 
-    record = KubeconfigReport
     without = ("current",)
 
 
@@ -180,10 +163,8 @@ class DeregisterInput(Strict):
     abandon = serializers.BooleanField(default=False)
 
 
-class DepartureSerializer(RecordSerializer):
+class DepartureSerializer(RecordSerializer[Departure]):
     """What becomes of a cluster, and what stays on it."""
-
-    record = Departure
 
 
 class TokenEndSerializer(serializers.Serializer[Any]):
@@ -198,10 +179,9 @@ class RightsSerializer(serializers.Serializer[Any]):
     yaml = serializers.CharField()
 
 
-class WorkloadSerializer(RecordSerializer):
+class WorkloadSerializer(RecordSerializer[WorkloadRow]):
     """One job as it was last seen."""
 
-    record = WorkloadRow
     without = ("phase_label", "flavors", "is_remote_copy")
     phase = serializers.ChoiceField(WorkloadState.Phase.choices)
     why = serializers.CharField(
@@ -214,35 +194,27 @@ class WorkloadSerializer(RecordSerializer):
     )
 
 
-class MomentSerializer(RecordSerializer):
+class MomentSerializer(RecordSerializer[TimelineEntry]):
     """One step of a job's life."""
 
-    record = TimelineEntry
 
-
-class WorkloadHoursSerializer(RecordSerializer):
+class WorkloadHoursSerializer(RecordSerializer[WorkloadHours]):
     """GPU-seconds of a job on one cluster and flavor, by class."""
 
-    record = WorkloadHours
 
-
-class WorkloadDetailSerializer(RecordSerializer):
+class WorkloadDetailSerializer(RecordSerializer[WorkloadDetail]):
     """A job with its time line and its copies on workers."""
 
-    record = WorkloadDetail
     usage = WorkloadHoursSerializer(many=True)
 
 
-class BarSerializer(RecordSerializer):
+class BarSerializer(RecordSerializer[BudgetBar]):
     """One flavor of a budget now, whole GPUs; never what is billed."""
 
-    record = BudgetBar
 
-
-class PlaceSerializer(RecordSerializer):
+class PlaceSerializer(RecordSerializer[SyncPlace]):
     """How far one cluster is behind a budget."""
 
-    record = SyncPlace
     generation = serializers.IntegerField(allow_null=True)
     observed_generation = serializers.IntegerField(allow_null=True)
 

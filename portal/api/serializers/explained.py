@@ -26,29 +26,23 @@ from portal.api.serializers.base import (
 from portal.api.serializers.clusters import cluster_field
 
 
-class FlavorFindingSerializer(RecordSerializer):
+class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
     """One flavor that was tried."""
 
-    record = findings.FlavorFinding
 
-
-class HolderSerializer(RecordSerializer):
+class HolderSerializer(RecordSerializer[findings.HolderFinding]):
     """Who holds what is lacking; others' jobs stand together under what they may be called."""
 
-    record = findings.HolderFinding
     without = ("namespace", "workload")
 
 
-class CheckSerializer(RecordSerializer):
+class CheckSerializer(RecordSerializer[findings.CheckState]):
     """One admission check."""
 
-    record = findings.CheckState
 
-
-class StopSerializer(RecordSerializer):
+class StopSerializer(RecordSerializer[Stop]):
     """Something that holds the whole queue."""
 
-    record = Stop
     without = ("source", "policy", "flavor")
     kind = serializers.ChoiceField([item.value for item in StopSource], source="source")
     what = serializers.CharField(
@@ -60,24 +54,20 @@ class StopSerializer(RecordSerializer):
     )
 
 
-class ExplainedSerializer(RecordSerializer):
+class ExplainedSerializer(RecordSerializer[findings.Explained]):
     """The evidence of one cluster."""
 
-    record = findings.Explained
     position = serializers.IntegerField(help_text="1 is next; 0 when it stands in no queue.")
     stops = StopSerializer(many=True, help_text="The strongest first; each of them has to go.")
 
 
-class PlaceWhySerializer(RecordSerializer):
+class PlaceWhySerializer(RecordSerializer[PlaceWhy]):
     """Why a worker has not taken a job that has quota."""
 
-    record = PlaceWhy
 
-
-class StartForecastSerializer(RecordSerializer):
+class StartForecastSerializer(RecordSerializer[StartForecast]):
     """When a job is likely to start: a range, or why there is none."""
 
-    record = StartForecast
     coverage = serializers.FloatField(
         help_text="Share of such forecasts that hold; 0 when it is unknown."
     )
@@ -86,10 +76,9 @@ class StartForecastSerializer(RecordSerializer):
     )
 
 
-class WhySerializer(RecordSerializer):
+class WhySerializer(RecordSerializer[WhyPending]):
     """Why a job waits."""
 
-    record = WhyPending
     is_waiting = serializers.BooleanField()
     is_stale = serializers.BooleanField(help_text="The cluster's worker is not running.")
 
@@ -137,29 +126,23 @@ class WhatIfInput(Strict):
         return attrs
 
 
-class JobOutcomeSerializer(RecordSerializer):
+class JobOutcomeSerializer(RecordSerializer[answers.JobOutcome]):
     """What becomes of a job; others' jobs stand together under what they may be called."""
 
-    record = answers.JobOutcome
     without = ("namespace", "workload")
 
 
-class CapacityChangeSerializer(RecordSerializer):
+class CapacityChangeSerializer(RecordSerializer[answers.CapacityChange]):
     """Whose largest reach changes."""
 
-    record = answers.CapacityChange
 
-
-class WhatIfAnswerSerializer(RecordSerializer):
+class WhatIfAnswerSerializer(RecordSerializer[answers.WhatIfAnswer]):
     """What one cluster's engine says; counts are of all jobs for platform roles, else of own."""
 
-    record = answers.WhatIfAnswer
 
-
-class QuestionSerializer(RecordSerializer):
+class QuestionSerializer(RecordSerializer[ShownReply]):
     """One cluster's part of a question."""
 
-    record = ShownReply
     state = serializers.ChoiceField(["waiting", "answered", "refused", "silent"])
 
 
@@ -172,19 +155,13 @@ class WhatIfSerializer(serializers.Serializer[Any]):
     questions = QuestionSerializer(many=True)
 
 
-class SideSerializer(RecordSerializer):
+class SideSerializer(RecordSerializer[Side]):
     """What one of the two said."""
 
-    record = Side
 
-
-class DifferenceSerializer(RecordSerializer):
+class DifferenceSerializer(RecordSerializer[DifferenceRow]):
     """One workload about which Kueue and the engine do not agree."""
 
-    record = DifferenceRow
 
-
-class ShadowReportSerializer(RecordSerializer):
+class ShadowReportSerializer(RecordSerializer[ShadowReport]):
     """Decisions of Kueue on one cluster, compared with the engine's; the newest differences."""
-
-    record = ShadowReport

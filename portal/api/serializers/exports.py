@@ -10,7 +10,7 @@ from rest_framework import serializers
 from budgets.exports import FORMATS
 from budgets.models.exports import DATASETS, Export, ExportPlan
 from budgets.selectors.exports.wishes import Preview
-from portal.api.serializers.base import MOST_ROWS, RecordSerializer, Strict
+from portal.api.serializers.base import MOST_ROWS, RecordSerializer, RowSerializer, Strict
 
 
 class WishInput(Strict):
@@ -41,23 +41,18 @@ class ExportPlanInput(WishInput):
     every = serializers.ChoiceField(choices=ExportPlan.Every.choices)
 
 
-class ExportPlanSerializer(serializers.ModelSerializer[ExportPlan]):
+class ExportPlanSerializer(RowSerializer[ExportPlan]):
     """A plan; ``problem`` says why its newest run came to nothing."""
 
     columns = serializers.ListField(child=serializers.CharField())
-
-    class Meta:
-        model = ExportPlan
-        fields = [
-            "id", "name", "every", "dataset", "format", "columns", "zone", "account", "workspace",
-            "problem", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "name", "every", "dataset", "format", "columns", "zone", "account", "workspace",
+        "problem", "created_at",
+    ]  # fmt: skip
 
 
-class ExportPreviewSerializer(RecordSerializer):
+class ExportPreviewSerializer(RecordSerializer[Preview]):
     """The first rows as texts; ``facts``: hour facts that the file would be made of."""
-
-    record = Preview
 
 
 class AboutSerializer(serializers.Serializer[Any]):
@@ -76,7 +71,7 @@ class AboutSerializer(serializers.Serializer[Any]):
     columns = serializers.ListField(child=serializers.CharField())
 
 
-class ExportSerializer(serializers.ModelSerializer[Export]):
+class ExportSerializer(RowSerializer[Export]):
     """One export; ``about`` is null until the file is ready, ``done`` of ``total`` hour facts."""
 
     state = serializers.CharField(source="operation.state")
@@ -87,15 +82,12 @@ class ExportSerializer(serializers.ModelSerializer[Export]):
     operation = serializers.UUIDField(source="operation_id")
     columns = serializers.ListField(child=serializers.CharField())
     about = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Export
-        fields = [
-            "id", "operation", "dataset", "format", "columns", "period", "zone", "account",
-            "workspace", "state", "step", "done", "total", "message", "file_name", "content_type",
-            "is_ready", "rows", "size", "sha256", "about", "created_at", "finished_at",
-            "expires_at", "removed_at",
-        ]  # fmt: skip
+    told = [
+        "id", "operation", "dataset", "format", "columns", "period", "zone", "account",
+        "workspace", "state", "step", "done", "total", "message", "file_name", "content_type",
+        "is_ready", "rows", "size", "sha256", "about", "created_at", "finished_at",
+        "expires_at", "removed_at",
+    ]  # fmt: skip
 
     @extend_schema_field(AboutSerializer(allow_null=True))
     def get_about(self, row: Export) -> dict[str, Any] | None:

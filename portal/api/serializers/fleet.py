@@ -12,22 +12,20 @@ from portal.api.serializers.base import (
     GpusField,
     InstantField,
     RecordSerializer,
+    RowSerializer,
     Strict,
     account_field,
     flavor_field,
-    name_of,
 )
 
 SLUG: Any = {"max_length": 63}
 NAME: Any = {"max_length": 120}
 
 
-class AccountSerializer(serializers.ModelSerializer[models.Account]):
+class AccountSerializer(RowSerializer[models.Account]):
     """A customer."""
 
-    class Meta:
-        model = models.Account
-        fields = ["slug", "name", "generation", "archived_at", "created_at"]
+    told = ["slug", "name", "generation", "archived_at", "created_at"]
 
 
 class AccountInput(Strict):
@@ -43,16 +41,14 @@ class NameInput(Strict):
     name = serializers.CharField(**NAME)
 
 
-class FlavorSerializer(serializers.ModelSerializer[models.Flavor]):
+class FlavorSerializer(RowSerializer[models.Flavor]):
     """A kind of GPU node."""
 
-    class Meta:
-        model = models.Flavor
-        fields = [
-            "slug", "name", "resource_name", "node_labels", "node_taints", "tolerations",
-            "gpus_per_node", "clock_start", "oversubscription_factor", "position", "generation",
-            "archived_at",
-        ]  # fmt: skip
+    told = [
+        "slug", "name", "resource_name", "node_labels", "node_taints", "tolerations",
+        "gpus_per_node", "clock_start", "oversubscription_factor", "position", "generation",
+        "archived_at",
+    ]  # fmt: skip
 
 
 class FlavorChanges(Strict):
@@ -86,17 +82,12 @@ class FlavorInput(FlavorChanges):
     name = serializers.CharField(**NAME)
 
 
-class WorkspaceSerializer(serializers.ModelSerializer[models.Workspace]):
+class WorkspaceSerializer(RowSerializer[models.Workspace]):
     """Who works under one budget."""
 
-    account = serializers.CharField(source="account.slug", read_only=True)
-    home_flavor = serializers.CharField(source="home_flavor.slug", read_only=True)
-
-    class Meta:
-        model = models.Workspace
-        fields = [
-            "namespace", "account", "slug", "name", "home_flavor", "archived_at", "created_at",
-        ]  # fmt: skip
+    told = [
+        "namespace", "account", "slug", "name", "home_flavor", "archived_at", "created_at",
+    ]  # fmt: skip
 
 
 class WorkspaceInput(Strict):
@@ -115,16 +106,12 @@ class WorkspaceChanges(Strict):
     home_flavor = flavor_field(required=False)
 
 
-class CapacitySerializer(serializers.ModelSerializer[models.Capacity]):
+class CapacitySerializer(RowSerializer[models.Capacity]):
     """GPUs of a flavor on a worker as an admin states them."""
 
-    flavor = serializers.CharField(source="flavor.slug", read_only=True)
-
-    class Meta:
-        model = models.Capacity
-        fields = [
-            "id", "cluster", "flavor", "gpus", "valid_from", "valid_until", "reason", "created_at",
-        ]  # fmt: skip
+    told = [
+        "id", "cluster", "flavor", "gpus", "valid_from", "valid_until", "reason", "created_at",
+    ]  # fmt: skip
 
 
 class CapacityInput(Strict):
@@ -138,15 +125,10 @@ class CapacityInput(Strict):
     reason = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
 
-class EnvelopeSerializer(serializers.ModelSerializer[models.Envelope]):
+class EnvelopeSerializer(RowSerializer[models.Envelope]):
     """What an account may promise itself of one flavor without asking."""
 
-    account = serializers.CharField(source="account.slug", read_only=True)
-    flavor = serializers.CharField(source="flavor.slug", read_only=True)
-
-    class Meta:
-        model = models.Envelope
-        fields = ["account", "flavor", "committed", "ceiling", "pool"]
+    told = ["account", "flavor", "committed", "ceiling", "pool"]
 
 
 class EnvelopeInput(Strict):
@@ -159,37 +141,25 @@ class EnvelopeInput(Strict):
     pool = GpusField()
 
 
-class PoolAmountSerializer(serializers.ModelSerializer[models.PoolAmount]):
+class PoolAmountSerializer(RowSerializer[models.PoolAmount]):
     """GPUs of a flavor in a pool, from and until."""
 
-    flavor = serializers.CharField(source="flavor.slug", read_only=True)
-
-    class Meta:
-        model = models.PoolAmount
-        fields = ["flavor", "gpus", "valid_from", "valid_until"]
+    told = ["flavor", "gpus", "valid_from", "valid_until"]
 
 
-class PoolShareSerializer(serializers.ModelSerializer[models.PoolShare]):
+class PoolShareSerializer(RowSerializer[models.PoolShare]):
     """An account that draws on a platform pool; absent flavors are without limit."""
 
-    account = serializers.CharField(source="account.slug", read_only=True)
     limits = serializers.DictField(child=serializers.IntegerField())
-
-    class Meta:
-        model = models.PoolShare
-        fields = ["account", "limits"]
+    told = ["account", "limits"]
 
 
-class PoolSerializer(serializers.ModelSerializer[models.Pool]):
+class PoolSerializer(RowSerializer[models.Pool]):
     """An account's own pool, or with ``account`` null a platform pool."""
 
-    account = name_of("account.slug")
     amounts = PoolAmountSerializer(many=True)
     shares = PoolShareSerializer(many=True)
-
-    class Meta:
-        model = models.Pool
-        fields = ["slug", "name", "account", "generation", "archived_at", "amounts", "shares"]
+    told = ["slug", "name", "account", "generation", "archived_at", "amounts", "shares"]
 
 
 class PoolInput(Strict):
@@ -216,18 +186,16 @@ class PoolShareInput(Strict):
     limits = serializers.DictField(child=GpusField(), default=dict)
 
 
-class FleetCellSerializer(RecordSerializer):
+class FleetCellSerializer(RecordSerializer[FleetCell]):
     """One flavor on one worker, whole GPUs."""
 
-    record = FleetCell
     flavor = serializers.CharField()
     cluster = serializers.CharField()
 
 
-class FleetTotalSerializer(RecordSerializer):
+class FleetTotalSerializer(RecordSerializer[FleetTotal]):
     """One flavor over all workers; ``excess`` above 0 is promised beyond the limit."""
 
-    record = FleetTotal
     flavor = serializers.CharField()
 
 

@@ -7,22 +7,17 @@ from rest_framework import serializers
 from budgets import models
 from budgets.metering import CapacityFact
 from budgets.selectors.billing.reconciliation import Reconciliation
-from portal.api.serializers.base import RecordSerializer, Strict, name_of
+from portal.api.serializers.base import RecordSerializer, RowSerializer, Strict
 
 
-class DiscrepancySerializer(serializers.ModelSerializer[models.Discrepancy]):
+class DiscrepancySerializer(RowSerializer[models.Discrepancy]):
     """Something that blocks the close until it is settled; ``end`` null: it goes on."""
 
-    proposed_by = name_of("proposed_by.username")
-    decided_by = name_of("decided_by.username")
-
-    class Meta:
-        model = models.Discrepancy
-        fields = [
-            "id", "kind", "cluster", "subject", "flavor", "start", "end", "amount", "message",
-            "samples", "state", "reason", "raised_at", "cleared_at", "proposed_by", "proposed_at",
-            "decided_by", "decided_at",
-        ]  # fmt: skip
+    told = [
+        "id", "kind", "cluster", "subject", "flavor", "start", "end", "amount", "message",
+        "samples", "state", "reason", "raised_at", "cleared_at", "proposed_by", "proposed_at",
+        "decided_by", "decided_at",
+    ]  # fmt: skip
 
 
 class AcceptanceDecision(Strict):
@@ -31,20 +26,18 @@ class AcceptanceDecision(Strict):
     approve = serializers.BooleanField(source="is_approved")
 
 
-class CapacityFactSerializer(RecordSerializer):
+class CapacityFactSerializer(RecordSerializer[CapacityFact]):
     """One flavor on one cluster in one UTC hour, GPU-seconds.
 
     The parts + unexplained − over_admitted = capacity.
     """
 
-    record = CapacityFact
     unexplained = serializers.IntegerField()
     tolerance = serializers.IntegerField()
     is_explained = serializers.BooleanField()
 
 
-class ReconciliationSerializer(RecordSerializer):
+class ReconciliationSerializer(RecordSerializer[Reconciliation]):
     """One UTC day of one cluster."""
 
-    record = Reconciliation
     without = ("sums",)

@@ -27,10 +27,8 @@ class UsageRowSerializer(serializers.Serializer[Any]):
         return {**super().get_fields(), **amounts}
 
 
-class FreshnessSerializer(RecordSerializer):
+class FreshnessSerializer(RecordSerializer[selectors.Freshness]):
     """Up to when the facts are complete."""
-
-    record = selectors.Freshness
 
 
 class UsageSerializer(serializers.Serializer[Any]):
@@ -42,41 +40,30 @@ class UsageSerializer(serializers.Serializer[Any]):
     freshness = FreshnessSerializer()
 
 
-class WorkloadUsageSerializer(RecordSerializer):
+class WorkloadUsageSerializer(RecordSerializer[selectors.WorkloadUsageRow]):
     """GPU-seconds of one workload on one cluster and flavor within the range."""
 
-    record = selectors.WorkloadUsageRow
 
-
-class LendingRowSerializer(RecordSerializer):
+class LendingRowSerializer(RecordSerializer[selectors.LendingRow]):
     """GPU-seconds of one workspace; of the rest of them where the namespace is empty."""
 
-    record = selectors.LendingRow
 
-
-class PairSerializer(RecordSerializer):
+class PairSerializer(RecordSerializer[selectors.PairRow]):
     """GPU-seconds lent by one workspace to another; one that you may not see has no name."""
 
-    record = selectors.PairRow
 
-
-class CoverSerializer(RecordSerializer):
+class CoverSerializer(RecordSerializer[selectors.CoverRow]):
     """What covered an account's burst: burst is the sum of the other four."""
 
-    record = selectors.CoverRow
 
-
-class LendingSerializer(RecordSerializer):
+class LendingSerializer(RecordSerializer[selectors.Lending]):
     """Borrowed and lent; ``pairs`` is null when there are too many to match."""
 
-    record = selectors.Lending
     unit = serializers.CharField()
 
 
-class FloorAdviceSerializer(RecordSerializer):
+class FloorAdviceSerializer(RecordSerializer[FloorAdvice]):
     """The floor, in GPUs, that would have covered the use of 95 of 100 hours."""
-
-    record = FloorAdvice
 
 
 class IdleSumsSerializer(serializers.Serializer[Any]):
@@ -88,33 +75,28 @@ class IdleSumsSerializer(serializers.Serializer[Any]):
     idle = serializers.IntegerField()
 
 
-class IdleRowSerializer(RecordSerializer):
+class IdleRowSerializer(RecordSerializer[selectors.IdleRow]):
     """One floor; ``committed_now`` in GPUs, null where the budget in force names no such flavor."""
 
-    record = selectors.IdleRow
 
-
-class IdleSerializer(RecordSerializer):
+class IdleSerializer(RecordSerializer[selectors.IdleTable]):
     """The idlest floors, the rest as one sum, and the total of both."""
 
-    record = selectors.IdleTable
     unit = serializers.CharField()
     others = IdleSumsSerializer()
     totals = IdleSumsSerializer()
 
 
-class CapacityUseRowSerializer(RecordSerializer):
+class CapacityUseRowSerializer(RecordSerializer[selectors.CapacityRow]):
     """GPU-seconds: capacity = held + not_held; null where no capacity is stated."""
 
-    record = selectors.CapacityRow
     held = serializers.IntegerField()
     not_held = serializers.IntegerField(allow_null=True)
 
 
-class CapacityUseSerializer(RecordSerializer):
+class CapacityUseSerializer(RecordSerializer[selectors.CapacityUse]):
     """Where the capacity went, up to ``end``, the last hour that every cluster has told."""
 
-    record = selectors.CapacityUse
     unit = serializers.CharField()
     start = serializers.DateTimeField(allow_null=True)
     end = serializers.DateTimeField(allow_null=True)
