@@ -11,6 +11,8 @@ from budgets.selectors.budget.history import (
     requests_waiting,
     revision_diff,
     revision_for,
+    visible_requests,
+    with_reasons,
 )
 from budgets.selectors.budget.impact import preview_reallocation
 from budgets.selectors.budget.preview import RevisionPreview, judge_draft, preview_revision

@@ -13,6 +13,7 @@ from clusters.selectors.cluster_detail import (
     StoredRow,
     TreeGroup,
     cluster_detail,
+    objects_of,
 )
 from clusters.selectors.differences import DifferenceRow, ShadowReport, shadow_report
 from clusters.selectors.dispatch import (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import yaml
+from django.core.paginator import Page, Paginator
 from django.utils import timezone
 
 from budgets.models import Operation, User
@@ -19,6 +20,7 @@ from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, n
 from clusters.selectors.previews import ManifestChange
 
 DRIFTS_SHOWN = 50
+OBJECTS_SHOWN = 100
 _GROUPS = {
     "cluster": "Cluster",
     "flavor": "Flavor",
@@ -128,8 +130,13 @@ class ClusterDetail:
     incidents: tuple[IncidentRow, ...] = field(default=())
 
 
-def cluster_detail(user: User, slug: str) -> ClusterDetail:
+def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterDetail:
     """One cluster with its objects, drifts, preflight and shifts. A bounded number of queries.
+
+    Args:
+        user: Who asks.
+        slug: Of the cluster.
+        with_tree: Its objects too, all of them; :func:`objects_of` has them page by page.
 
     Raises:
         Cluster.DoesNotExist: it is not there, or not for this user.
@@ -140,17 +147,17 @@ def cluster_detail(user: User, slug: str) -> ClusterDetail:
         .select_related("health")
         .get(slug=slug)
     )
-    states = list(cluster.object_states.all())
+    states = cluster.object_states.all()
     return record_of(
         ClusterDetail,
         cluster,
         row=rows_of([cluster])[0],
         dispatch=_dispatch(cluster),
-        tree=_tree(states),
+        tree=_tree(sorted(states, key=lambda row: _rank(row.subject))) if with_tree else (),
         drifts=tuple(_drifts(cluster)),
         preflight=_preflight(cluster.preflight),
         shifts=tuple(_shifts(cluster)),
-        planned=() if cluster.writes_enabled else tuple(_planned(states)),
+        planned=() if cluster.writes_enabled else tuple(_planned(states.exclude(would=None))),
         under_way=tuple(
             Operation.objects.filter(
                 subject=f"cluster:{cluster.slug}", state=Operation.State.RUNNING
@@ -171,20 +178,43 @@ def _dispatch(cluster: Cluster) -> DispatchSettings | None:
         return None
 
 
+def objects_of(user: User, slug: str, *, page: Any) -> Page[Any]:
+    """A page of the tree of a cluster's objects; what needs a look comes first. Two queries.
+
+    Args:
+        user: Who asks; nothing is there for who does not see the cluster.
+        slug: Of the cluster.
+        page: Its number as it was typed; the first where that is none.
+
+    Returns:
+        A page of objects, whose list is the :class:`TreeGroup` that they are in; a group that does
+        not fit goes on with the next page.
+    """
+    states = ObjectState.objects.filter(cluster__slug=slug, cluster__in=visible_clusters(user))
+    keys = list(states.values_list("subject", "state", "pk"))
+    troubled = {subject for subject, state, _ in keys if state in _TROUBLE}
+    keys.sort(key=lambda key: (key[0] not in troubled, _rank(key[0])))
+    ordered: Sequence[Any] = [pk for _, _, pk in keys]
+    shown = Paginator(ordered, OBJECTS_SHOWN).get_page(page)
+    found = states.in_bulk(shown.object_list)
+    shown.object_list = _tree(found[pk] for pk in shown.object_list if pk in found)
+    return shown
+
+
 def _tree(states: Iterable[ObjectState]) -> tuple[TreeGroup, ...]:
+    """The groups of objects, each where its first object is."""
     groups: dict[str, list[ObjectRow]] = {}
     for state in states:
         groups.setdefault(state.subject, []).append(record_of(ObjectRow, state))
-    order = list(_GROUPS)
-
-    def rank(subject: str) -> tuple[int, str]:
-        kind = subject.partition(":")[0]
-        return order.index(kind) if kind in _GROUPS else len(order), subject
-
     return tuple(
-        TreeGroup(_title(subject), subject, tuple(groups[subject]))
-        for subject in sorted(groups, key=rank)
+        TreeGroup(_title(subject), subject, tuple(rows)) for subject, rows in groups.items()
     )
+
+
+def _rank(subject: str) -> tuple[int, str]:
+    order = list(_GROUPS)
+    kind = subject.partition(":")[0]
+    return order.index(kind) if kind in _GROUPS else len(order), subject
 
 
 def _title(subject: str) -> str:
@@ -219,16 +249,15 @@ def _shifts(cluster: Cluster) -> Iterable[ShiftRow]:
 
 def _planned(states: Iterable[ObjectState]) -> Iterable[ManifestChange]:
     for state in states:
-        if state.would is None:
-            continue
+        would: Any = state.would
         changes = "; ".join(
             f"{change['field'] or 'the object'}: {change['found']} → {change['wanted']}"
-            for change in state.would["changes"]
+            for change in would["changes"]
         )
-        document = state.would.get("document")
+        document = would.get("document")
         yield ManifestChange(
             kind=state.kind,
             name=f"{state.namespace}/{state.name}" if state.namespace else state.name,
-            words=f"{state.would['action']} {changes}".strip(),
+            words=f"{would['action']} {changes}".strip(),
             yaml=yaml.safe_dump(document, sort_keys=False) if document else "",
         )

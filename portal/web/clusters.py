@@ -160,8 +160,9 @@ def clusters(request: HttpRequest) -> HttpResponseBase:
 def cluster(request: HttpRequest, slug: str) -> HttpResponseBase:
     """One cluster: what is applied against what is wanted, drift, preflight, switches."""
     user: Any = request.user
-    detail = seen.cluster_detail(user, slug)
-    context = {"detail": detail, "row": detail.row}
+    detail = seen.cluster_detail(user, slug, with_tree=False)
+    shown = seen.objects_of(user, slug, page=request.GET.get("page"))
+    context = {"detail": detail, "row": detail.row, "shown": shown}
     if is_partial(request) and target(request) == "state":
         answer = render(request, "clusters/cluster.html", context, partial="state")
         return unchanged(request, answer)
@@ -193,7 +194,7 @@ def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponse
     user: Any = request.user
     if change not in CHANGES:
         raise Http404
-    detail = seen.cluster_detail(user, slug)
+    detail = seen.cluster_detail(user, slug, with_tree=False)
     require_admin(request, "Only a platform admin changes a cluster.")
     what = CHANGES[change]
     kind = FORMS.get(change, ReasonForm)

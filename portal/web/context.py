@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from budgets import selectors
-from budgets.models import BudgetRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +53,13 @@ def _shell(request: HttpRequest) -> Shell | None:
     roles = selectors.roles_of(user)
     sections = [_section(request, *entry) for entry in OWN]
     if roles.is_admin:
-        waiting = waiting_requests(user).count()
+        waiting = selectors.visible_requests(user).count()
         sections.append(_section(request, "Requests", "requests", waiting))
         sections.append(_group(request, "Platform", PLATFORM))
     elif roles.sees_everything:
         sections.append(_section(request, "Fleet", "fleet"))
     sections.append(_group(request, "More", MORE))
     return Shell(roles=roles, sections=tuple(sections))
-
-
-def waiting_requests(user: Any) -> QuerySet[BudgetRevision]:
-    """Requests of visible workspaces, only to be counted; the page of requests has their why."""
-    return BudgetRevision.objects.filter(
-        state=BudgetRevision.State.REQUESTED,
-        budget__workspace__in=selectors.visible_workspaces(user).order_by().values("pk"),
-    )
 
 
 def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...]) -> Section:

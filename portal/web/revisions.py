@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -17,6 +18,8 @@ from budgets.plan import RevisionDraft, Spill
 from portal.web.forms import VersionedForm
 from portal.web.htmx import render
 from portal.web.pages import carried_out, page, typed
+
+PER_PAGE = 50
 
 
 @page()
@@ -84,8 +87,11 @@ def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> Budg
 def requests(request: HttpRequest) -> HttpResponseBase:
     """Requests that wait: all for an admin, one's own for an owner."""
     user: Any = request.user
+    waiting = Paginator(selectors.visible_requests(user), PER_PAGE)
+    shown = waiting.get_page(request.GET.get("page"))
     context = {
-        "requests": selectors.requests_waiting(user),
+        "requests": selectors.with_reasons(shown.object_list),
+        "shown": shown,
         "may_decide": selectors.roles_of(user).is_admin,
     }
     return render(request, "budgets/requests.html", context)
@@ -123,13 +129,13 @@ def decide(request: HttpRequest, namespace: str, number: int) -> HttpResponseBas
         return answer
     in_force = workspace.budget.in_force
     before = selectors.revision_for(user, namespace, in_force.number) if in_force else None
-    reasons = [row for row in selectors.requests_waiting(user) if row.pk == wanted.pk]
+    (wanted,) = selectors.with_reasons([wanted])
     context = {
         "workspace": workspace,
         "revision": wanted,
         "before": before,
         "rows": selectors.revision_diff(before, wanted) if before else (),
-        "reasons": reasons[0].reasons if reasons else (),
+        "reasons": wanted.reasons,
         "preview": _preview(user, workspace, wanted),
         "form": form,
         "stale": form.stale,

@@ -15,7 +15,6 @@ from budgets.models import BudgetRevision, MonthOutlook, Workspace
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
-from portal.web.context import waiting_requests
 from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.pages import page
 from portal.web.usage import last_days
@@ -65,7 +64,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
         "waiting": sum(row.waiting for row in rows),
         "running": sum(row.running for row in rows),
         "has_costs": bool(outlooks),
-        "requests": waiting_requests(user).count(),
+        "requests": selectors.visible_requests(user).count(),
         "roles": roles,
         "steps": _open_steps(user, roles),
     }

@@ -15,9 +15,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from budgets import services
-from budgets.models import UsageRecord, WorkloadUsage
+from budgets.models import Budget, BudgetRevision, UsageRecord, WorkloadUsage
 from budgets.units import Period
-from clusters.models import Cluster, ClusterHealth, WorkloadState
+from clusters.models import Cluster, ClusterHealth, ObjectState, WorkloadState
 from tests.builders import line
 from tests.factories import (
     PendingReasonFactory,
@@ -150,3 +150,57 @@ def test_queries_do_not_grow_with_workspaces(busy: Visitors):
         UsageRecordFactory(workspace=added, flavor=busy.fleet.flavors["h100"])
 
     assert {address: cost_of(busy, address)[0] for address in GROWING} == before
+
+
+def test_page_of_requests_costs_the_same_however_many_wait(busy: Visitors):
+    before, _ = cost_of(busy, "/requests/")
+    for number in range(120):
+        space = WorkspaceFactory(account=busy.fleet.acme, home_flavor=busy.fleet.flavors["h100"])
+        BudgetRevision.objects.create(
+            budget=Budget.objects.get_or_create(workspace=space)[0],
+            number=number + 1,
+            valid_from=datetime(2026, 1, 1, tzinfo=UTC),
+            state=BudgetRevision.State.REQUESTED,
+        )
+
+    queries, size = cost_of(busy, "/requests/")
+    assert queries == before
+    assert size < LARGEST_PAGE
+    text = busy.text("admin", "/requests/?page=3")
+    assert "121 wait" in text
+    assert "Page 3 of 3" in text
+    assert text.count("/decide/") == 2 * 21
+
+
+def test_page_of_a_cluster_costs_the_same_however_many_objects_it_has(busy: Visitors):
+    cluster = Cluster.objects.get(slug="gpu-east")
+    states = ["synced"] * 1_000
+    states[700] = "failed"
+
+    def add(found: list[str], prefix: str) -> None:
+        ObjectState.objects.bulk_create(
+            ObjectState(
+                cluster=cluster,
+                kind=kind,
+                name=f"{prefix}-{number}",
+                subject=f"budget:{prefix}-{number}",
+                state=state,
+                changed_at=datetime(2026, 1, 1, tzinfo=UTC),
+            )
+            for number, state in enumerate(found)
+            for kind in ("ClusterQueue", "LocalQueue", "Namespace")
+        )
+
+    add(["synced"], "few")
+    before, _ = cost_of(busy, "/clusters/gpu-east/")
+    add(states, "many")
+
+    queries, size = cost_of(busy, "/clusters/gpu-east/")
+    assert queries == before
+    assert size < LARGEST_PAGE
+    first = busy.text("admin", "/clusters/gpu-east/")
+    assert "Page 1 of 31" in first
+    assert first.index("Budget many-700") < first.index("Budget few-0")
+    second = busy.text("admin", "/clusters/gpu-east/?page=2")
+    assert 'hx-get="/clusters/gpu-east/?page=2"' in second
+    assert "Budget many-700" not in second

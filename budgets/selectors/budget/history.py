@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from budgets.models import BudgetLine, BudgetRevision, User, Workspace
-from budgets.plan import RevisionDraft, Spill, check_envelope
+from budgets.plan import RevisionDraft, RevisionSpan, Spill, check_envelope
 from budgets.selectors.budget.preview import with_draft
 from budgets.selectors.budget.timeline import fleet_timeline
 from budgets.selectors.clock import utc_now
@@ -118,25 +120,40 @@ def revision_diff(before: BudgetRevision, after: BudgetRevision) -> tuple[DiffRo
     return tuple(rows)
 
 
-def requests_waiting(user: User) -> list[BudgetRevision]:
-    """Requests that a user sees, oldest first, each with the ``reasons`` why it waits.
-
-    An admin sees all, an owner those of visible workspaces. The number of queries does not
-    depend on the number of requests.
-    """
+def visible_requests(user: User) -> QuerySet[BudgetRevision]:
+    """Requests that a user sees, oldest first: an admin all, an owner those of own workspaces."""
     waiting = _revisions().filter(
         state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at__isnull=True
     )
     if not roles_of(user).sees_everything:
         waiting = waiting.filter(budget__workspace__in=visible_workspaces(user).values("pk"))
-    found = list(waiting.order_by("created_at", "pk"))
+    return waiting.order_by("created_at", "pk")
+
+
+def requests_waiting(user: User) -> list[BudgetRevision]:
+    """All of :func:`visible_requests` by :func:`with_reasons`."""
+    return with_reasons(visible_requests(user))
+
+
+def with_reasons(requests: Iterable[BudgetRevision]) -> list[BudgetRevision]:
+    """Requests, each with the ``reasons`` why it waits.
+
+    The number of queries does not depend on the number of requests.
+    """
+    found = list(requests)
     if not found:
         return []
     now = utc_now()
-    timeline = fleet_timeline(now)
+    fleet = fleet_timeline(now)
+    # An envelope is about one account; what others are promised says nothing about it.
+    spans: dict[str, list[RevisionSpan]] = defaultdict(list)
+    for span in fleet.revisions:
+        spans[span.account].append(span)
     for revision in found:
         revision.phase = revision.state
         workspace = revision.budget.workspace
+        account = workspace.account.slug
+        before = replace(fleet, revisions=tuple(spans[account]))
         draft = RevisionDraft(
             lines=tuple(line.as_plan() for line in revision.lines.all()),
             preference=tuple(revision.preference),
@@ -145,11 +162,11 @@ def requests_waiting(user: User) -> list[BudgetRevision]:
             valid_until=revision.valid_until,
         )
         revision.reasons = check_envelope(
-            with_draft(timeline, workspace, draft, now),
-            account=workspace.account.slug,
+            with_draft(before, workspace, draft, now),
+            account=account,
             start=max(revision.valid_from, now),
             end=revision.valid_until,
-            before=timeline,
+            before=before,
             fields={line.flavor: f"lines.{index}" for index, line in enumerate(draft.lines)},
         )
     return found
