@@ -33,6 +33,21 @@ class Rejected(PortalError):
         self.faults = tuple(faults)
         super().__init__("; ".join(f"{f.field or 'request'}: {f.message}" for f in self.faults))
 
+    @classmethod
+    def because(cls, field: str, code: str, message: str) -> Rejected:
+        """For one fault alone."""
+        return cls([Fault(field, code, message)])
+
+
+def reject_any(faults: Iterable[Fault]) -> None:
+    """Go on only when nothing is wrong.
+
+    Raises:
+        Rejected: Something is.
+    """
+    if found := tuple(faults):
+        raise Rejected(found)
+
 
 class StaleVersion(PortalError):
     """Somebody else saved in between; nothing was written. A 412 in the API.

@@ -39,6 +39,11 @@ class Budget(models.Model):
     stop_reason = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    @property
+    def namespace(self) -> str:
+        """Of its workspace, under which people know it."""
+        return self.workspace.namespace
+
 
 class BudgetRevision(FrozenFields, Dated):
     """One immutable state of a budget; only its decision is written later, once.

@@ -11,16 +11,16 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Account, ApiToken, Membership, Role, User, Workspace
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.guards import faults_of, require_admin, roles_for, save_checked
+from budgets.services.guards import by_admin, faults_of, require_admin, roles_for, save_checked
 
 TOKEN_PREFIX = "gbp_"  # noqa: S105  a public marker in front of every token, not a secret
 
 
-@transaction.atomic
+@by_admin
 def create_user(
     actor: User | None,
     *,
@@ -31,26 +31,22 @@ def create_user(
     last_name: str = "",
 ) -> User:
     """Add a person; without a password they cannot log in until one is set."""
-    require_admin(actor)
     user = User(username=username, email=email, first_name=first_name, last_name=last_name)
     faults = _password_faults(user, password) if password is not None else []
     user.set_password(password)
     save_checked(user, also=faults)
-    audit(actor, action="user.create", subject=f"user:{username}", after={"email": email})
+    audit(actor, "user.create", user, after={"email": email})
     return user
 
 
 @transaction.atomic
 def set_password(actor: User | None, *, user: User, password: str) -> None:
     """Set a password: one's own, or anybody's as an admin."""
-    if actor is not None and actor.pk != user.pk:
-        require_admin(actor)
-    faults = _password_faults(user, password)
-    if faults:
-        raise Rejected(faults)
+    _require_own(actor, user)
+    reject_any(_password_faults(user, password))
     user.set_password(password)
     user.save(update_fields=["password"])
-    audit(actor, action="user.set_password", subject=f"user:{user.username}")
+    audit(actor, "user.set_password", user)
 
 
 @transaction.atomic
@@ -72,7 +68,7 @@ def create_first_admin(*, username: str, email: str, password: str) -> User:
     return user
 
 
-@transaction.atomic
+@by_admin
 def grant_role(
     actor: User | None,
     *,
@@ -82,43 +78,34 @@ def grant_role(
     workspace: Workspace | None = None,
 ) -> Membership:
     """Give a role; giving it twice changes nothing."""
-    require_admin(actor)
-    found = Membership.objects.filter(
-        user=user, role=role, account=account, workspace=workspace
-    ).first()
-    if found is not None:
+    place = {"user": user, "role": role, "account": account, "workspace": workspace}
+    if found := Membership.objects.filter(**place).first():
         return found
-    membership = Membership(user=user, role=role, account=account, workspace=workspace)
+    membership = Membership(**place)
     save_checked(membership)
     audit(
-        actor,
-        action="role.grant",
-        subject=f"user:{user.username}",
-        account=account,
-        workspace=workspace,
-        after={"role": str(role)},
+        actor, "role.grant", user, account=account, workspace=workspace, after={"role": str(role)}
     )
     return membership
 
 
-@transaction.atomic
+@by_admin
 def revoke_role(actor: User | None, *, membership: Membership) -> None:
     """Take a role away; the last admin stays.
 
     Raises:
         Rejected: It is the last admin's role.
     """
-    require_admin(actor)
     if membership.role == Role.ADMIN:
         admins = Membership.objects.select_for_update().filter(
             role=Role.ADMIN, user__is_active=True
         )
         if not any(row.pk != membership.pk for row in admins):
-            raise Rejected([Fault("", "last_admin", "Nobody would be left to administer.")])
+            raise Rejected.because("", "last_admin", "Nobody would be left to administer.")
     audit(
         actor,
-        action="role.revoke",
-        subject=f"user:{membership.user.username}",
+        "role.revoke",
+        membership.user,
         account=membership.account,
         workspace=membership.workspace,
         before={"role": membership.role},
@@ -131,8 +118,7 @@ def create_api_token(
     actor: User | None, *, user: User, name: str, scope: str, expires_at: datetime
 ) -> tuple[ApiToken, str]:
     """Make an API token; its plain text is returned once and kept nowhere."""
-    if actor is not None and actor.pk != user.pk:
-        require_admin(actor)
+    _require_own(actor, user)
     plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
     faults = []
     if expires_at <= utc_now():
@@ -146,12 +132,7 @@ def create_api_token(
         expires_at=expires_at,
     )
     save_checked(token, also=faults)
-    audit(
-        actor,
-        action="token.create",
-        subject=f"user:{user.username}",
-        after={"name": name, "scope": scope, "prefix": token.prefix},
-    )
+    audit(actor, "token.create", user, after={"name": name, "scope": scope, "prefix": token.prefix})
     return token, plaintext
 
 
@@ -164,10 +145,7 @@ def revoke_api_token(actor: User | None, *, token: ApiToken) -> None:
         token.revoked_at = utc_now()
         token.save(update_fields=["revoked_at"])
         audit(
-            actor,
-            action="token.revoke",
-            subject=f"user:{token.user.username}",
-            before={"name": token.name, "prefix": token.prefix},
+            actor, "token.revoke", token.user, before={"name": token.name, "prefix": token.prefix}
         )
 
 
@@ -185,6 +163,11 @@ def authenticate_api_token(plaintext: str) -> ApiToken | None:
     if token.last_used_at is None or (now - token.last_used_at).total_seconds() >= 60:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token
+
+
+def _require_own(actor: User | None, user: User) -> None:
+    if actor is not None and actor.pk != user.pk:
+        require_admin(actor)
 
 
 def _digest(plaintext: str) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.db import models
+from django.db import models, transaction
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Account, Flavor, User
 from budgets.selectors import RoleSet, roles_of
 
 NO_LIMITS = RoleSet(user_id=None, is_admin=True)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def roles_for(actor: User | None) -> RoleSet:
@@ -29,6 +33,50 @@ def require_admin(actor: User | None) -> None:
         raise NotAllowed("Only a platform admin can do this.")
 
 
+def require_finance(actor: User | None, *, deed: str = "do this") -> None:
+    """Let only finance and platform admins pass.
+
+    Raises:
+        NotAllowed: For everybody else, in the words of the deed.
+    """
+    roles = roles_for(actor)
+    if not (roles.is_admin or roles.is_finance):
+        raise NotAllowed(f"Only finance or a platform admin can {deed}.")
+
+
+def _only(
+    require: Callable[[User | None], None],
+) -> Callable[[Callable[Concatenate[User | None, P], R]], Callable[Concatenate[User | None, P], R]]:
+    def decorate(
+        write: Callable[Concatenate[User | None, P], R],
+    ) -> Callable[Concatenate[User | None, P], R]:
+        @wraps(write)
+        @transaction.atomic
+        def allowed(actor: User | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            require(actor)
+            return write(actor, *args, **kwargs)
+
+        return allowed
+
+    return decorate
+
+
+by_admin = _only(require_admin)
+"""One atomic write of a platform admin, or of the portal itself; NotAllowed for everybody else."""
+by_finance = _only(require_finance)
+"""Likewise of finance or a platform admin."""
+
+
+def require_second_person(actor: User | None, *, proposer_id: int | None) -> None:
+    """Let somebody else than the proposer pass.
+
+    Raises:
+        NotAllowed: It is the proposer.
+    """
+    if (actor.pk if actor else None) == proposer_id:
+        raise NotAllowed("Somebody else than the proposer has to approve it.")
+
+
 def require_reason(reason: str) -> None:
     """Ask for a reason.
 
@@ -36,22 +84,21 @@ def require_reason(reason: str) -> None:
         Rejected: It is empty.
     """
     if not reason.strip():
-        raise Rejected([Fault("reason", "reason_required", "Say why; it is kept in the log.")])
+        raise Rejected.because("reason", "reason_required", "Say why; it is kept in the log.")
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
     """Turn Django's validation error into faults beside their fields."""
-    if not hasattr(error, "error_dict"):
-        return [Fault("", item.code or "invalid", _sentence(item)) for item in error.error_list]
+    found = error.error_dict if hasattr(error, "error_dict") else {"": error.error_list}
     return [
-        Fault("" if name == NON_FIELD_ERRORS else name, item.code or "invalid", _sentence(item))
-        for name, items in error.error_dict.items()
+        Fault(
+            "" if name == NON_FIELD_ERRORS else name,
+            item.code or "invalid",
+            " ".join(item.messages),
+        )
+        for name, items in found.items()
         for item in items
     ]
-
-
-def _sentence(error: ValidationError) -> str:
-    return " ".join(error.messages)
 
 
 def save_checked(row: models.Model, *, also: Iterable[Fault] = ()) -> None:
@@ -69,8 +116,7 @@ def save_checked(row: models.Model, *, also: Iterable[Fault] = ()) -> None:
         row.full_clean()
     except ValidationError as error:
         faults += faults_of(error)
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     try:
         row.save()
     except ValidationError as error:

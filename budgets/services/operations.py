@@ -16,11 +16,7 @@ def start_operation(
 
 
 def advance_operation(
-    operation_id: uuid.UUID | str,
-    *,
-    step: str,
-    done: int | None = None,
-    total: int | None = None,
+    operation_id: uuid.UUID | str, *, step: str, done: int | None = None, total: int | None = None
 ) -> None:
     """Tell how far it is; quiet when it has ended or is unknown."""
     changes: dict[str, object] = {"step": step[:200]}

@@ -15,12 +15,11 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F
 
-from budgets.errors import NotAllowed
 from budgets.models import Alert, Delivery, Export, User
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
-from budgets.services.guards import roles_for
+from budgets.services.guards import require_finance
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -63,9 +62,7 @@ def retry_delivery(actor: User | None, *, delivery: Delivery) -> None:
     Raises:
         NotAllowed: For everybody but finance and admins.
     """
-    roles = roles_for(actor)
-    if not (roles.is_admin or roles.is_finance):
-        raise NotAllowed("Only finance or a platform admin can deliver again.")
+    require_finance(actor, deed="deliver again")
     Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.GIVEN_UP).update(
         state=Delivery.State.WAITING, attempts=0, next_at=utc_now()
     )
@@ -169,10 +166,7 @@ def _body(alert: Alert) -> dict[str, Any]:
         "account": rule.account.slug,
         "workspace": rule.workspace.namespace if rule.workspace else None,
         "measure": rule.measure,
-        "window": {
-            "start": alert.window_start.isoformat(),
-            "end": alert.window_end.isoformat(),
-        },
+        "window": {"start": alert.window_start.isoformat(), "end": alert.window_end.isoformat()},
         "limit": str(rule.limit),
         "at_percent": rule.at_percent,
         "value": str(alert.value),

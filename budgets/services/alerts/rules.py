@@ -10,7 +10,7 @@ from django.db import transaction
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import Account, AlertRule, User, Workspace
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.guards import roles_for, save_checked
 
 LONGEST_SNOOZE = timedelta(days=92)
@@ -45,7 +45,7 @@ def create_rule(
         Rejected: Everything that is wrong.
     """
     if (workspace is None) == (account is None):
-        raise Rejected([Fault("workspace", "one_subject", "Name a workspace or an account.")])
+        raise Rejected.because("workspace", "one_subject", "Name a workspace or an account.")
     watched = workspace.account if workspace is not None else account
     assert watched is not None
     _require_right(actor, watched, workspace)
@@ -85,7 +85,7 @@ def remove_rule(actor: User | None, *, rule: AlertRule) -> None:
     _require_right(actor, rule.account, rule.workspace)
     if rule.spend_rule_id is not None:
         words = "It follows a spend rule: snooze it, or remove the spend rule."
-        raise Rejected([Fault("", "spend_rule", words)])
+        raise Rejected.because("", "spend_rule", words)
     if rule.removed_at is None:
         rule.removed_at = utc_now()
         rule.save(update_fields=["removed_at"])
@@ -104,7 +104,7 @@ def snooze_rule(actor: User | None, *, rule: AlertRule, until: datetime | None) 
     now = utc_now()
     if until is not None and not now < until <= now + LONGEST_SNOOZE:
         words = "Choose an instant from now on and within three months."
-        raise Rejected([Fault("until", "out_of_range", words)])
+        raise Rejected.because("until", "out_of_range", words)
     rule.snoozed_until = until
     rule.save(update_fields=["snoozed_until"])
     _audit(actor, rule, "alert.snooze_rule")
@@ -120,18 +120,11 @@ def _require_right(actor: User | None, account: Account, workspace: Workspace | 
 
 
 def _audit(actor: User | None, rule: AlertRule, action: str) -> None:
-    subject = f"alert rule:{rule.pk}"
     audit(
         actor,
-        action=action,
-        subject=subject,
+        action,
+        f"alert rule:{rule.pk}",
         account=rule.account,
         workspace=rule.workspace,
-        after={
-            "measure": rule.measure,
-            "window": rule.window,
-            "limit": str(rule.limit),
-            "at_percent": rule.at_percent,
-            "snoozed_until": rule.snoozed_until.isoformat() if rule.snoozed_until else None,
-        },
+        after=state_of(rule, "measure", "window", "limit", "at_percent", "snoozed_until"),
     )

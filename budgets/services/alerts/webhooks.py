@@ -13,12 +13,12 @@ from django.conf import settings
 from django.db import transaction
 from django.utils.crypto import salted_hmac
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Fault, Rejected
 from budgets.models import Account, User, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed, post
 from budgets.services.audit import audit
-from budgets.services.guards import roles_for, save_checked
+from budgets.services.guards import require_finance, save_checked
 
 SIGNATURE = "Portal-Signature"
 DELIVERY = "Portal-Delivery"
@@ -78,7 +78,7 @@ def test_webhook(actor: User | None, *, webhook: Webhook) -> None:
         send(webhook, body, delivery=f"test-{webhook.pk}-{int(now.timestamp())}", now=now)
     except PostFailed as failed:
         words = f"The test did not arrive: {failed}"
-        raise Rejected([Fault("url", "not_delivered", words)]) from failed
+        raise Rejected.because("url", "not_delivered", words) from failed
 
 
 def send(webhook: Webhook, body: dict[str, Any], *, delivery: str, now: datetime) -> None:
@@ -125,16 +125,13 @@ def address_faults(url: str) -> list[Fault]:
 
 
 def _require_right(actor: User | None) -> None:
-    roles = roles_for(actor)
-    if not (roles.is_admin or roles.is_finance):
-        raise NotAllowed("Only finance or a platform admin can change webhooks.")
+    require_finance(actor, deed="change webhooks")
 
 
 def _audit(actor: User | None, webhook: Webhook, action: str) -> None:
     audit(
         actor,
-        action=action,
-        subject=f"webhook:{webhook.pk}",
-        account=webhook.account,
+        action,
+        webhook,
         after={"name": webhook.name, "host": urlsplit(webhook.url).hostname or ""},
     )

@@ -8,9 +8,7 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.db import transaction
-
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import (
     Account,
     Adjustment,
@@ -23,15 +21,15 @@ from budgets.models import (
 from budgets.selectors.billing.documents import accounts_of
 from budgets.selectors.billing.prices import account_currency
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
-from budgets.services.billing.guards import lock_billing, require_finance, stored_month
-from budgets.services.guards import require_reason, save_checked
+from budgets.services.audit import audit, state_of
+from budgets.services.billing.guards import lock_billing, stored_month
+from budgets.services.guards import by_finance, require_reason, require_second_person, save_checked
 from budgets.units import Money, UnitsError, currency_digits
 
 LARGEST = Decimal(10) ** 12
 
 
-@transaction.atomic
+@by_finance
 def propose_adjustment(
     actor: User | None,
     *,
@@ -46,7 +44,7 @@ def propose_adjustment(
     """Propose an amount on the statement of an open month; negative gives money back.
 
     Args:
-        actor: Finance or admin.
+        actor: The proposer, who cannot approve it.
         account: Whose statement.
         month: Such as ``2026-10``.
         zone: That in which the account is billed.
@@ -56,10 +54,8 @@ def propose_adjustment(
         corrects: The line that it puts right, of any statement of the account.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: Everything that is wrong with it.
     """
-    require_finance(actor)
     lock_billing()
     period = stored_month(month, zone)
     currency = account_currency(account.pk)
@@ -78,29 +74,20 @@ def propose_adjustment(
         proposed_by=actor,
     )
     save_checked(row, also=faults)
-    audit(
-        actor,
-        action="adjustment.propose",
-        subject=f"adjustment:{row.pk}",
-        account=account,
-        workspace=workspace,
-        reason=reason,
-        after=_state(row),
-    )
+    audit(actor, "adjustment.propose", row, reason=reason, after=_state(row))
     return row
 
 
-@transaction.atomic
+@by_finance
 def decide_adjustment(
     actor: User | None, *, adjustment: Adjustment, is_approved: bool, reason: str = ""
 ) -> Adjustment:
     """Approve or decline; who proposed it can decline it, never approve it.
 
     Raises:
-        NotAllowed: For other roles, and for the proposer's own approval.
+        NotAllowed: For the proposer's own approval.
         Rejected: It is decided already, its month is closed, or a decline has no reason.
     """
-    require_finance(actor)
     if not is_approved:
         require_reason(reason)
     lock_billing()
@@ -111,12 +98,10 @@ def decide_adjustment(
     )
     if row.state != Adjustment.State.PROPOSED:
         message = f"It is {row.get_state_display().lower()} already."
-        raise Rejected([Fault("", "decided", message)])
+        raise Rejected.because("", "decided", message)
     if is_approved:
-        if (actor.pk if actor else None) == row.proposed_by_id:
-            raise NotAllowed("Somebody else than the proposer has to approve it.")
-        if faults := _period_faults(row.account, row.period):
-            raise Rejected(faults)
+        require_second_person(actor, proposer_id=row.proposed_by_id)
+        reject_any(_period_faults(row.account, row.period))
     row.state = Adjustment.State.APPROVED if is_approved else Adjustment.State.DECLINED
     row.decided_by = actor
     row.decided_at = utc_now()
@@ -124,10 +109,8 @@ def decide_adjustment(
     row.save()
     audit(
         actor,
-        action="adjustment.approve" if is_approved else "adjustment.decline",
-        subject=f"adjustment:{row.pk}",
-        account=row.account,
-        workspace=row.workspace,
+        "adjustment.approve" if is_approved else "adjustment.decline",
+        row,
         reason=reason,
         after=_state(row),
     )
@@ -185,10 +168,5 @@ def _period_faults(account: Account, period: BillingPeriod) -> list[Fault]:
 
 
 def _state(row: Adjustment) -> dict[str, Any]:
-    return {
-        "amount": str(row.amount),
-        "currency": row.currency,
-        "month": str(row.period),
-        "state": row.state,
-        "corrects": row.corrects_id,
-    }
+    facts = {"month": str(row.period), "corrects": row.corrects_id}
+    return state_of(row, "amount", "currency", "state") | facts

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import transaction
-
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import BillingPeriod, BillingTerms, MeterState, User
 from budgets.selectors.billing.documents import accounts_of, draw
 from budgets.selectors.billing.periods import check_list
@@ -17,42 +15,39 @@ from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
 from budgets.services.billing.chain import write_chain
 from budgets.services.billing.drawing import write_drafts
-from budgets.services.billing.guards import lock_billing, require_finance, stored_month
+from budgets.services.billing.guards import lock_billing, stored_month
+from budgets.services.guards import by_finance
 
 
-@transaction.atomic
+@by_finance
 def close_period(
     actor: User | None, *, month: str, zone: str = "UTC", now: datetime | None = None
 ) -> BillingPeriod:
     """Close a month of a zone for good.
 
     Args:
-        actor: Finance or admin.
+        actor: Who closes it.
         month: Such as ``2026-10``.
         zone: Of the month.
         now: UTC; None for the present.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: It is closed already, or the check list is not met: every entry, at once.
     """
-    require_finance(actor)
     instant = now or utc_now()
     # 1. Nobody changes a price, a draft or a fact until this is done: the meter waits here too.
     lock_billing()
     list(MeterState.objects.select_for_update().order_by("pk"))
     period = stored_month(month, zone)
     if period.closed_at is not None:
-        raise Rejected([Fault("month", "closed_period", f"{period} is closed already.")])
+        raise Rejected.because("month", "closed_period", f"{period} is closed already.")
     # 2. Everything holds.
     drawing = draw(period)
-    faults = [
+    reject_any(
         Fault("", check.key, f"{check.title}: {detail}")
         for check in check_list(period, drawing=drawing, now=instant)
         for detail in check.details
-    ]
-    if faults:
-        raise Rejected(faults)
+    )
     # 3. Statements are what the facts say, reviewed or not.
     write_drafts(period, drawing)
     # 4. All of it is digested, in the chain after the month closed before.
@@ -64,8 +59,8 @@ def close_period(
     period.save()
     audit(
         actor,
-        action="period.close",
-        subject=f"period:{period}",
+        "period.close",
+        f"period:{period}",
         after={"number": number, "head": period.head, "statements": len(drawing.drawn)},
     )
     return period

@@ -6,58 +6,35 @@ Source: spec money, section 1.4 ("cleared by a matching rebuild or by finance's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Rejected
 from budgets.models import Discrepancy, User
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
-from budgets.services.billing.guards import lock_billing, require_finance
-from budgets.services.guards import require_reason
+from budgets.services.audit import audit, state_of
+from budgets.services.billing.guards import lock_billing
+from budgets.services.guards import by_finance, require_reason, require_second_person
 
 State = Discrepancy.State
 UNSETTLED = (State.OPEN, State.PROPOSED)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found over [start, end); end None: it goes on.
-
-    Attributes:
-        kind: Of :class:`Discrepancy.Kind`.
-        cluster: Slug.
-        message: What is wrong, in words for finance.
-        amount: How much, in the unit of the kind; its sign says which way.
-        subject: Queue or workload.
-        flavor: Slug.
-        samples: What was seen, as JSON.
-    """
-
-    kind: str
-    cluster: str
-    start: datetime
-    end: datetime | None
-    message: str
-    amount: int = 0
-    subject: str = ""
-    flavor: str = ""
-    samples: Sequence[Any] = field(default_factory=list)
-
-
-def note_discrepancy(found: Finding) -> Discrepancy | None:
+def note_discrepancy(found: Discrepancy) -> Discrepancy | None:
     """Write down what a check found, or let what is known of it grow.
 
-    The same finding again changes nothing; one that goes on where an open one ended makes that
-    one longer. What was accepted stays accepted, and only the time after it is new.
+    The same again changes nothing; one that goes on where an open one ended makes that one
+    longer. What was accepted stays accepted, and only the time after it is new.
+
+    Args:
+        found: Not stored; its amount has a sign that says which way.
 
     Returns:
         The open row; None when all of it is accepted already.
     """
+    found.subject, found.message = found.subject[:253], found.message[:500]
     same = Discrepancy.objects.filter(
         kind=found.kind, cluster=found.cluster, subject=found.subject, flavor=found.flavor
     )
@@ -72,22 +49,14 @@ def note_discrepancy(found: Finding) -> Discrepancy | None:
         touching = touching.filter(start__lte=found.end)
     row = touching.order_by("start").first()
     if row is None:
-        return Discrepancy.objects.create(
-            kind=found.kind,
-            cluster=found.cluster,
-            subject=found.subject[:253],
-            flavor=found.flavor,
-            start=start,
-            end=found.end,
-            amount=found.amount,
-            message=found.message[:500],
-            samples=list(found.samples),
-        )
+        found.start = start
+        found.save()
+        return found
     grown = {
         "start": min(row.start, start),
         "end": None if found.end is None or row.end is None else max(row.end, found.end),
         "amount": max(row.amount, found.amount, key=abs),
-        "message": found.message[:500] if abs(found.amount) >= abs(row.amount) else row.message,
+        "message": found.message if abs(found.amount) >= abs(row.amount) else row.message,
         "samples": _joined(row.samples, found.samples),
     }
     changed = {name: value for name, value in grown.items() if getattr(row, name) != value}
@@ -113,34 +82,32 @@ def clear_discrepancies(rows: QuerySet[Discrepancy]) -> int:
         row.state, row.cleared_at = State.CLEARED, utc_now()
         row.end = row.end or max(row.start, row.cleared_at)
         row.save(update_fields=["state", "cleared_at", "end"])
-        audit(None, action="discrepancy.clear", subject=f"discrepancy:{row.pk}", after=_facts(row))
+        audit(None, "discrepancy.clear", row, after=_facts(row))
         cleared += 1
     return cleared
 
 
-@transaction.atomic
+@by_finance
 def propose_acceptance(actor: User | None, *, discrepancy: Discrepancy, reason: str) -> Discrepancy:
     """Say why a discrepancy shall not stand in the way; somebody else approves it.
 
     Args:
-        actor: Finance or admin.
+        actor: The proposer, who cannot approve it.
         discrepancy: Open, and over.
         reason: Kept with it for good.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: It is settled or proposed already, still goes on, or there is no reason.
     """
-    require_finance(actor)
     require_reason(reason)
     lock_billing()
     row = Discrepancy.objects.select_for_update().get(pk=discrepancy.pk)
     if row.state != State.OPEN:
         message = f"It is not open but {row.get_state_display().lower()}."
-        raise Rejected([Fault("", "decided", message)])
+        raise Rejected.because("", "decided", message)
     if row.end is None:
         message = "It still goes on; find its cause, and accept it when it is over."
-        raise Rejected([Fault("", "goes_on", message)])
+        raise Rejected.because("", "goes_on", message)
     row.state, row.reason = State.PROPOSED, reason.strip()[:500]
     row.proposed_by, row.proposed_at = actor, utc_now()
     row.save()
@@ -148,25 +115,23 @@ def propose_acceptance(actor: User | None, *, discrepancy: Discrepancy, reason: 
     return row
 
 
-@transaction.atomic
+@by_finance
 def decide_acceptance(
     actor: User | None, *, discrepancy: Discrepancy, is_approved: bool
 ) -> Discrepancy:
     """Accept it, or put it back; who proposed it can take it back, never accept it.
 
     Raises:
-        NotAllowed: For other roles, and for the proposer's own approval.
+        NotAllowed: For the proposer's own approval.
         Rejected: Nobody proposed it.
     """
-    require_finance(actor)
     lock_billing()
     row = Discrepancy.objects.select_for_update().get(pk=discrepancy.pk)
     if row.state != State.PROPOSED:
         message = f"It does not wait for approval but is {row.get_state_display().lower()}."
-        raise Rejected([Fault("", "decided", message)])
+        raise Rejected.because("", "decided", message)
     if is_approved:
-        if (actor.pk if actor else None) == row.proposed_by_id:
-            raise NotAllowed("Somebody else than the proposer has to approve it.")
+        require_second_person(actor, proposer_id=row.proposed_by_id)
         row.state, row.decided_by, row.decided_at = State.ACCEPTED, actor, utc_now()
         row.save()
         _audit(actor, "accept", row)
@@ -185,21 +150,9 @@ def _joined(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
 
 def _audit(actor: User | None, deed: str, row: Discrepancy) -> None:
     audit(
-        actor,
-        action=f"discrepancy.{deed}",
-        subject=f"discrepancy:{row.pk}",
-        cluster=row.cluster,
-        reason=row.reason,
-        after=_facts(row),
+        actor, f"discrepancy.{deed}", row, cluster=row.cluster, reason=row.reason, after=_facts(row)
     )
 
 
 def _facts(row: Discrepancy) -> dict[str, Any]:
-    return {
-        "kind": row.kind,
-        "state": row.state,
-        "start": row.start.isoformat(),
-        "end": row.end.isoformat() if row.end else None,
-        "amount": row.amount,
-        "message": row.message,
-    }
+    return state_of(row, "kind", "state", "start", "end", "amount", "message")

@@ -1,4 +1,4 @@
-"""What every write about money does first: the right, the lock, the closed edge."""
+"""What every write about money does first: the lock, the month, the closed edge."""
 
 from __future__ import annotations
 
@@ -6,27 +6,15 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from budgets.errors import Fault, NotAllowed
-from budgets.models import Account, BillingPeriod, NumberSeries, User
+from budgets.errors import Fault
+from budgets.models import Account, BillingPeriod, NumberSeries
 from budgets.selectors.billing.months import closed_edges, month_of
 from budgets.selectors.billing.prices import portal_currency
-from budgets.services.guards import roles_for
 from budgets.units import UnitsError, currency_digits, time_text, utc_hour
 
 LOCK = "lock"
 PRICE_DIGITS = 8
 LARGEST_PRICE = Decimal(10) ** 9
-
-
-def require_finance(actor: User | None) -> None:
-    """Let only finance and platform admins pass.
-
-    Raises:
-        NotAllowed: For everybody else.
-    """
-    roles = roles_for(actor)
-    if not (roles.is_admin or roles.is_finance):
-        raise NotAllowed("Only finance or a platform admin can do this.")
 
 
 def lock_billing() -> None:
@@ -89,9 +77,8 @@ def price_of(
     if not price.is_finite() or price < 0 or price > bound:
         faults.append(Fault(field, "out_of_range", f"{price} is not from 0 to {bound}."))
     elif price != round(price, PRICE_DIGITS):
-        faults.append(
-            Fault(field, "too_fine", f"{price} has more than {PRICE_DIGITS} places; round it.")
-        )
+        message = f"{price} has more than {PRICE_DIGITS} places; round it."
+        faults.append(Fault(field, "too_fine", message))
     else:
         return price
     return Decimal(0)

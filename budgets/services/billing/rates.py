@@ -11,23 +11,20 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db import transaction
-
 from budgets.charging import FloorHours
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import Account, Flavor, RateCard, RatePrice, RateTier, User
 from budgets.selectors.billing.prices import card_in_force, prices_of
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.billing.guards import (
     currency_faults,
     foreign_currency,
     hour_faults,
     lock_billing,
     price_of,
-    require_finance,
 )
-from budgets.services.guards import require_reason, save_checked
+from budgets.services.guards import by_finance, require_reason, save_checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def price_faults(prices: Sequence[PriceDraft]) -> list[Fault]:
     return faults
 
 
-@transaction.atomic
+@by_finance
 def propose_rate_card(
     actor: User | None,
     *,
@@ -80,7 +77,7 @@ def propose_rate_card(
     """Write a price list down; it holds for nobody before it is activated.
 
     Args:
-        actor: Finance or admin.
+        actor: The author.
         name: For people.
         currency: ISO 4217; that of the cards that are active already.
         prices: One row per flavor; an account's card may leave flavors to the card for everybody.
@@ -92,15 +89,12 @@ def propose_rate_card(
         reason: Why.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: Everything that is wrong with it.
     """
-    require_finance(actor)
     faults = currency_faults("currency", currency) or foreign_currency(currency)
     if floor_hours not in set(FloorHours):
-        faults.append(
-            Fault("floor_hours", "unknown", f"{floor_hours!r} is none of actual, fixed_730.")
-        )
+        message = f"{floor_hours!r} is none of actual, fixed_730."
+        faults.append(Fault("floor_hours", "unknown", message))
     rows, tiers = _rows_of(prices, faults)
     if not rows and account is None:
         faults.append(Fault("prices", "required", "Name the price of at least one flavor."))
@@ -114,61 +108,40 @@ def propose_rate_card(
         reason=reason[:500],
         author=actor,
     )
-    _store(card, rows, tiers, faults)
-    audit(
-        actor,
-        action="rate_card.propose",
-        subject=f"rate_card:{card.pk}",
-        account=account,
-        reason=reason,
-        after=_state(card),
-    )
-    return card
-
-
-def _store(
-    card: RateCard,
-    rows: Mapping[str, RatePrice],
-    tiers: Sequence[RateTier],
-    faults: list[Fault],
-) -> None:
-    """Save a card with its prices, or reject it with everything that is wrong."""
     save_checked(card, also=faults)
     for row in rows.values():
         row.card = card
     RatePrice.objects.bulk_create(rows.values())
     RateTier.objects.bulk_create(tiers)
+    audit(actor, "rate_card.propose", card, reason=reason, after=_state(card))
+    return card
 
 
-@transaction.atomic
+@by_finance
 def activate_rate_card(
     actor: User | None, *, card: RateCard, valid_from: datetime, reason: str = ""
 ) -> RateCard:
     """Let a card hold from a whole UTC hour on; it supersedes the one before it.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: The hour is not whole or in a closed period, the card was decided already, or
             a flavor would lose its price.
     """
-    require_finance(actor)
     lock_billing()
     row = RateCard.objects.select_for_update(of=("self",)).get(pk=card.pk)
     faults = _decided(row) + hour_faults("valid_from", valid_from, row.account)
     faults += foreign_currency(row.currency)
     if not faults:
         faults += _lost_prices(row, valid_from)
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     replaced = card_in_force(row.account_id, valid_from)
     row.state = RateCard.State.ACTIVE
     row.valid_from = valid_from
     _decide(row, actor)
     audit(
         actor,
-        action="rate_card.activate",
-        subject=f"rate_card:{row.pk}",
-        account=row.account,
+        "rate_card.activate",
+        row,
         reason=reason,
         before={"replaces": replaced.pk if replaced else None},
         after=_state(row),
@@ -176,37 +149,22 @@ def activate_rate_card(
     return row
 
 
-@transaction.atomic
+@by_finance
 def withdraw_rate_card(actor: User | None, *, card: RateCard, reason: str) -> RateCard:
     """Take back a proposal; an active card is superseded by another instead."""
-    require_finance(actor)
     require_reason(reason)
     row = RateCard.objects.select_for_update(of=("self",)).get(pk=card.pk)
-    if faults := _decided(row):
-        raise Rejected(faults)
+    reject_any(_decided(row))
     row.state = RateCard.State.WITHDRAWN
     _decide(row, actor)
-    audit(
-        actor,
-        action="rate_card.withdraw",
-        subject=f"rate_card:{row.pk}",
-        account=row.account,
-        reason=reason,
-    )
+    audit(actor, "rate_card.withdraw", row, reason=reason)
     return row
 
 
-def tier_rows(
+def _tier_rows(
     path: str, draft: PriceDraft, row: RatePrice | None, faults: list[Fault]
 ) -> list[RateTier]:
-    """Read the volume steps of one row.
-
-    Args:
-        path: Of the row, for faults.
-        draft: As it was given.
-        row: The row that they belong to; None where the flavor is unknown.
-        faults: Gets what is wrong.
-    """
+    """Read the volume steps of one row; None where the flavor is unknown."""
     found: dict[tuple[str, int], RateTier] = {}
     for index, tier in enumerate(draft.tiers):
         here = f"{path}.tiers.{index}"
@@ -235,16 +193,6 @@ def _rows_of(
     prices: Sequence[PriceDraft], faults: list[Fault]
 ) -> tuple[dict[str, RatePrice], list[RateTier]]:
     """Rows of prices by flavor, and their volume steps; what is wrong goes to the faults."""
-    rows = _price_rows(prices, faults)
-    tiers = [
-        tier
-        for index, draft in enumerate(prices)
-        for tier in tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
-    ]
-    return rows, tiers
-
-
-def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> dict[str, RatePrice]:
     flavors = {row.slug: row for row in Flavor.objects.all()}
     rows: dict[str, RatePrice] = {}
     for index, draft in enumerate(prices):
@@ -266,7 +214,12 @@ def _price_rows(prices: Sequence[PriceDraft], faults: list[Fault]) -> dict[str, 
             ),
             is_dynamic=draft.is_dynamic,
         )
-    return rows
+    tiers = [
+        tier
+        for index, draft in enumerate(prices)
+        for tier in _tier_rows(f"prices.{index}", draft, rows.get(draft.flavor), faults)
+    ]
+    return rows, tiers
 
 
 def _decided(card: RateCard) -> list[Fault]:
@@ -298,23 +251,15 @@ def _lost_prices(card: RateCard, valid_from: datetime) -> list[Fault]:
 
 
 def _state(card: RateCard) -> dict[str, Any]:
-    return {
-        "name": card.name,
-        "currency": card.currency,
-        "floor_hours": card.floor_hours,
+    return state_of(card, "name", "currency", "floor_hours", "state", "valid_from") | {
         "preemption": [str(card.preemption_share), card.preemption_minutes],
-        "state": card.state,
-        "valid_from": card.valid_from.isoformat() if card.valid_from else None,
         "prices": {
-            flavor: {
-                "committed": str(price.committed),
-                "burst": str(price.burst),
-                "lending_credit": str(price.lending_credit),
-                "is_dynamic": price.is_dynamic,
+            flavor: state_of(price, "committed", "burst", "lending_credit", "is_dynamic")
+            | {
                 "steps": {
                     kind.value: [[tier.above, str(tier.price)] for tier in tiers]
                     for kind, tiers in price.tiers.items()
-                },
+                }
             }
             for flavor, price in prices_of(card).items()
         },

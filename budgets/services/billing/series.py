@@ -9,9 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from django.db import transaction
-
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import Flavor, SpotPrice, User
 from budgets.services.audit import audit
 from budgets.services.billing.guards import (
@@ -20,15 +18,15 @@ from budgets.services.billing.guards import (
     foreign_currency,
     lock_billing,
     price_of,
-    require_finance,
     whole_hour_faults,
 )
+from budgets.services.guards import by_finance
 
 BATCH = 1000
 MOST_PRICES = 10_000
 
 
-@transaction.atomic
+@by_finance
 def record_spot_prices(
     actor: User | None,
     *,
@@ -50,7 +48,6 @@ def record_spot_prices(
     Raises:
         Rejected: Everything that is wrong with them, nothing is stored.
     """
-    require_finance(actor)
     lock_billing()
     faults = currency_faults("currency", currency) or foreign_currency(currency)
     rows = list(prices)
@@ -61,8 +58,7 @@ def record_spot_prices(
     for index, (start, value) in enumerate(rows[:MOST_PRICES]):
         faults += whole_hour_faults(f"prices.{index}.start", start, edge)
         points[start] = price_of(f"prices.{index}.price", value, faults)
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     known = dict(
         SpotPrice.objects.filter(flavor=flavor, start__in=points)
         .order_by("pk")
@@ -79,8 +75,8 @@ def record_spot_prices(
     if new:
         audit(
             actor,
-            action="spot_price.record",
-            subject=f"flavor:{flavor.slug}",
+            "spot_price.record",
+            flavor,
             after={
                 "count": len(new),
                 "first": min(new).isoformat(),

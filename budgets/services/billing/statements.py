@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db import transaction
 from django.db.models import F
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import (
     BillingPeriod,
     NumberSeries,
@@ -26,46 +25,39 @@ from budgets.selectors.billing.months import month_at, open_month
 from budgets.selectors.billing.periods import drawn_content, statement_content
 from budgets.selectors.billing.statements import StatementSheet
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
-from budgets.services.billing.guards import lock_billing, require_finance, stored_month
-from budgets.services.guards import require_reason
+from budgets.services.audit import audit, state_of
+from budgets.services.billing.guards import lock_billing, stored_month
+from budgets.services.guards import by_finance, require_reason
 
 INVOICE, CREDIT_NOTE = "ST", "CN"
 
 
-@transaction.atomic
+@by_finance
 def review_statements(
     actor: User | None, *, month: str, zone: str = "UTC", only: Iterable[int] | None = None
 ) -> list[Statement]:
     """Mark drafts as reviewed; from then on their content stands.
 
     Args:
-        actor: Finance or admin.
+        actor: The reviewer.
         month: Such as ``2026-10``.
         zone: Of the month.
         only: Keys of some statements; None for every draft of the month.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: Nothing is there to review, or facts changed since a draft was drawn up.
     """
-    require_finance(actor)
     lock_billing()
     period = stored_month(month, zone)
     rows = _chosen(period, Statement.State.DRAFT, only, "review")
     if period.closed_at is None:
         wanted = drawn_content(draw(period))
-        faults = [
-            Fault(
-                "",
-                "outdated",
-                f"Something changed since the statement of {_who(row)} was drawn up; draw up anew.",
-            )
+        words = "Something changed since the statement of {} was drawn up; draw up anew."
+        reject_any(
+            Fault("", "outdated", words.format(row.account.slug if row.account else "the platform"))
             for row in rows
             if statement_content(row) != wanted.get(row.account_id)
-        ]
-        if faults:
-            raise Rejected(faults)
+        )
     now = utc_now()
     for row in rows:
         row.state, row.reviewed_by, row.reviewed_at = Statement.State.REVIEWED, actor, now
@@ -75,10 +67,9 @@ def review_statements(
     return rows
 
 
-@transaction.atomic
+@by_finance
 def send_back_statement(actor: User | None, *, statement: Statement, reason: str) -> Statement:
     """Make a reviewed statement of an open month a draft again."""
-    require_finance(actor)
     require_reason(reason)
     lock_billing()
     row = _locked(statement)
@@ -88,30 +79,27 @@ def send_back_statement(actor: User | None, *, statement: Statement, reason: str
     if row.period.closed_at is not None:
         message = f"{row.period} is closed; issue the statement and void it by a credit note."
         faults.append(Fault("", "closed_period", message))
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     row.state, row.reviewed_by, row.reviewed_at = Statement.State.DRAFT, None, None
     row.save(update_fields=["state", "reviewed_by", "reviewed_at"])
     _log(actor, "statement.send_back", row, reason)
     return row
 
 
-@transaction.atomic
+@by_finance
 def issue_statements(
     actor: User | None, *, month: str, zone: str = "UTC", only: Iterable[int] | None = None
 ) -> list[Statement]:
     """Issue reviewed statements of a closed month, each with the next number of the series.
 
     Raises:
-        NotAllowed: For other roles than finance and admin.
         Rejected: The month is not closed, or nothing is there to issue.
     """
-    require_finance(actor)
     lock_billing()
     period = stored_month(month, zone)
     if period.closed_at is None:
         message = f"{period} is not closed; close it, so that what is issued cannot change."
-        raise Rejected([Fault("month", "open_period", message)])
+        raise Rejected.because("month", "open_period", message)
     rows = _chosen(period, Statement.State.REVIEWED, only, "issue")
     now = utc_now()
     numbers = _numbers(INVOICE, now, len(rows))
@@ -126,7 +114,7 @@ def issue_statements(
     return rows
 
 
-@transaction.atomic
+@by_finance
 def void_statement(actor: User | None, *, statement: Statement, reason: str) -> Statement:
     """Void an issued statement by a credit note in the account's open month.
 
@@ -137,16 +125,14 @@ def void_statement(actor: User | None, *, statement: Statement, reason: str) -> 
         The credit note, issued.
 
     Raises:
-        NotAllowed: For other roles than finance and admin.
         Rejected: It is not issued, or there is no reason.
     """
-    require_finance(actor)
     require_reason(reason)
     lock_billing()
     row = _locked(statement)
     if row.state != Statement.State.ISSUED or row.kind != Statement.Kind.STATEMENT:
         message = f"The document is {_state(row)}; only an issued statement can be voided."
-        raise Rejected([Fault("", "not_issued", message)])
+        raise Rejected.because("", "not_issued", message)
     now = utc_now()
     unsaved = (
         open_month(row.account_id, now)
@@ -189,7 +175,7 @@ def _chosen(
     found = list(rows.order_by(F("account__slug").asc(nulls_last=True), "pk"))
     if not found:
         message = f"There is no statement of {period} to {verb}."
-        raise Rejected([Fault("", "nothing_to_do", message)])
+        raise Rejected.because("", "nothing_to_do", message)
     return found
 
 
@@ -229,10 +215,6 @@ def _turned(line: StatementLine, note: Statement) -> StatementLine:
     )
 
 
-def _who(row: Statement) -> str:
-    return row.account.slug if row.account else "the platform"
-
-
 def _state(row: Statement) -> str:
     return str(row.get_state_display()).lower()
 
@@ -240,16 +222,10 @@ def _state(row: Statement) -> str:
 def _log(actor: User | None, action: str, row: Statement, reason: str = "") -> None:
     audit(
         actor,
-        action=action,
-        subject=f"statement:{row.pk}",
-        account=row.account,
+        action,
+        row,
         reason=reason,
-        after={
-            "number": row.number,
-            "month": str(row.period),
-            "payable": str(row.payable),
-            "currency": row.currency,
-        },
+        after=state_of(row, "number", "payable", "currency") | {"month": str(row.period)},
     )
 
 

@@ -6,8 +6,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from django.db import transaction
-
 from budgets.errors import Fault
 from budgets.models import (
     Account,
@@ -21,35 +19,28 @@ from budgets.models import (
 )
 from budgets.selectors.billing.prices import portal_currency
 from budgets.services.audit import audit
-from budgets.services.billing.guards import (
-    currency_faults,
-    lock_billing,
-    price_of,
-    require_finance,
-)
-from budgets.services.guards import save_checked
+from budgets.services.billing.guards import currency_faults, lock_billing, price_of
+from budgets.services.guards import by_finance, save_checked
 
 CHECKED_YEARS = (2000, 2040)
 
 
-@transaction.atomic
+@by_finance
 def set_billing_terms(
     actor: User | None, *, account: Account, zone: str = "UTC", currency: str = ""
 ) -> BillingTerms:
     """Say in which zone's months and in which currency an account is billed.
 
     Args:
-        actor: Finance or admin.
+        actor: Who says it.
         account: Whose statements.
         zone: IANA name whose months begin on whole UTC hours.
         currency: ISO 4217; empty for that of the rate cards.
 
     Raises:
-        NotAllowed: For other roles.
         Rejected: The zone or currency is unknown; the zone would change after a period of the
             account was closed; money waits or is reviewed in the old currency.
     """
-    require_finance(actor)
     lock_billing()
     row = BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
     before = {"zone": row.zone, "currency": row.currency}
@@ -66,16 +57,15 @@ def set_billing_terms(
     save_checked(row, also=faults)
     audit(
         actor,
-        action="billing_terms.set",
-        subject=f"account:{account.slug}",
-        account=account,
+        "billing_terms.set",
+        account,
         before=before,
         after={"zone": zone, "currency": currency},
     )
     return row
 
 
-@transaction.atomic
+@by_finance
 def record_exchange_rate(
     actor: User | None, *, base: str, quote: str, day: date, rate: Decimal | str
 ) -> ExchangeRate:
@@ -83,7 +73,6 @@ def record_exchange_rate(
 
     Statements keep the rate that they were drawn up with.
     """
-    require_finance(actor)
     faults = currency_faults("base", base) + currency_faults("quote", quote)
     if base == quote:
         faults.append(Fault("quote", "same", "A currency is worth itself; name another one."))
@@ -94,8 +83,8 @@ def record_exchange_rate(
     save_checked(row, also=faults)
     audit(
         actor,
-        action="exchange_rate.record",
-        subject=f"exchange_rate:{base}-{quote}",
+        "exchange_rate.record",
+        f"exchange_rate:{base}-{quote}",
         after={"day": day.isoformat(), "rate": str(read)},
     )
     return row

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import NotAllowed, Rejected
 from budgets.models import Budget, User, Workspace
 from budgets.services.budget.in_force import generations_follow, reallocate_budget
 from budgets.services.budget.versions import close_budget, open_budget
-from budgets.services.guards import require_admin, require_reason, roles_for
+from budgets.services.guards import by_admin, require_reason, roles_for
 
 
 @transaction.atomic
@@ -30,10 +30,10 @@ def set_stop_policy(
         raise NotAllowed("Only the workspace's owners and admins can hold its budget.")
     require_reason(reason)
     if policy not in Budget.StopPolicy.values:
-        raise Rejected([Fault("policy", "unknown_policy", f"There is no stop policy {policy!r}.")])
+        raise Rejected.because("policy", "unknown_policy", f"There is no stop policy {policy!r}.")
     locked, _ = open_budget(budget.pk, expected_version)
     if locked.workspace.archived_at is not None and policy == Budget.StopPolicy.NONE:
-        raise Rejected([Fault("policy", "archived_workspace", "An archived workspace stays held.")])
+        raise Rejected.because("policy", "archived_workspace", "An archived workspace stays held.")
     before = locked.stop_policy
     with generations_follow(locked.workspace.account.slug):
         locked.stop_policy = policy
@@ -50,21 +50,19 @@ def set_stop_policy(
     return locked
 
 
-@transaction.atomic
+@by_admin
 def reallocate(
     actor: User | None, *, workspace: Workspace, reason: str, expected_version: int
 ) -> dict[str, dict[str, int]]:
-    """Lay a workspace's floor over the workers afresh; an admin's decision after a preview.
+    """Lay a workspace's floor over the workers afresh, after a preview.
 
     Returns:
         flavor -> worker -> GPUs.
 
     Raises:
-        NotAllowed: Not an admin.
         StaleVersion: Somebody saved in between.
         Rejected: No reason.
     """
-    require_admin(actor)
     require_reason(reason)
     budget, now = open_budget(workspace.budget.pk, expected_version)
     parts = reallocate_budget(budget, now=now)
@@ -74,6 +72,5 @@ def reallocate(
         action="budget.reallocate",
         reason=reason,
         summary="laid the floor over the workers afresh",
-        before={},
     )
     return parts

@@ -165,8 +165,8 @@ def advance_in_force(now: datetime | None = None) -> list[str]:
         ExceptionGroup: Some budgets or pools could not be settled; the others were.
     """
     instant = now or utc_now()
-    changed: list[str] = []
     errors: list[Exception] = []
+    changed: list[str] = []
     for budget_id in _budgets_behind(instant):
         try:
             changed += _advance_budget(budget_id, instant)
@@ -215,12 +215,11 @@ def _advance_budget(budget_id: int, now: datetime) -> list[str]:
     budget = lock_budget(budget_id)
     if not settle_budget(budget, now=now):
         return []
-    namespace = budget.workspace.namespace
+    namespace = budget.namespace
     audit(
         None,
-        action="budget.in_force",
-        subject=f"budget:{namespace}",
-        workspace=budget.workspace,
+        "budget.in_force",
+        budget,
         after={"revision": budget.in_force.number if budget.in_force else None},
     )
     logger.info("budget.in_force", workspace=namespace, generation=budget.generation)
@@ -231,13 +230,7 @@ def _advance_budget(budget_id: int, now: datetime) -> list[str]:
 def _advance_pool(pool_id: int, now: datetime) -> None:
     pool = lock_pool(pool_id)
     if settle_pool(pool, now=now):
-        audit(
-            None,
-            action="pool.in_force",
-            subject=f"pool:{pool.slug}",
-            account=pool.account,
-            after={"amounts": pool.in_force},
-        )
+        audit(None, "pool.in_force", pool, after={"amounts": pool.in_force})
 
 
 def lock_pool(pool_id: int, *, flavors: Iterable[str] = ()) -> Pool:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Max
 
-from budgets.errors import Fault, NotAllowed, Rejected
-from budgets.models import (
-    Budget,
-    BudgetLine,
-    BudgetRevision,
-    Flavor,
-    User,
-    Workspace,
-)
+from budgets.errors import NotAllowed, Rejected, reject_any
+from budgets.models import Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
 from budgets.plan import RevisionDraft, Spill
 from budgets.selectors import RevisionPreview, judge_draft
 from budgets.services.budget.dirty import mark_dirty
 from budgets.services.budget.in_force import settle_budget
 from budgets.services.budget.versions import close_budget, open_budget
-from budgets.services.guards import require_admin, require_reason, roles_for
+from budgets.services.guards import by_admin, require_reason, roles_for
 from budgets.services.spending.floors import cap_faults
 
 State = BudgetRevision.State
@@ -55,17 +49,16 @@ def restore_revision(
     actor: User | None, *, revision: BudgetRevision, reason: str, expected_version: int
 ) -> BudgetRevision:
     """Save an old revision's lines and preference again, as a new revision from now on."""
-    draft = RevisionDraft(
-        lines=tuple(line.as_plan() for line in revision.lines.select_related("flavor")),
-        preference=tuple(revision.preference),
-        spill=Spill(revision.spill),
+    draft = replace(
+        draft_of(revision),
+        valid_until=None,
         reason=reason.strip() or f"Restores revision {revision.number}.",
     )
     workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)
     return _revise(actor, workspace, draft, expected_version, restored_from=revision.number)
 
 
-@transaction.atomic
+@by_admin
 def decide_request(
     actor: User | None,
     *,
@@ -77,13 +70,15 @@ def decide_request(
     """Accept or decline a request; an accepted one begins now at the earliest.
 
     Raises:
-        NotAllowed: Not an admin.
         StaleVersion: Somebody saved in between.
         Rejected: No reason, not waiting any more, or it does not fit the fleet by now.
     """
-    require_admin(actor)
-    budget, now = open_budget(revision.budget_id, expected_version, flavors=_flavors(revision))
-    waiting = _waiting(revision)
+    flavors = revision.lines.values_list("flavor__slug", flat=True)
+    budget, now = open_budget(revision.budget_id, expected_version, flavors=flavors)
+    waiting = _fresh(revision)
+    if waiting.state != State.REQUESTED:
+        words = f"Revision {waiting.number} is {waiting.get_state_display().lower()} already."
+        raise Rejected.because("", "not_waiting", words)
     require_reason(reason)
     changes: dict[str, object] = {
         "state": State.LIVE if accept else State.DECLINED,
@@ -95,8 +90,7 @@ def decide_request(
         draft = draft_of(waiting, start=max(waiting.valid_from, now))
         judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
         faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
-        if faults:
-            raise Rejected(faults)
+        reject_any(faults)
         # The past is closed: what waited begins with its acceptance.
         changes["valid_from"] = draft.valid_from
     BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
@@ -130,15 +124,11 @@ def withdraw_request(
     current = _fresh(revision)
     is_scheduled = current.state == State.LIVE and current.valid_from > now
     if current.state != State.REQUESTED and not is_scheduled:
-        raise Rejected(
-            [
-                Fault(
-                    "",
-                    "not_withdrawable",
-                    f"Revision {current.number} is {current.get_state_display().lower()} and has "
-                    "begun or ended; save a new revision instead.",
-                )
-            ]
+        raise Rejected.because(
+            "",
+            "not_withdrawable",
+            f"Revision {current.number} is {current.get_state_display().lower()} and has begun or "
+            "ended; save a new revision instead.",
         )
     BudgetRevision.objects.filter(pk=current.pk).update(
         state=State.WITHDRAWN, decided_by=actor, decided_at=now, decision_reason=reason[:500]
@@ -154,8 +144,8 @@ def withdraw_request(
     return _fresh(current)
 
 
-def draft_of(revision: BudgetRevision, *, start: datetime) -> RevisionDraft:
-    """A stored revision as a draft that begins at ``start``."""
+def draft_of(revision: BudgetRevision, *, start: datetime | None = None) -> RevisionDraft:
+    """A stored revision as a draft that begins at ``start``, or at once."""
     return RevisionDraft(
         lines=tuple(line.as_plan() for line in revision.lines.select_related("flavor")),
         preference=tuple(revision.preference),
@@ -182,8 +172,7 @@ def _revise(
     )
     judged = judge_draft(budget.workspace, draft, roles=None if actor is None else roles, now=now)
     faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     revision = _write(budget, actor, draft, judged, now=now, restored_from=restored_from)
     if revision.state == State.LIVE:
         settle_budget(budget, now=now)
@@ -195,7 +184,6 @@ def _revise(
         action="budget.revise" if revision.state == State.LIVE else "budget.request",
         reason=draft.reason,
         summary=f"saved revision {revision.number}: {summary_of(draft)}",
-        before={},
     )
     return revision
 
@@ -236,7 +224,8 @@ def _write(
     )
     revision.full_clean()
     revision.save()
-    flavors = {flavor.slug: flavor for flavor in Flavor.objects.filter(slug__in=_slugs(draft))}
+    slugs = [line.flavor for line in draft.lines]
+    flavors = {flavor.slug: flavor for flavor in Flavor.objects.filter(slug__in=slugs)}
     for position, line in enumerate(draft.lines):
         row = BudgetLine(
             revision=revision,
@@ -251,28 +240,5 @@ def _write(
     return revision
 
 
-def _slugs(draft: RevisionDraft) -> list[str]:
-    return [line.flavor for line in draft.lines]
-
-
-def _flavors(revision: BudgetRevision) -> set[str]:
-    return set(revision.lines.values_list("flavor__slug", flat=True))
-
-
 def _fresh(revision: BudgetRevision) -> BudgetRevision:
     return BudgetRevision.objects.select_related("budget__workspace__account").get(pk=revision.pk)
-
-
-def _waiting(revision: BudgetRevision) -> BudgetRevision:
-    current = _fresh(revision)
-    if current.state != State.REQUESTED:
-        raise Rejected(
-            [
-                Fault(
-                    "",
-                    "not_waiting",
-                    f"Revision {current.number} is {current.get_state_display().lower()} already.",
-                )
-            ]
-        )
-    return current

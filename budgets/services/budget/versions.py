@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +14,10 @@ from budgets.services.budget.in_force import lock_budget
 
 
 def open_budget(
-    budget_id: int, expected_version: int | None, *, flavors: set[str] | None = None
+    budget_id: int, expected_version: int | None = None, *, flavors: Iterable[str] = ()
 ) -> tuple[Budget, datetime]:
     """Lock the budget and compare its version with the one that the author saw."""
-    budget = lock_budget(budget_id, flavors=flavors or ())
+    budget = lock_budget(budget_id, flavors=flavors)
     if expected_version is not None and budget.version != expected_version:
         last = (
             AuditEntry.objects.filter(workspace=budget.workspace, action__startswith="budget.")
@@ -40,7 +40,7 @@ def close_budget(
     action: str,
     reason: str,
     summary: str,
-    before: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
     """Raise the version and write the log entry that a later stale writer is told about."""
@@ -48,9 +48,8 @@ def close_budget(
     budget.save(update_fields=["version"])
     audit(
         actor,
-        action=action,
-        subject=f"budget:{budget.workspace.namespace}",
-        workspace=budget.workspace,
+        action,
+        budget,
         reason=reason,
         before=before,
         after={

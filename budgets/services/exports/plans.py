@@ -18,8 +18,8 @@ from budgets.models import BillingPeriod, Export, ExportPlan, User
 from budgets.selectors.billing import month_at
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
-from budgets.services.audit import audit
-from budgets.services.exports.requests import store_export
+from budgets.services.audit import audit, state_of
+from budgets.services.exports.requests import TOLD, store_export
 from budgets.services.guards import save_checked
 
 MOST_PLANS = 20
@@ -73,20 +73,7 @@ def save_export_plan(
         columns=list(columns),
     )
     save_checked(plan, also=faults)
-    audit(
-        actor,
-        action="export_plan.save",
-        subject=f"export_plan:{plan.pk}",
-        after={
-            "name": plan.name,
-            "every": every,
-            "dataset": dataset,
-            "format": format,
-            "zone": zone,
-            "account": account,
-            "workspace": workspace,
-        },
-    )
+    audit(actor, "export_plan.save", plan, after=state_of(plan, "name", "every", *TOLD))
     return plan
 
 
@@ -95,7 +82,7 @@ def remove_export_plan(actor: User, *, plan: ExportPlan) -> None:
     """Make no more files of a plan; those that are there stay until they expire."""
     gone = ExportPlan.objects.filter(pk=plan.pk, made_by=actor, removed_at=None)
     if gone.update(removed_at=utc_now()):
-        audit(actor, action="export_plan.remove", subject=f"export_plan:{plan.pk}")
+        audit(actor, "export_plan.remove", plan)
 
 
 def run_plans(now: datetime | None = None) -> int:

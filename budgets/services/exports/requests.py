@@ -9,15 +9,16 @@ from typing import Any
 
 from django.db import transaction
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import Export, ExportPlan, Operation, User
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
 from budgets.services.announcements import Work, announce
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.operations import start_operation
 
 KIND = "export"
 MOST_WAITING = 5
+TOLD = ("dataset", "format", "zone", "account", "workspace")
 
 
 def request_export(actor: User, **wanted: Any) -> Export:
@@ -31,9 +32,14 @@ def request_export(actor: User, **wanted: Any) -> Export:
         Rejected: Everything that is wrong with the request, at once.
     """
     wish = ExportWish(**wanted)
-    faults = [*faults_of_wish(actor, wish), *_waiting_faults(actor)]
-    if faults:
-        raise Rejected(faults)
+    waiting = Export.objects.filter(
+        requested_by=actor, operation__state=Operation.State.RUNNING
+    ).count()
+    faults = [*faults_of_wish(actor, wish)]
+    if waiting >= MOST_WAITING:
+        message = f"{waiting} of your exports are still being written; wait for one of them."
+        faults.append(Fault("", "too_many", message))
+    reject_any(faults)
     return store_export(actor, wish)
 
 
@@ -56,26 +62,8 @@ def store_export(
     announce(Work.EXPORTS)
     audit(
         actor,
-        action="export.request",
-        subject=f"export:{export.pk}",
-        after={
-            "dataset": wish.dataset,
-            "format": wish.format,
-            "period": wish.period,
-            "zone": wish.zone,
-            "account": wish.account,
-            "workspace": wish.workspace,
-            **({"plan": plan.pk} if plan else {}),
-        },
+        "export.request",
+        export,
+        after=state_of(wish, *TOLD, "period") | ({"plan": plan.pk} if plan else {}),
     )
     return export
-
-
-def _waiting_faults(actor: User) -> list[Fault]:
-    waiting = Export.objects.filter(
-        requested_by=actor, operation__state=Operation.State.RUNNING
-    ).count()
-    if waiting < MOST_WAITING:
-        return []
-    message = f"{waiting} of your exports are still being written; wait for one of them."
-    return [Fault("", "too_many", message)]

@@ -30,12 +30,7 @@ from budgets.selectors.roles import roles_of, visible_workspaces
 from budgets.services.exports.requests import request_export
 from budgets.services.operations import advance_operation, finish_operation
 
-__all__ = [
-    "remove_expired",
-    "request_export",
-    "run_exports",
-    "spool_path",
-]
+__all__ = ["remove_expired", "request_export", "run_exports", "spool_path"]
 
 log = structlog.stdlib.get_logger(__name__)
 MOST_ATTEMPTS = 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import (
     Account,
     Budget,
@@ -19,124 +17,88 @@ from budgets.models import (
 from budgets.plan import RevisionDraft
 from budgets.selectors.clock import utc_now
 from budgets.services.announcements import Work, announce
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.budget.holds import set_stop_policy
 from budgets.services.budget.in_force import generations_follow, lock_budget
 from budgets.services.budget.revisions import revise_budget
-from budgets.services.guards import lock_accounts, require_admin, require_reason, save_checked
+from budgets.services.guards import by_admin, lock_accounts, require_reason, save_checked
 
 RESERVED_ACCOUNTS = frozenset(
     {"kube", "kueue", "default", "openshift", "pool", "host", "istio", "cert", "gatekeeper"}
 )
 """Slugs whose namespaces would look like, or be, those of a cluster's own parts."""
+LIMITS = ("committed", "ceiling", "pool")
 
 
-@transaction.atomic
+@by_admin
 def create_account(actor: User | None, *, slug: str, name: str) -> Account:
     """Add a customer; the slug is for ever."""
-    require_admin(actor)
     faults = []
     if slug in RESERVED_ACCOUNTS:
-        faults.append(
-            Fault(
-                "slug",
-                "reserved",
-                f"{slug} is kept for parts of a cluster, such as {slug}-system; choose another.",
-            )
-        )
+        words = f"{slug} is kept for parts of a cluster, such as {slug}-system; choose another."
+        faults.append(Fault("slug", "reserved", words))
     account = Account(slug=slug, name=name)
     save_checked(account, also=faults)
-    audit(actor, action="account.create", subject=f"account:{slug}", account=account)
+    audit(actor, "account.create", account)
     return account
 
 
-@transaction.atomic
+@by_admin
 def edit_account(actor: User | None, *, account: Account, name: str) -> Account:
     """Rename an account."""
-    require_admin(actor)
     row = Account.objects.select_for_update().get(pk=account.pk)
     before, row.name = row.name, name
     save_checked(row)
-    audit(
-        actor,
-        action="account.edit",
-        subject=f"account:{row.slug}",
-        account=row,
-        before={"name": before},
-        after={"name": name},
-    )
+    audit(actor, "account.edit", row, before={"name": before}, after={"name": name})
     return row
 
 
-@transaction.atomic
+@by_admin
 def archive_account(actor: User | None, *, account: Account, reason: str) -> Account:
     """Put an account away, once its workspaces are archived and its pool is empty."""
-    require_admin(actor)
     require_reason(reason)
     row = Account.objects.select_for_update().get(pk=account.pk)
-    open_ones = list(
-        row.workspaces.filter(archived_at__isnull=True).values_list("namespace", flat=True)
-    )
+    open_ones = row.workspaces.filter(archived_at__isnull=True)
     faults = [
         Fault("", "open_workspace", f"{namespace} is still open; archive it first.")
-        for namespace in open_ones
+        for namespace in open_ones.values_list("namespace", flat=True)
     ]
     if Pool.objects.filter(account=row, archived_at__isnull=True).exists():
         faults.append(Fault("", "open_pool", "Its pool is still open; archive it first."))
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     with generations_follow(row.slug):
         PoolShare.objects.filter(account=row).delete()
         row.archived_at = utc_now()
         row.save(update_fields=["archived_at"])
-    audit(
-        actor,
-        action="account.archive",
-        subject=f"account:{row.slug}",
-        account=row,
-        reason=reason,
-    )
+    audit(actor, "account.archive", row, reason=reason)
     return row
 
 
-@transaction.atomic
+@by_admin
 def create_workspace(
     actor: User | None, *, account: Account, slug: str, name: str, home_flavor: Flavor
 ) -> Workspace:
     """Add a workspace with an empty budget; its namespace ``ACCOUNT-WORKSPACE`` is for ever."""
-    require_admin(actor)
     namespace = f"{account.slug}-{slug}"
     faults = []
     if len(namespace) > 63:
-        faults.append(
-            Fault(
-                "slug",
-                "namespace_too_long",
-                f"{namespace} has {len(namespace)} characters; a namespace has at most 63.",
-            )
-        )
+        words = f"{namespace} has {len(namespace)} characters; a namespace has at most 63."
+        faults.append(Fault("slug", "namespace_too_long", words))
         namespace = namespace[:63]
     if account.archived_at is not None:
         faults.append(Fault("account", "archived_account", "The account is archived."))
-    if home_flavor.archived_at is not None:
-        faults.append(Fault("home_flavor", "archived_flavor", "The flavor is archived."))
+    faults += _home_faults(home_flavor)
     workspace = Workspace(
         account=account, slug=slug, namespace=namespace, name=name, home_flavor=home_flavor
     )
     save_checked(workspace, also=faults)
     Budget.objects.create(workspace=workspace)
     announce(Work.SYNC)
-    audit(
-        actor,
-        action="workspace.create",
-        subject=f"workspace:{namespace}",
-        workspace=workspace,
-        after={"home_flavor": home_flavor.slug},
-    )
+    audit(actor, "workspace.create", workspace, after={"home_flavor": home_flavor.slug})
     return workspace
 
 
-@transaction.atomic
+@by_admin
 def edit_workspace(
     actor: User | None,
     *,
@@ -145,33 +107,36 @@ def edit_workspace(
     home_flavor: Flavor | None = None,
 ) -> Workspace:
     """Rename a workspace or change the flavor that the short form puts the floor on."""
-    require_admin(actor)
     row = (
         Workspace.objects.select_for_update(of=("self",))
         .select_related("account", "home_flavor")
         .get(pk=workspace.pk)
     )
     before = {"name": row.name, "home_flavor": row.home_flavor.slug}
-    faults = []
+    faults: list[Fault] = []
     if name is not None:
         row.name = name
     if home_flavor is not None:
-        if home_flavor.archived_at is not None:
-            faults.append(Fault("home_flavor", "archived_flavor", "The flavor is archived."))
+        faults = _home_faults(home_flavor)
         row.home_flavor = home_flavor
     save_checked(row, also=faults)
     audit(
         actor,
-        action="workspace.edit",
-        subject=f"workspace:{row.namespace}",
-        workspace=row,
+        "workspace.edit",
+        row,
         before=before,
         after={"name": row.name, "home_flavor": row.home_flavor.slug},
     )
     return row
 
 
-@transaction.atomic
+def _home_faults(flavor: Flavor) -> list[Fault]:
+    if flavor.archived_at is None:
+        return []
+    return [Fault("home_flavor", "archived_flavor", "The flavor is archived.")]
+
+
+@by_admin
 def archive_workspace(actor: User | None, *, workspace: Workspace, reason: str) -> Workspace:
     """Put a workspace away: nothing is promised from now on and nothing new starts.
 
@@ -179,7 +144,6 @@ def archive_workspace(actor: User | None, *, workspace: Workspace, reason: str) 
     effect, the queue is held. What runs goes on; the queue leaves the clusters when nothing
     holds its flavors any more.
     """
-    require_admin(actor)
     require_reason(reason)
     budget = lock_budget(workspace.budget.pk)
     row = budget.workspace
@@ -204,48 +168,30 @@ def archive_workspace(actor: User | None, *, workspace: Workspace, reason: str) 
     with generations_follow(row.account.slug):
         row.archived_at = now
         row.save(update_fields=["archived_at"])
-    audit(
-        actor,
-        action="workspace.archive",
-        subject=f"workspace:{row.namespace}",
-        workspace=row,
-        reason=reason,
-    )
+    audit(actor, "workspace.archive", row, reason=reason)
     return row
 
 
-@transaction.atomic
+@by_admin
 def set_envelope(
-    actor: User | None,
-    *,
-    account: Account,
-    flavor: Flavor,
-    committed: int,
-    ceiling: int,
-    pool: int,
+    actor: User | None, *, account: Account, flavor: Flavor, committed: int, ceiling: int, pool: int
 ) -> Envelope:
     """Say what an account may promise itself of a flavor without asking.
 
     Lowering it below what is promised changes no promise: only what would make it worse has to
     be asked for.
     """
-    require_admin(actor)
     lock_accounts(account)
     row = Envelope.objects.select_for_update().filter(account=account, flavor=flavor).first()
-    before = (
-        {}
-        if row is None
-        else {"committed": row.committed, "ceiling": row.ceiling, "pool": row.pool}
-    )
+    before = state_of(row, *LIMITS) if row else {}
     row = row or Envelope(account=account, flavor=flavor)
     row.committed, row.ceiling, row.pool = committed, ceiling, pool
     save_checked(row)
     audit(
         actor,
-        action="envelope.set",
-        subject=f"account:{account.slug}",
-        account=account,
+        "envelope.set",
+        account,
         before={"flavor": flavor.slug, **before},
-        after={"flavor": flavor.slug, "committed": committed, "ceiling": ceiling, "pool": pool},
+        after={"flavor": flavor.slug, **state_of(row, *LIMITS)},
     )
     return row

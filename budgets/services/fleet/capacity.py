@@ -5,19 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import Q
 
 from budgets.errors import Fault
 from budgets.models import Capacity, CapacityWatch, Discrepancy, Flavor, MeasuredCapacity, User
 from budgets.models.base import dns_label
 from budgets.selectors.clock import utc_now
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.billing.discrepancies import end_discrepancies
-from budgets.services.guards import lock_flavors, require_admin, require_reason, save_checked
+from budgets.services.guards import by_admin, lock_flavors, require_reason, save_checked
 
 
-@transaction.atomic
+@by_admin
 def set_capacity(
     actor: User | None,
     *,
@@ -33,7 +32,7 @@ def set_capacity(
     A number below what is promised is accepted: it is a fact, and the fleet page shows it.
 
     Args:
-        actor: Admin, or the portal.
+        actor: Only the portal itself may date back.
         cluster: Worker slug.
         flavor: The flavor.
         gpus: Whole GPUs, at least 0.
@@ -41,11 +40,13 @@ def set_capacity(
         valid_until: UTC, exclusive, such as the end of a maintenance; None for no end.
         reason: Why, kept with the row.
     """
-    require_admin(actor)
     lock_flavors([flavor.slug])
     now = utc_now()
     faults = window_faults(valid_from, valid_until, now=now, is_portal=actor is None)
-    faults += _cluster_faults(cluster)
+    try:
+        dns_label(cluster)
+    except ValidationError as error:
+        faults.append(Fault("cluster", "invalid", " ".join(error.messages)))
     row = Capacity(
         cluster=cluster,
         flavor=flavor,
@@ -57,23 +58,22 @@ def set_capacity(
     save_checked(row, also=faults)
     audit(
         actor,
-        action="capacity.set",
-        subject=f"flavor:{flavor.slug}",
+        "capacity.set",
+        flavor,
         cluster=cluster,
         reason=reason,
-        after={"gpus": gpus, "valid_from": row.valid_from.isoformat()},
+        after=state_of(row, "gpus", "valid_from"),
     )
     return row
 
 
-@transaction.atomic
+@by_admin
 def retire_capacity(actor: User | None, *, cluster: str, reason: str) -> int:
     """End everything stated for a cluster and forget what was measured there.
 
     Returns:
         How many stated rows were ended.
     """
-    require_admin(actor)
     require_reason(reason)
     now = utc_now()
     open_rows = Capacity.objects.filter(
@@ -87,8 +87,8 @@ def retire_capacity(actor: User | None, *, cluster: str, reason: str) -> int:
     end_discrepancies(Discrepancy.objects.filter(cluster=cluster), at=now)
     audit(
         actor,
-        action="capacity.retire",
-        subject=f"cluster:{cluster}",
+        "capacity.retire",
+        f"cluster:{cluster}",
         cluster=cluster,
         reason=reason,
         after={"rows": ended + scheduled},
@@ -115,17 +115,8 @@ def window_faults(
     if faults:
         return faults
     if valid_from is not None and valid_from < now and not is_portal:
-        faults.append(
-            Fault("valid_from", "valid_from_past", "The beginning is in the past; leave it empty.")
-        )
+        words = "The beginning is in the past; leave it empty."
+        faults.append(Fault("valid_from", "valid_from_past", words))
     if valid_until is not None and valid_until <= (valid_from or now):
         faults.append(Fault("valid_until", "empty_window", "The end is not after the beginning."))
     return faults
-
-
-def _cluster_faults(cluster: str) -> list[Fault]:
-    try:
-        dns_label(cluster)
-    except ValidationError as error:
-        return [Fault("cluster", "invalid", " ".join(error.messages))]
-    return []

@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from django.db import transaction
-
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import Flavor, FlavorClock, User, Workspace
 from budgets.plan import HOST_FLAVOR
 from budgets.selectors import fleet_timeline
 from budgets.selectors.clock import utc_now
 from budgets.services.announcements import Work, announce
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.budget.in_force import generations_follow
-from budgets.services.guards import lock_flavors, require_admin, require_reason, save_checked
+from budgets.services.guards import by_admin, lock_flavors, require_reason, save_checked
 
 EDITABLE = (
     "name",
@@ -34,7 +32,7 @@ TAINT_EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 TOLERATION_KEYS = frozenset({"key", "operator", "value", "effect", "tolerationSeconds"})
 
 
-@transaction.atomic
+@by_admin
 def create_flavor(
     actor: User | None,
     *,
@@ -50,7 +48,6 @@ def create_flavor(
     position: int = 0,
 ) -> Flavor:
     """Add a flavor; the slug is the ResourceFlavor's name and for ever."""
-    require_admin(actor)
     flavor = Flavor(
         slug=slug,
         name=name,
@@ -69,17 +66,16 @@ def create_flavor(
     save_checked(flavor, also=faults)
     FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
     announce(Work.SYNC)
-    audit(actor, action="flavor.create", subject=f"flavor:{slug}", after=_state(flavor))
+    audit(actor, "flavor.create", flavor, after=state_of(flavor, *EDITABLE))
     return flavor
 
 
-@transaction.atomic
-def edit_flavor(actor: User | None, *, flavor: Flavor, **changes: Any) -> Flavor:
+@by_admin
+def edit_flavor(actor: User | None, /, *, flavor: Flavor, **changes: Any) -> Flavor:
     """Change a flavor; ``changes`` are fields of :data:`EDITABLE`."""
-    require_admin(actor)
     lock_flavors([flavor.slug])
     row = Flavor.objects.get(pk=flavor.pk)
-    before = _state(row)
+    before = state_of(row, *EDITABLE)
     faults = [
         Fault(name, "not_editable", f"{name} of a flavor cannot be changed.")
         for name in changes
@@ -94,21 +90,14 @@ def edit_flavor(actor: User | None, *, flavor: Flavor, **changes: Any) -> Flavor
         save_checked(row, also=faults + _shape_faults(row))
     if row.clock_start != before["clock_start"]:
         FlavorClock.objects.create(flavor=row, clock_start=row.clock_start, valid_from=utc_now())
-    audit(
-        actor,
-        action="flavor.edit",
-        subject=f"flavor:{row.slug}",
-        before=before,
-        after=_state(row),
-    )
+    audit(actor, "flavor.edit", row, before=before, after=state_of(row, *EDITABLE))
     row.refresh_from_db()
     return row
 
 
-@transaction.atomic
+@by_admin
 def archive_flavor(actor: User | None, *, flavor: Flavor, reason: str) -> Flavor:
     """Take a flavor out of use, once nothing is promised of it, now or later."""
-    require_admin(actor)
     require_reason(reason)
     lock_flavors([flavor.slug])
     row = Flavor.objects.get(pk=flavor.pk)
@@ -118,11 +107,10 @@ def archive_flavor(actor: User | None, *, flavor: Flavor, reason: str) -> Flavor
         Fault("", "home_flavor", f"{workspace.namespace} has it as its home flavor.")
         for workspace in homes
     ]
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     row.archived_at = utc_now()
     row.save(update_fields=["archived_at"])
-    audit(actor, action="flavor.archive", subject=f"flavor:{row.slug}", reason=reason)
+    audit(actor, "flavor.archive", row, reason=reason)
     return row
 
 
@@ -152,29 +140,11 @@ def _shape_faults(flavor: Flavor) -> list[Fault]:
     for field, keys in (("node_taints", TAINT_KEYS), ("tolerations", TOLERATION_KEYS)):
         for index, entry in enumerate(getattr(flavor, field)):
             if not isinstance(entry, dict) or not entry.keys() <= keys:
-                faults.append(
-                    Fault(
-                        f"{field}.{index}",
-                        "unknown_key",
-                        f"An entry has only the keys {', '.join(sorted(keys))}.",
-                    )
-                )
+                words = f"An entry has only the keys {', '.join(sorted(keys))}."
+                faults.append(Fault(f"{field}.{index}", "unknown_key", words))
             elif field == "node_taints" and (
                 not entry.get("key") or entry.get("effect") not in TAINT_EFFECTS
             ):
-                faults.append(
-                    Fault(
-                        f"{field}.{index}",
-                        "not_a_taint",
-                        f"A taint has a key and an effect of {', '.join(sorted(TAINT_EFFECTS))}.",
-                    )
-                )
+                words = f"A taint has a key and an effect of {', '.join(sorted(TAINT_EFFECTS))}."
+                faults.append(Fault(f"{field}.{index}", "not_a_taint", words))
     return faults
-
-
-def _state(flavor: Flavor) -> dict[str, Any]:
-    return {
-        name: str(value) if isinstance(value, Decimal) else value
-        for name in EDITABLE
-        for value in [getattr(flavor, name)]
-    }

@@ -15,27 +15,26 @@ from budgets.selectors import flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.budget.future import pool_split
 from budgets.selectors.clock import utc_now
 from budgets.services.announcements import Work, announce
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.budget.in_force import generations_follow, lock_pool, settle_pool
 from budgets.services.fleet.capacity import window_faults
-from budgets.services.guards import require_admin, require_reason, roles_for, save_checked
+from budgets.services.guards import by_admin, require_reason, roles_for, save_checked
 
 NEWEST = 2**62
 
 
-@transaction.atomic
+@by_admin
 def create_pool(
     actor: User | None, *, slug: str, name: str, account: Account | None = None
 ) -> Pool:
     """Add an account's own pool, or a platform pool that several accounts draw on."""
-    require_admin(actor)
     pool = Pool(slug=slug, name=name, account=account)
     faults = []
     if account is not None and account.archived_at is not None:
         faults.append(Fault("account", "archived_account", "The account is archived."))
     save_checked(pool, also=faults)
     announce(Work.SYNC)
-    audit(actor, action="pool.create", subject=f"pool:{slug}", account=account)
+    audit(actor, "pool.create", pool)
     return pool
 
 
@@ -64,11 +63,7 @@ def set_pool_amount(
     now = utc_now()
     faults = window_faults(valid_from, valid_until, now=now, is_portal=actor is None)
     amount = PoolAmount(
-        pool=row,
-        flavor=flavor,
-        gpus=gpus,
-        valid_from=valid_from or now,
-        valid_until=valid_until,
+        pool=row, flavor=flavor, gpus=gpus, valid_from=valid_from or now, valid_until=valid_until
     )
     if not faults and isinstance(gpus, int) and gpus >= 0:
         faults += _fit_faults(row, flavor, amount, now=now)
@@ -76,40 +71,36 @@ def set_pool_amount(
     settle_pool(row, now=now)
     audit(
         actor,
-        action="pool.set_amount",
-        subject=f"pool:{row.slug}",
-        account=row.account,
-        after={"flavor": flavor.slug, "gpus": gpus, "valid_from": amount.valid_from.isoformat()},
+        "pool.set_amount",
+        row,
+        after={"flavor": flavor.slug, **state_of(amount, "gpus", "valid_from")},
     )
     return amount
 
 
-@transaction.atomic
+@by_admin
 def set_pool_share(
     actor: User | None, *, pool: Pool, account: Account, limits: Mapping[str, int]
 ) -> PoolShare:
     """Let an account draw on a platform pool.
 
     Args:
-        actor: Admin, or the portal.
+        actor: Who allows it.
         pool: A platform pool.
         account: Draws on one platform pool at most; this moves it.
         limits: flavor slug -> most GPUs; an absent flavor means all of it.
     """
-    require_admin(actor)
     faults = []
     if not pool.is_platform:
         faults.append(Fault("pool", "not_platform", "An account's own pool cannot be shared."))
     known = set(Flavor.objects.values_list("slug", flat=True))
     for flavor, gpus in limits.items():
         if flavor not in known:
-            faults.append(
-                Fault(f"limits.{flavor}", "unknown_flavor", f"There is no flavor {flavor!r}.")
-            )
+            words = f"There is no flavor {flavor!r}."
+            faults.append(Fault(f"limits.{flavor}", "unknown_flavor", words))
         elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0:
-            faults.append(
-                Fault(f"limits.{flavor}", "not_whole_gpus", f"{gpus!r} is no number of GPUs.")
-            )
+            words = f"{gpus!r} is no number of GPUs."
+            faults.append(Fault(f"limits.{flavor}", "not_whole_gpus", words))
     lock_pool(pool.pk)
     share = PoolShare.objects.select_for_update().filter(account=account).first()
     before = {} if share is None else {"pool": share.pool.slug, "limits": share.limits}
@@ -119,8 +110,8 @@ def set_pool_share(
         save_checked(share, also=faults)
     audit(
         actor,
-        action="pool.set_share",
-        subject=f"pool:{pool.slug}",
+        "pool.set_share",
+        pool,
         account=account,
         before=before,
         after={"limits": dict(limits)},
@@ -128,25 +119,23 @@ def set_pool_share(
     return share
 
 
-@transaction.atomic
+@by_admin
 def remove_pool_share(actor: User | None, *, share: PoolShare) -> None:
     """Take an account away from its platform pool; what runs there goes on."""
-    require_admin(actor)
     with generations_follow(share.account.slug):
         PoolShare.objects.filter(pk=share.pk).delete()
     audit(
         actor,
-        action="pool.remove_share",
-        subject=f"pool:{share.pool.slug}",
+        "pool.remove_share",
+        share.pool,
         account=share.account,
         before={"limits": share.limits},
     )
 
 
-@transaction.atomic
+@by_admin
 def archive_pool(actor: User | None, *, pool: Pool, reason: str) -> Pool:
     """Put a pool away; its quota is gone from now on and its accounts draw on nothing."""
-    require_admin(actor)
     require_reason(reason)
     row = lock_pool(pool.pk)
     accounts = [share.account.slug for share in row.shares.select_related("account")]
@@ -158,13 +147,7 @@ def archive_pool(actor: User | None, *, pool: Pool, reason: str) -> Pool:
         row.in_force = {}
         row.archived_at = utc_now()
         row.save(update_fields=["in_force", "archived_at"])
-    audit(
-        actor,
-        action="pool.archive",
-        subject=f"pool:{row.slug}",
-        account=row.account,
-        reason=reason,
-    )
+    audit(actor, "pool.archive", row, reason=reason)
     return row
 
 
@@ -184,27 +167,19 @@ def _fit_faults(pool: Pool, flavor: Flavor, amount: PoolAmount, *, now: datetime
             pool.slug: pool.account.slug if pool.account is not None else None,
         },
     )
-    faults = list(
-        check_fleet(
-            after,
-            start=amount.valid_from,
-            end=amount.valid_until,
-            before=before,
-            fields={flavor.slug: "gpus"},
-        )
-    )
+    start, end, fields = amount.valid_from, amount.valid_until, {flavor.slug: "gpus"}
+    faults = [*check_fleet(after, start=start, end=end, before=before, fields=fields)]
     stood = pool.in_force.get(flavor.slug, 0)
     if pool.account is not None and amount.gpus > stood:
         faults += check_pool_envelope(
             after, account=pool.account.slug, flavor=flavor.slug, gpus=amount.gpus, field="gpus"
         )
     if not faults and amount.valid_from <= now:
-        previous = dict(pool.allocations.filter(flavor=flavor).values_list("cluster", "gpus"))
         split = pool_split(
             flavor=flavor.slug,
             gpus=amount.gpus,
             rooms=free_rooms(now, flavors=[flavor.slug])[flavor.slug],
-            previous=previous,
+            previous=dict(pool.allocations.filter(flavor=flavor).values_list("cluster", "gpus")),
             terms=flavor_terms(),
             field="gpus",
         )

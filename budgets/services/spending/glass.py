@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import NotAllowed, Rejected
 from budgets.models import BreakGlass, SpendRule, User
 from budgets.selectors.spending import may_change
 from budgets.services.budget.versions import close_budget, open_budget
@@ -33,12 +33,12 @@ def break_glass(actor: User, *, rule: SpendRule, until: datetime, reason: str) -
     if not may_change(roles_for(actor), rule):
         raise NotAllowed("Only those who may change a spend rule can break its glass.")
     require_reason(reason)
-    budget, now = open_budget(rule.budget_id, None)
+    budget, now = open_budget(rule.budget_id)
     if not now < until <= now + LONGEST:
         words = f"{until:%Y-%m-%d %H:%M} UTC is past or too far away; choose within seven days."
-        raise Rejected([Fault("until", "out_of_range", words)])
+        raise Rejected.because("until", "out_of_range", words)
     if not SpendRule.objects.filter(pk=rule.pk, removed_at=None).exists():
-        raise Rejected([Fault("", "removed", "The rule was removed; nothing holds you back.")])
+        raise Rejected.because("", "removed", "The rule was removed; nothing holds you back.")
     _end_all(rule, now)
     row = BreakGlass.objects.create(
         rule=rule, person=actor, reason=reason[:500], since=now, until=until
@@ -50,7 +50,6 @@ def break_glass(actor: User, *, rule: SpendRule, until: datetime, reason: str) -
         action="budget.break_glass",
         reason=reason,
         summary=f"suspended the spend rule {rule} until {until:%Y-%m-%d %H:%M} UTC",
-        before={},
     )
     return row
 
@@ -66,9 +65,9 @@ def mend_glass(actor: User, *, rule: SpendRule, reason: str) -> None:
     if not may_change(roles_for(actor), rule):
         raise NotAllowed("Only those who may change a spend rule can mend its glass.")
     require_reason(reason)
-    budget, now = open_budget(rule.budget_id, None)
+    budget, now = open_budget(rule.budget_id)
     if not _end_all(rule, now):
-        raise Rejected([Fault("", "not_suspended", "The rule is not suspended.")])
+        raise Rejected.because("", "not_suspended", "The rule is not suspended.")
     settle_locked(budget, now=now)
     close_budget(
         budget,
@@ -76,7 +75,6 @@ def mend_glass(actor: User, *, rule: SpendRule, reason: str) -> None:
         action="budget.mend_glass",
         reason=reason,
         summary=f"let the spend rule {rule} act again",
-        before={},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import AlertRule, Budget, SpendRule, User, Workspace
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.spending import may_add, may_change
+from budgets.services.audit import state_of
 from budgets.services.budget.in_force import generations_follow
 from budgets.services.budget.versions import close_budget, open_budget
 from budgets.services.guards import require_reason, roles_for, save_checked
@@ -66,20 +67,11 @@ def create_spend_rule(
     if not may_add(roles, workspace):
         raise NotAllowed("Only an owner, finance or a platform admin can set spend rules.")
     require_reason(reason)
-    budget, now = open_budget(workspace.budget.pk, None)
-    is_money = draft.unit == SpendRule.Unit.MONEY
+    budget, now = open_budget(workspace.budget.pk)
     rule = SpendRule(
+        **asdict(draft),
         budget=budget,
-        unit=draft.unit,
-        amount=draft.amount,
-        currency=portal_currency() if is_money else "",
-        window=draft.window,
-        counts=draft.counts,
-        action=draft.action,
-        grace_minutes=draft.grace_minutes,
-        warn_at_percent=draft.warn_at_percent,
-        grant_start=draft.grant_start,
-        grant_end=draft.grant_end,
+        currency=portal_currency() if draft.unit == SpendRule.Unit.MONEY else "",
         is_platform=roles.is_admin or roles.is_finance,
         created_by=actor,
     )
@@ -90,7 +82,7 @@ def create_spend_rule(
         save_checked(rule, also=faults)
     _follow_with_alerts(rule, workspace, actor)
     settle_locked(budget, now=now)
-    _close(budget, actor, f"set the spend rule {rule}", reason, before={}, after=rule)
+    _close(budget, actor, f"set the spend rule {rule}", reason, after=rule)
     return rule
 
 
@@ -115,8 +107,8 @@ def change_spend_rule(
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown:
         words = f"{unknown[0]} of a rule does not change; remove the rule and set a new one."
-        raise Rejected([Fault(unknown[0], "not_changeable", words)])
-    budget, now = open_budget(rule.budget_id, None)
+        raise Rejected.because(unknown[0], "not_changeable", words)
+    budget, now = open_budget(rule.budget_id)
     workspace = budget.workspace
     fresh = _in_force(rule)
     before = _told(fresh)
@@ -144,16 +136,14 @@ def remove_spend_rule(actor: User | None, *, rule: SpendRule, reason: str) -> No
     """
     _require_right(actor, rule)
     require_reason(reason)
-    budget, now = open_budget(rule.budget_id, None)
+    budget, now = open_budget(rule.budget_id)
     fresh = _in_force(rule)
     with generations_follow(budget.workspace.account.slug):
         fresh.removed_at = now
         fresh.save(update_fields=["removed_at"])
     fresh.alert_rules.filter(removed_at=None).update(removed_at=now)
     settle_locked(budget, now=now)
-    _close(
-        budget, actor, f"removed the spend rule {fresh}", reason, before=_told(fresh), after=None
-    )
+    _close(budget, actor, f"removed the spend rule {fresh}", reason, before=_told(fresh))
 
 
 def _rule_faults(rule: SpendRule) -> list[Fault]:
@@ -220,22 +210,12 @@ def _in_force(rule: SpendRule) -> SpendRule:
     """The row as it stands under the lock."""
     fresh = SpendRule.objects.select_for_update().get(pk=rule.pk)
     if fresh.removed_at is not None:
-        raise Rejected([Fault("", "removed", f"The rule {fresh} was removed already.")])
+        raise Rejected.because("", "removed", f"The rule {fresh} was removed already.")
     return fresh
 
 
 def _told(rule: SpendRule) -> dict[str, Any]:
-    return {
-        "rule": rule.pk,
-        "unit": rule.unit,
-        "amount": str(rule.amount),
-        "window": rule.window,
-        "counts": rule.counts,
-        "action": rule.action,
-        "grace_minutes": rule.grace_minutes,
-        "warn_at_percent": rule.warn_at_percent,
-        "grant_end": rule.grant_end.isoformat() if rule.grant_end else None,
-    }
+    return {"rule": rule.pk} | state_of(rule, "unit", "window", "counts", *CHANGEABLE)
 
 
 def _close(
@@ -244,8 +224,8 @@ def _close(
     summary: str,
     reason: str,
     *,
-    before: dict[str, Any],
-    after: SpendRule | None,
+    before: dict[str, Any] | None = None,
+    after: SpendRule | None = None,
 ) -> None:
     budget.refresh_from_db(fields=["generation"])
     close_budget(

@@ -131,9 +131,8 @@ def settle_locked(budget: Budget, *, now: datetime) -> list[str]:
     budget.refresh_from_db(fields=["generation"])
     audit(
         None,
-        action="budget.spend_effect",
-        subject=f"budget:{workspace.namespace}",
-        workspace=workspace,
+        "budget.spend_effect",
+        budget,
         reason=reason,
         before=_told(before),
         after=_told(wanted) | {"generation": budget.generation},

@@ -18,14 +18,7 @@ from django.db.models import Q
 from budgets import metering
 from budgets.amounts import COVER, HELD, METERED, STORED
 from budgets.errors import PortalError
-from budgets.models import (
-    AccountUsage,
-    Flavor,
-    PendingSpan,
-    UsageRecord,
-    WorkloadUsage,
-    Workspace,
-)
+from budgets.models import AccountUsage, Flavor, PendingSpan, UsageRecord, WorkloadUsage, Workspace
 from budgets.models.reading import read_rows
 from budgets.selectors.usage.metered import held_intervals, metered_pools, metered_revisions
 from budgets.services.billing.corrections import FactWriter

@@ -19,16 +19,10 @@ from django.db.models import Q, QuerySet, Sum
 from budgets.intervals import Problem
 from budgets.metering import CapacityFact, QueueSample, lasting_mismatch
 from budgets.models import CapacityWatch, Discrepancy, Flavor, Interval, MeterState
-from budgets.selectors.billing.capacity import (
-    HOUR,
-    capacity_facts,
-    settled_hours,
-    unmeasured_hours,
-)
+from budgets.selectors.billing.capacity import HOUR, capacity_facts, settled_hours, unmeasured_hours
 from budgets.selectors.clock import utc_now
 from budgets.services.billing.discrepancies import (
     UNSETTLED,
-    Finding,
     clear_discrepancies,
     end_discrepancies,
     note_discrepancy,
@@ -78,62 +72,57 @@ def _check_cluster(key: int, since: datetime | None, known: datetime, now: datet
     if window is None:
         return 0
     facts = capacity_facts(watch.cluster, window)
-    _note_capacity(watch.cluster, window, facts)
-    _note_unmeasured(watch.cluster, window)
+    wrong = [fact for fact in facts if fact.is_measured and not fact.is_explained]
+    unexplained = [_unexplained(watch.cluster, fact) for fact in wrong]
+    _note_hours(Kind.CAPACITY, watch.cluster, window, unexplained)
+    missing = unmeasured_hours(watch.cluster, window)
+    unmeasured = [_unmeasured(watch.cluster, hour) for hour in missing]
+    _note_hours(Kind.UNMEASURED, watch.cluster, window, unmeasured)
     watch.checked_until = max(window.end, watch.checked_until or window.end)
     watch.save(update_fields=["checked_until"])
     return len(facts)
 
 
-def _note_capacity(cluster: str, window: Period, facts: Sequence[CapacityFact]) -> None:
-    wrong = [fact for fact in facts if fact.is_measured and not fact.is_explained]
-    for fact in wrong:
-        amount = fact.unexplained
-        way = "are missing from" if amount > 0 else "are there beyond"
-        note_discrepancy(
-            Finding(
-                Kind.CAPACITY,
-                cluster,
-                fact.hour,
-                fact.hour + HOUR,
-                f"{abs(amount)} GPU-seconds of an hour {way} the capacity of {fact.flavor}; "
-                f"up to {fact.tolerance} are no fault.",
-                amount=amount,
-                flavor=fact.flavor,
-            )
-        )
-    known = {(fact.flavor, fact.hour) for fact in wrong}
-    rows = _of(Kind.CAPACITY, cluster, window)
-    clear_discrepancies(rows.filter(pk__in=[row.pk for row in rows if not _has_any(row, known)]))
+def _unexplained(cluster: str, fact: CapacityFact) -> Discrepancy:
+    way = "are missing from" if fact.unexplained > 0 else "are there beyond"
+    return Discrepancy(
+        kind=Kind.CAPACITY,
+        cluster=cluster,
+        flavor=fact.flavor,
+        start=fact.hour,
+        end=fact.hour + HOUR,
+        amount=fact.unexplained,
+        message=f"{abs(fact.unexplained)} GPU-seconds of an hour {way} the capacity of "
+        f"{fact.flavor}; up to {fact.tolerance} are no fault.",
+    )
 
 
-def _note_unmeasured(cluster: str, window: Period) -> None:
-    missing = unmeasured_hours(cluster, window)
-    for hour in missing:
-        note_discrepancy(
-            Finding(
-                Kind.UNMEASURED,
-                cluster,
-                hour,
-                hour + HOUR,
-                "Nodes and pods were not looked at for the whole hour, so nobody knows what was "
-                "free.",
-            )
-        )
-    known = {("", hour) for hour in missing}
-    rows = _of(Kind.UNMEASURED, cluster, window)
-    clear_discrepancies(rows.filter(pk__in=[row.pk for row in rows if not _has_any(row, known)]))
+def _unmeasured(cluster: str, hour: datetime) -> Discrepancy:
+    return Discrepancy(
+        kind=Kind.UNMEASURED,
+        cluster=cluster,
+        start=hour,
+        end=hour + HOUR,
+        message="Nodes and pods were not looked at for the whole hour, so nobody knows what was "
+        "free.",
+    )
 
 
-def _of(kind: str, cluster: str, window: Period) -> QuerySet[Discrepancy]:
-    """Unsettled rows that lie in a window as a whole: only of them all hours were seen."""
-    return Discrepancy.objects.filter(
+def _note_hours(kind: str, cluster: str, window: Period, found: Sequence[Discrepancy]) -> None:
+    """Note what all hours of a window came to, and clear what is not found there any more."""
+    wrong = [(row.flavor, row.start) for row in found]
+    for row in found:
+        note_discrepancy(row)
+    # Only of what lies in the window as a whole all hours were seen.
+    rows = Discrepancy.objects.filter(
         kind=kind,
         cluster=cluster,
         state__in=UNSETTLED,
         start__gte=window.start,
         end__lte=window.end,
     )
+    over = [row.pk for row in rows if not _has_any(row, wrong)]
+    clear_discrepancies(rows.filter(pk__in=over))
 
 
 def _has_any(row: Discrepancy, wrong: Collection[tuple[str, datetime]]) -> bool:
@@ -190,13 +179,12 @@ class QueueWatch:
         queue, flavor = place
         last = run[-1]
         note_discrepancy(
-            Finding(
-                Kind.QUEUE,
-                self._cluster,
-                run[0].at,
-                None,
-                f"Kueue says that {queue} uses {last.total} {flavor} and borrows {last.borrowed}; "
-                f"the ledger holds {held} over a floor of {last.nominal}.",
+            Discrepancy(
+                kind=Kind.QUEUE,
+                cluster=self._cluster,
+                start=run[0].at,
+                message=f"Kueue says that {queue} uses {last.total} {flavor} and borrows "
+                f"{last.borrowed}; the ledger holds {held} over a floor of {last.nominal}.",
                 amount=last.total - held,
                 subject=queue,
                 flavor=flavor,
@@ -240,7 +228,9 @@ def note_skew(*, cluster: str, at: datetime, skew_s: int) -> None:
     if abs(skew_s) > SKEW_LIMIT_S:
         way = "ahead of" if skew_s > 0 else "behind"
         message = f"The cluster's clock is {abs(skew_s)} s {way} this server's; 60 s is the bound."
-        note_discrepancy(Finding(Kind.CLOCK, cluster, at, None, message, amount=skew_s))
+        note_discrepancy(
+            Discrepancy(kind=Kind.CLOCK, cluster=cluster, start=at, message=message, amount=skew_s)
+        )
     else:
         end_discrepancies(Discrepancy.objects.filter(kind=Kind.CLOCK, cluster=cluster), at=at)
 
@@ -265,7 +255,16 @@ def note_problems(
         wrong.add(row.uid)
         start, end = spans[row.uid]
         message = f"{row.code}: {row.message}"
-        note_discrepancy(Finding(Kind.HISTORY, cluster, start, end, message, subject=row.uid))
+        note_discrepancy(
+            Discrepancy(
+                kind=Kind.HISTORY,
+                cluster=cluster,
+                start=start,
+                end=end,
+                message=message,
+                subject=row.uid,
+            )
+        )
     rows = Discrepancy.objects.filter(kind=Kind.HISTORY, cluster=cluster, state__in=UNSETTLED)
     clear_discrepancies(rows.filter(subject__in=set(uids) - wrong))
 
