@@ -101,11 +101,10 @@ class FlavorAssigner:
         self._snapshot = snapshot
         self._configuration = configuration
         self._oracle = oracle
-        self._verdicts: WeakKeyDictionary[PodShape, dict[str, str]] = WeakKeyDictionary()
-
-    def forget_flavors(self) -> None:
-        """Drop what was concluded from flavors that changed."""
-        self._verdicts.clear()
+        # By flavor's name, with the specification that it was concluded from.
+        self._verdicts: WeakKeyDictionary[PodShape, dict[str, tuple[FlavorSpec, str]]] = (
+            WeakKeyDictionary()
+        )
 
     def assign(self, request: Request) -> Assignment:
         """Find flavors for every pod set, in order, until one finds none.
@@ -269,9 +268,9 @@ class FlavorAssigner:
         if spec is None:
             return f"flavor {flavor} not found"
         known = self._verdicts.setdefault(pod_set.shape, {})
-        if flavor not in known:
-            known[flavor] = refusal_of(pod_set, flavor=spec)
-        return known[flavor]
+        if flavor not in known or known[flavor][0] is not spec:
+            known[flavor] = spec, refusal_of(pod_set, flavor=spec)
+        return known[flavor][1]
 
     def _weigh(
         self, request: Request, key: FlavorResource, before: int, amount: int, trial: _Trial

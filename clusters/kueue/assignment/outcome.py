@@ -133,6 +133,13 @@ class Assignment:
             (choice.level for item in self.pod_sets for choice in item.choices.values()), default=0
         )
 
+    @property
+    def flavors(self) -> frozenset[str]:
+        """Flavors that it uses."""
+        return frozenset(
+            choice.flavor for item in self.pod_sets for choice in item.choices.values()
+        )
+
     def add(self, item: PodSetAssignment) -> None:
         """Take in the next pod set; its usage counts for those after it.
 

@@ -9,7 +9,7 @@ collected and happen when the next cycle, or a question, needs them, not once a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -46,14 +46,9 @@ class ClusterState:
         self.revision = 0
         self.surroundings = SurroundingsByNamespace(configuration)
         self.parser = WorkloadParser(configuration)
-        self._forgets_flavors: list[Callable[[], None]] = []
         self._is_unsettled = False
         self._to_wake: set[str] = set()
         self._wakes_all = False
-
-    def on_flavor_change(self, callback: Callable[[], None]) -> None:
-        """Call back whenever conclusions from flavors may have become wrong."""
-        self._forgets_flavors.append(callback)
 
     # Taking over parsed objects
 
@@ -92,11 +87,25 @@ class ClusterState:
         if before is not None:
             if before.spec == spec:
                 return
-            self.wake_tree_of(spec.name)
+            self._wake_tree_of(spec.name)
         self.snapshot.set_queue(spec)
         self.queues.set_queue(spec.name, strategy=spec.strategy, now=now)
         self._is_unsettled = True
         self.wake(spec.name)
+
+    def delete_cohort(self, name: str) -> None:
+        """Forget a Cohort; its tree may fall apart."""
+        before = self.snapshot.cohorts.get(name)
+        if before is not None and before.spec.parent:
+            self.wake_cohort(before.spec.parent)
+        self.wake_cohort(name)
+        self.snapshot.delete_cohort(name)
+
+    def delete_queue(self, name: str, *, now: datetime) -> None:
+        """Forget a ClusterQueue."""
+        self._wake_tree_of(name)
+        self.snapshot.delete_queue(name)
+        self.queues.delete_queue(name, now=now)
 
     # State transitions that decisions cause
 
@@ -187,22 +196,15 @@ class ClusterState:
             found.update((state.spec.name, state) for state in states)
         return list(found.values())
 
-    def wake_tree_of(self, queue_name: str) -> None:
+    def _wake_tree_of(self, queue_name: str) -> None:
         """Wake the tree that a queue is in now, named by its Cohort as the queue may leave it."""
         state = self.snapshot.queues.get(queue_name)
         if state is not None and state.spec.cohort:
             self.wake_cohort(state.spec.cohort)
         self.wake(queue_name)
 
-    def flavors_changed(self) -> None:
-        """React to a ResourceFlavor that came, went or changed."""
-        self._is_unsettled = True
-        for callback in self._forgets_flavors:
-            callback()
-        self.wake_all()
-
-    def checks_changed(self) -> None:
-        """React to an AdmissionCheck that came, went or changed."""
+    def activity_changed(self) -> None:
+        """React to a ResourceFlavor or an AdmissionCheck that came, went or changed."""
         self._is_unsettled = True
         self.wake_all()
 

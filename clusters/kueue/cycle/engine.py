@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.kueue.assignment.outcome import Assignment
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
@@ -25,8 +24,6 @@ from clusters.kueue.cycle.scheduler import Scheduler
 from clusters.kueue.preemption.classic import Target
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.quota.specifications import ClusterQueueSpec
-from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.workloads import PodSetHold, Reservation, Workload
 
 _UNKNOWN: Final = "UNKNOWN"
@@ -63,7 +60,6 @@ class Engine:
         self.configuration = configuration
         self.state = ClusterState(configuration)
         self._scheduler = Scheduler(self.state.snapshot, configuration=configuration)
-        self.state.on_flavor_change(self._scheduler.assigner.forget_flavors)
         self._intake = Intake(self.state)
         self._cycles = 0
 
@@ -130,7 +126,7 @@ class Engine:
     ) -> CycleResult:
         entries = [self._entry(name, item) for name, item in heads]
         decided = self._scheduler.run(entries, cycle=self._cycles)
-        refused = [entry for entry in entries if entry.queue is None]
+        refused = [entry for entry in entries if entry.is_refused]
         preempted = [item for entry in decided for item in self._preempt(entry)]
         admitted = [
             self._admit(entry, now) for entry in decided if entry.standing is Standing.ADMITTED
@@ -210,8 +206,8 @@ class Engine:
         return queue is not None and queue.is_active
 
     def _entry(self, name: str, item: QueueItem) -> Entry:
-        entry = Entry(item=item, queue_name=name)
         queue = self.state.snapshot.queues[name]
+        entry = Entry(item, queue, is_refused=True)
         workload = item.workload
         labels = self.state.namespace_labels(workload.namespace)
         if workload.is_retrying_checks:
@@ -228,17 +224,16 @@ class Engine:
             entry.reason = "Misconfigured"
             entry.message = problem
         else:
-            entry.queue = queue
+            entry.is_refused = False
         return entry
 
     def _admit(self, entry: Entry, now: datetime) -> Admit:
-        queue = _queue_of(entry)
-        assignment, workload = entry.assignment, entry.workload
-        checks = required_checks(queue.spec, assignment)
+        queue, assignment, workload = entry.queue, entry.assignment, entry.workload
+        checks = queue.spec.checks_for(assignment.flavors)
         is_admitted = all(workload.check_states.get(name) == "Ready" for name in checks)
         queue.node.remove_all(assignment.usage)
         reservation = Reservation(
-            cluster_queue=entry.queue_name,
+            cluster_queue=entry.queue.spec.name,
             pod_sets=tuple(
                 PodSetHold(
                     name=item.name,
@@ -254,10 +249,10 @@ class Engine:
         self.state.reserve(replace(workload, reservation=reservation, is_evicted=False))
         return Admit(
             key=workload.key,
-            admission=assignment.admission(entry.queue_name),
+            admission=assignment.admission(queue.spec.name),
             is_admitted=is_admitted,
             checks=checks,
-            message=f"Quota reserved in ClusterQueue {entry.queue_name}",
+            message=f"Quota reserved in ClusterQueue {queue.spec.name}",
         )
 
     def _preempt(self, entry: Entry) -> list[Preempt]:
@@ -284,14 +279,14 @@ class Engine:
         return (
             f"Preempted to accommodate a workload (UID: {entry.workload.uid or _UNKNOWN}, "
             f"JobUID: {entry.workload.job_uid or _UNKNOWN}) due to {target.reason.words}; "
-            f"preemptor path: {_queue_of(entry).node.path_text()}; "
+            f"preemptor path: {entry.queue.node.path_text()}; "
             f"preemptee path: {victim_queue.node.path_text()}"
         )
 
     def _keep(self, entry: Entry) -> Pending:
         item = entry.item
         self.state.bypassed.discard(item.key)
-        self.state.queues.requeue(entry.queue_name, item, reason=entry.requeue_reason)
+        self.state.queues.requeue(entry.queue.spec.name, item, reason=entry.requeue_reason)
         message = _cut(entry.message)
         has_changed = (item.reason, item.message) != (entry.reason, message)
         item.reason, item.message = entry.reason, message
@@ -299,7 +294,7 @@ class Engine:
             key=item.key,
             reason=entry.reason,
             message=message,
-            cluster_queue=entry.queue_name,
+            cluster_queue=entry.queue.spec.name,
             has_changed=has_changed,
         )
 
@@ -336,32 +331,6 @@ def _fails(engine: Engine, heads: Sequence[str], now: datetime) -> bool:
     except CycleFailed:
         return True
     return False
-
-
-def required_checks(spec: ClusterQueueSpec, assignment: Assignment | None) -> tuple[str, ...]:
-    """AdmissionChecks that a workload needs, sorted.
-
-    Args:
-        spec: of its ClusterQueue.
-        assignment: its flavors; without one only checks that apply to all flavors are listed.
-    """
-    flavors = (
-        {choice.flavor for item in assignment.pod_sets for choice in item.choices.values()}
-        if assignment is not None
-        else set()
-    )
-    return tuple(
-        sorted(
-            name
-            for name, on_flavors in spec.checks.items()
-            if not on_flavors or not on_flavors.isdisjoint(flavors)
-        )
-    )
-
-
-def _queue_of(entry: Entry) -> ClusterQueueState:
-    assert entry.queue is not None
-    return entry.queue
 
 
 def _resource_problem(workload: Workload) -> str:

@@ -11,13 +11,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from clusters.documents import labels
+from clusters.documents.keys import Document, key_of
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.quota.specifications import (
-    CheckSpec,
-    ClusterQueueSpec,
-    CohortSpec,
-    FlavorSpec,
-    LocalQueueSpec,
     parse_check,
     parse_cluster_queue,
     parse_cohort,
@@ -25,9 +21,6 @@ from clusters.kueue.quota.specifications import (
     parse_local_queue,
 )
 from clusters.kueue.workload.requests import parse_bounds
-from clusters.kueue.workload.workloads import Workload
-
-Document = Mapping[str, Any]
 
 
 class Unreadable(ValueError):
@@ -46,24 +39,57 @@ class Intake:
     """Reads documents into a cluster state."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._state = state
+        queues, around = state.queues, state.surroundings
+
+        def reshape(has_changed: bool, now: datetime) -> None:
+            if has_changed:
+                state.surroundings_changed(now)
+
         self._kinds: Mapping[str, _Kind] = {
-            "ResourceFlavor": _Kind(parse_flavor, self._set_flavor, self._delete_flavor),
-            "AdmissionCheck": _Kind(parse_check, self._set_check, self._delete_check),
-            "Cohort": _Kind(parse_cohort, self._set_cohort, self._delete_cohort),
+            "ResourceFlavor": _noted(
+                _named(parse_flavor),
+                state.snapshot.flavors,
+                changed=state.activity_changed,
+                gone=state.activity_changed,
+            ),
+            "AdmissionCheck": _noted(
+                _named(parse_check),
+                state.checks,
+                changed=state.activity_changed,
+                gone=state.activity_changed,
+            ),
+            "Cohort": _Kind(
+                parse_cohort,
+                lambda spec, now: state.set_cohort(spec),
+                lambda key, now: state.delete_cohort(key),
+            ),
             "ClusterQueue": _Kind(
-                parse_cluster_queue, self._set_cluster_queue, self._delete_cluster_queue
+                parse_cluster_queue,
+                lambda spec, now: state.set_queue(spec, now=now),
+                lambda key, now: state.delete_queue(key, now=now),
             ),
-            "Namespace": _Kind(_namespace, self._set_namespace, self._delete_namespace),
-            "LimitRange": _Kind(_limit_range, self._set_limit_range, self._delete_limit_range),
+            "Namespace": _noted(_namespace, state.namespaces, changed=state.wake_all),
+            "LimitRange": _Kind(
+                _limit_range,
+                lambda read, now: reshape(around.set_limit_range(*read), now),
+                lambda key, now: reshape(around.set_limit_range(key, None), now),
+            ),
             "RuntimeClass": _Kind(
-                _runtime_class, self._set_runtime_class, self._delete_runtime_class
+                _runtime_class,
+                lambda read, now: reshape(around.set_overhead(*read), now),
+                lambda key, now: reshape(around.set_overhead(key, None), now),
             ),
-            "WorkloadPriorityClass": _Kind(
-                _priority_class, self._set_priority_class, self._delete_priority_class
+            "WorkloadPriorityClass": _noted(_priority_class, state.priority_classes),
+            "LocalQueue": _Kind(
+                parse_local_queue,
+                lambda spec, now: queues.set_local_queue(spec, now=now),
+                lambda key, now: queues.delete_local_queue(key, now=now),
             ),
-            "LocalQueue": _Kind(parse_local_queue, self._set_local_queue, self._delete_local_queue),
-            "Workload": _Kind(state.read_workload, self._set_workload, self._delete_workload),
+            "Workload": _Kind(
+                state.read_workload,
+                lambda workload, now: state.set_workload(workload, now=now),
+                lambda key, now: state.delete_workload(key),
+            ),
         }
 
     @property
@@ -89,87 +115,43 @@ class Intake:
         """Forget an object; raises ``KeyError`` for an unknown kind."""
         self._kinds[kind].delete(key, now)
 
-    def _set_flavor(self, spec: FlavorSpec, now: datetime) -> None:
-        flavors = self._state.snapshot.flavors
-        if flavors.get(spec.name) != spec:
-            flavors[spec.name] = spec
-            self._state.flavors_changed()
 
-    def _delete_flavor(self, key: str, now: datetime) -> None:
-        if self._state.snapshot.flavors.pop(key, None) is not None:
-            self._state.flavors_changed()
+def _noted(
+    read: Callable[[Document], tuple[str, Any]],
+    known: dict[str, Any],
+    *,
+    changed: Callable[[], None] | None = None,
+    gone: Callable[[], None] | None = None,
+) -> _Kind:
+    """Objects of which one value each is noted by name.
 
-    def _set_check(self, spec: CheckSpec, now: datetime) -> None:
-        if self._state.checks.get(spec.name) != spec:
-            self._state.checks[spec.name] = spec
-            self._state.checks_changed()
+    Args:
+        read: Gives name and value.
+        known: Where they are noted.
+        changed: Called where a value came or became another one.
+        gone: Called where one is no more.
+    """
 
-    def _delete_check(self, key: str, now: datetime) -> None:
-        if self._state.checks.pop(key, None) is not None:
-            self._state.checks_changed()
+    def note(found: tuple[str, Any], now: datetime) -> None:
+        name, value = found
+        if known.get(name) != value:
+            known[name] = value
+            if changed is not None:
+                changed()
 
-    def _set_cohort(self, spec: CohortSpec, now: datetime) -> None:
-        self._state.set_cohort(spec)
+    def forget(key: str, now: datetime) -> None:
+        if known.pop(key, None) is not None and gone is not None:
+            gone()
 
-    def _delete_cohort(self, key: str, now: datetime) -> None:
-        before = self._state.snapshot.cohorts.get(key)
-        if before is not None and before.spec.parent:
-            self._state.wake_cohort(before.spec.parent)
-        self._state.wake_cohort(key)
-        self._state.snapshot.delete_cohort(key)
+    return _Kind(read, note, forget)
 
-    def _set_cluster_queue(self, spec: ClusterQueueSpec, now: datetime) -> None:
-        self._state.set_queue(spec, now=now)
 
-    def _delete_cluster_queue(self, key: str, now: datetime) -> None:
-        self._state.wake_tree_of(key)
-        self._state.snapshot.delete_queue(key)
-        self._state.queues.delete_queue(key, now=now)
+def _named(parse: Callable[[Document], Any]) -> Callable[[Document], tuple[str, Any]]:
+    def read(document: Document) -> tuple[str, Any]:
+        spec = parse(document)
+        return spec.name, spec
 
-    def _set_local_queue(self, spec: LocalQueueSpec, now: datetime) -> None:
-        self._state.queues.set_local_queue(spec, now=now)
-
-    def _delete_local_queue(self, key: str, now: datetime) -> None:
-        self._state.queues.delete_local_queue(key, now=now)
-
-    def _set_namespace(self, read: tuple[str, dict[str, str]], now: datetime) -> None:
-        name, marks = read
-        if self._state.namespaces.get(name) != marks:
-            self._state.namespaces[name] = marks
-            self._state.wake_all()
-
-    def _delete_namespace(self, key: str, now: datetime) -> None:
-        self._state.namespaces.pop(key, None)
-
-    def _set_priority_class(self, read: tuple[str, int], now: datetime) -> None:
-        name, value = read
-        self._state.priority_classes[name] = value
-
-    def _delete_priority_class(self, key: str, now: datetime) -> None:
-        self._state.priority_classes.pop(key, None)
-
-    def _set_limit_range(self, read: tuple[str, str, Document], now: datetime) -> None:
-        if self._state.surroundings.set_limit_range(*read):
-            self._state.surroundings_changed(now)
-
-    def _delete_limit_range(self, key: str, now: datetime) -> None:
-        namespace, _, name = key.partition("/")
-        if self._state.surroundings.set_limit_range(namespace, name, None):
-            self._state.surroundings_changed(now)
-
-    def _set_runtime_class(self, read: tuple[str, Document | None], now: datetime) -> None:
-        if self._state.surroundings.set_overhead(*read):
-            self._state.surroundings_changed(now)
-
-    def _delete_runtime_class(self, key: str, now: datetime) -> None:
-        if self._state.surroundings.set_overhead(key, None):
-            self._state.surroundings_changed(now)
-
-    def _set_workload(self, workload: Workload, now: datetime) -> None:
-        self._state.set_workload(workload, now=now)
-
-    def _delete_workload(self, key: str, now: datetime) -> None:
-        self._state.delete_workload(key)
+    return read
 
 
 def _namespace(document: Document) -> tuple[str, dict[str, str]]:
@@ -178,9 +160,9 @@ def _namespace(document: Document) -> tuple[str, dict[str, str]]:
     return name, {labels.NAMESPACE_NAME: name, **(metadata.get("labels") or {})}
 
 
-def _limit_range(document: Document) -> tuple[str, str, Document]:
+def _limit_range(document: Document) -> tuple[str, Document]:
     parse_bounds([document])
-    return document["metadata"].get("namespace", ""), document["metadata"]["name"], document
+    return key_of(document), document
 
 
 def _runtime_class(document: Document) -> tuple[str, Document | None]:

@@ -14,7 +14,7 @@ Source: recordings of Kueue v0.19.2.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -97,13 +97,12 @@ def replay_scenario(scenario: Mapping[str, Any]) -> ScenarioResult:
     for section, kind in _FEEDS:
         for document in scenario[section]:
             replay.engine.upsert(document, now=replay.now, kind=kind)
-    differences: list[Difference] = []
+    differences: tuple[Difference, ...] = ()
     for index, step in enumerate(scenario["steps"]):
-        got = _run_step(replay, step["event"])
-        differences = _compare(index, step["expect"], got)
+        differences = tuple(_differences(index, step["expect"], _run_step(replay, step["event"])))
         if differences:
             break
-    return ScenarioResult(scenario["name"], scenario["family"], tuple(differences))
+    return ScenarioResult(scenario["name"], scenario["family"], differences)
 
 
 def _run_step(replay: _Replay, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,33 +165,28 @@ def _queue_state(engine: Engine) -> tuple[dict[str, list[str]], dict[str, list[s
     return active, parked
 
 
-def _compare(index: int, expect: Mapping[str, Any], got: Mapping[str, Any]) -> list[Difference]:
-    differences: list[Difference] = []
-    wanted_cycles: Sequence[Mapping[str, Any]] = expect["cycles"]
-    for number, wanted in enumerate(wanted_cycles[: len(got["cycles"])]):
-        pairs = {
-            "admitted": {item["workload"]: item["admission"] for item in wanted["admitted"]},
-            "preempted": {item["workload"]: item["reason"] for item in wanted["preempted"]},
+def _differences(
+    step: int, expect: Mapping[str, Any], got: Mapping[str, Any]
+) -> Iterator[Difference]:
+    """Where a step left the recording: of its first cycle that did, else of its end."""
+    for number, (cycle, have) in enumerate(zip(expect["cycles"], got["cycles"], strict=False)):
+        want = {
+            "admitted": {item["workload"]: item["admission"] for item in cycle["admitted"]},
+            "preempted": {item["workload"]: item["reason"] for item in cycle["preempted"]},
         }
-        for what, want in pairs.items():
-            if want != got["cycles"][number][what]:
-                differences.append(
-                    Difference(index, number, what, want, got["cycles"][number][what])
-                )
-        if differences:
-            return differences
-    if len(wanted_cycles) != len(got["cycles"]):
-        differences.append(
-            Difference(index, None, "cycles", len(wanted_cycles), len(got["cycles"]))
-        )
+        if want != have:
+            yield from _unequal(step, number, want, have)
+            return
+    ends: dict[str, Any] = {"cycles": len(expect["cycles"])}
     for what in ("queued", "inadmissible"):
-        want = {name: sorted(keys) for name, keys in expect[what].items()}
+        ends[what] = {name: sorted(keys) for name, keys in expect[what].items()}
+    ends["pendingMessages"] = expect["pendingMessages"]
+    yield from _unequal(step, None, ends, {**got, "cycles": len(got["cycles"])})
+
+
+def _unequal(
+    step: int, cycle: int | None, wanted: Mapping[str, Any], got: Mapping[str, Any]
+) -> Iterator[Difference]:
+    for what, want in wanted.items():
         if want != got[what]:
-            differences.append(Difference(index, None, what, want, got[what]))
-    if expect["pendingMessages"] != got["pendingMessages"]:
-        differences.append(
-            Difference(
-                index, None, "pendingMessages", expect["pendingMessages"], got["pendingMessages"]
-            )
-        )
-    return differences
+            yield Difference(step, cycle, what, want, got[what])

@@ -15,12 +15,12 @@ from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
 from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
 from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.cycle.entries import Entry, EntryContender, Standing
+from clusters.kueue.cycle.entries import Entry, Standing
+from clusters.kueue.cycle.tournament import tournament
 from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Target
 from clusters.kueue.preemption.fair import FairPreemption
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.quota.fair_sharing import tournament
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
@@ -48,6 +48,10 @@ class _Assumed:
     victims: dict[str, Target] = field(default_factory=dict)
     has_admitted: bool = False
 
+    def add(self, queue: ClusterQueueState, usage: Usage) -> None:
+        queue.node.add_all(usage)
+        self.usage.append((queue, usage))
+
 
 class Scheduler:
     """Decides one cycle against a snapshot."""
@@ -61,13 +65,13 @@ class Scheduler:
             if configuration.has_fair_sharing
             else ClassicalPreemption(snapshot)
         )
-        self.assigner = FlavorAssigner(snapshot, configuration=configuration, oracle=self)
+        self._assigner = FlavorAssigner(snapshot, configuration=configuration, oracle=self)
 
     def run(self, entries: Sequence[Entry], *, cycle: int) -> list[Entry]:
         """Decide about the heads of a cycle.
 
         Args:
-            entries: heads; those without ``queue`` were refused before and are left as they are.
+            entries: heads; those that were refused before are left as they are.
             cycle: its number.
 
         Returns:
@@ -75,7 +79,7 @@ class Scheduler:
             to the snapshot; the caller replaces it by a holding.
         """
         # 1. Nominate: every head against the state at the beginning of the cycle.
-        nominated = [entry for entry in entries if entry.queue is not None]
+        nominated = [entry for entry in entries if not entry.is_refused]
         for entry in nominated:
             self._nominate(entry, cycle)
         # 2. Order: who goes first.
@@ -105,8 +109,7 @@ class Scheduler:
         return (Mode.PREEMPT if is_own else Mode.RECLAIM), level
 
     def _nominate(self, entry: Entry, cycle: int) -> None:
-        queue = _queue_of(entry)
-        item = entry.item
+        item, queue = entry.item, entry.queue
         if self._is_outdated(item, queue, cycle):
             item.last_tried = {}
         assignment, targets = self._attempt(entry, None)
@@ -154,7 +157,7 @@ class Scheduler:
         """What the older slice of an elastic workload holds in the same queue."""
         key = entry.workload.replaces
         older = self._snapshot.holding(key) if key else None
-        is_here = older is not None and older.cluster_queue == _queue_of(entry).spec.name
+        is_here = older is not None and older.cluster_queue == entry.queue.spec.name
         return older if is_here else None
 
     def _tried(
@@ -164,11 +167,10 @@ class Scheduler:
         *,
         allowed: Mapping[tuple[str, str], str] | None = None,
     ) -> _Tried:
-        queue = _queue_of(entry)
-        assignment = self.assigner.assign(
+        assignment = self._assigner.assign(
             Request(
                 workload=entry.workload,
-                queue=queue,
+                queue=entry.queue,
                 counts=counts,
                 last_tried=entry.item.last_tried,
                 allowed=allowed,
@@ -178,7 +180,7 @@ class Scheduler:
             return assignment, []
         preemptor = Preemptor(
             workload=entry.workload,
-            queue=queue,
+            queue=entry.queue,
             keys=assignment.needing_preemption(),
             requests=assignment.usage,
         )
@@ -186,15 +188,11 @@ class Scheduler:
 
     def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:
         if self._configuration.has_fair_sharing:
-            contenders = [EntryContender(entry, _queue_of(entry)) for entry in entries]
-            ordered = tournament(
-                contenders,
+            yield from tournament(
+                entries,
                 snapshot=self._snapshot,
-                prioritizes_non_borrowing=(self._gates.fair_sharing_prioritize_non_borrowing),
+                prioritizes_non_borrowing=self._gates.fair_sharing_prioritize_non_borrowing,
             )
-            for contender in ordered:
-                assert isinstance(contender, EntryContender)
-                yield contender.entry
             return
         by_priority = self._gates.priority_sorting_within_cohort
         yield from sorted(
@@ -208,23 +206,22 @@ class Scheduler:
         )
 
     def _process(self, entry: Entry, assumed: _Assumed) -> None:
-        queue = _queue_of(entry)
         # 3. What cannot go on: no flavor, or nothing to preempt.
         if entry.outcome is Outcome.NO_FIT:
             entry.requeue_reason = RequeueReason.NO_FIT
             entry.reason = entry.assignment.obstacle.text
             return
         if entry.outcome is Outcome.PREEMPT and not entry.targets:
-            self._reserve(entry, queue, assumed)
+            self._reserve(entry, assumed)
             return
         # 4. What other entries of this cycle leave room for.
         if any(target.holding.workload.key in assumed.victims for target in entry.targets):
-            if self._fits_after_victims(entry, queue, assumed):
-                self._defer(entry, queue, assumed)
+            if self._fits_after_victims(entry, assumed):
+                self._defer(entry, assumed)
             else:
                 self._skip(entry, _OVERLAPPING)
             return
-        if not self._fits_projected(entry, queue, assumed):
+        if not self._fits_projected(entry, assumed):
             self._skip(entry, _NO_LONGER_FITS)
             return
         if entry.outcome is Outcome.FIT and self._waits_for_pods(assumed):
@@ -234,12 +231,12 @@ class Scheduler:
         # 5. Preempt or admit.
         for target in entry.targets:
             assumed.victims[target.holding.workload.key] = target
-        queue.node.add_all(entry.assignment.usage)
         if entry.outcome is Outcome.FIT:
+            entry.queue.node.add_all(entry.assignment.usage)
             entry.standing = Standing.ADMITTED
             assumed.has_admitted = True
             return
-        assumed.usage.append((queue, entry.assignment.usage))
+        assumed.add(entry.queue, entry.assignment.usage)
         entry.item.last_tried = {}
         entry.standing = Standing.PREEMPTING
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION
@@ -259,9 +256,7 @@ class Scheduler:
             return False
         return assumed.has_admitted or not self._snapshot.are_pods_ready()
 
-    def _fits_after_victims(
-        self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed
-    ) -> bool:
+    def _fits_after_victims(self, entry: Entry, assumed: _Assumed) -> bool:
         """Whether the victims of others are enough, with the flavors nominated before."""
         if not self._gates.recompute_assignment_upon_preemption_targets_overlap:
             return False
@@ -273,10 +268,10 @@ class Scheduler:
             for item in entry.assignment.pod_sets
             for resource, choice in item.choices.items()
         }
-        assignment = self.assigner.assign(
+        assignment = self._assigner.assign(
             Request(
                 workload=entry.workload,
-                queue=queue,
+                queue=entry.queue,
                 counts=[item.count for item in entry.assignment.pod_sets],
                 allowed=nominated,
             )
@@ -288,7 +283,7 @@ class Scheduler:
         entry.assignment = assignment
         return True
 
-    def _defer(self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed) -> None:
+    def _defer(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep the room that other entries' preemptions make for the next cycle."""
         entry.outcome = Outcome.DEFERRED_FIT
         entry.standing = Standing.SKIPPED
@@ -296,33 +291,26 @@ class Scheduler:
         entry.reason = "WaitingForPreemptedWorkloads"
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION
         entry.item.last_tried = {}
-        queue.node.add_all(entry.assignment.usage)
-        assumed.usage.append((queue, entry.assignment.usage))
+        assumed.add(entry.queue, entry.assignment.usage)
 
-    def _fits_projected(self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed) -> bool:
+    def _fits_projected(self, entry: Entry, assumed: _Assumed) -> bool:
         gone = [target.holding for target in (*assumed.victims.values(), *entry.targets)]
         older = self._replaced(entry)
         if older is not None and older not in gone:
             gone.append(older)
         with self._snapshot.usage_without(gone):
-            return queue.fits(entry.assignment.usage)
+            return entry.queue.fits(entry.assignment.usage)
 
-    def _reserve(self, entry: Entry, queue: ClusterQueueState, assumed: _Assumed) -> None:
+    def _reserve(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep capacity from later entries, unless it could be reclaimed from them anyway."""
         entry.requeue_reason = RequeueReason.PREEMPTION_NO_CANDIDATES
-        if queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
+        if entry.queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
             return
         usage = {
-            key: _reserved(queue, key, amount, level=entry.assignment.level)
+            key: _reserved(entry.queue, key, amount, level=entry.assignment.level)
             for key, amount in entry.assignment.usage.items()
         }
-        queue.node.add_all(usage)
-        assumed.usage.append((queue, usage))
-
-
-def _queue_of(entry: Entry) -> ClusterQueueState:
-    assert entry.queue is not None
-    return entry.queue
+        assumed.add(entry.queue, usage)
 
 
 def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, level: int) -> int:

@@ -16,19 +16,7 @@ from typing import Any, Final, TypeAlias
 from budgets.plan import StopPolicy
 from clusters.kueue.configuration import PodsReadyRules
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
-from clusters.kueue.lifecycle.steps import (
-    Evict,
-    ExplainWaiting,
-    ListChecks,
-    LookAgain,
-    MarkAdmitted,
-    MarkRequeued,
-    SetInactive,
-    SetPriority,
-    Step,
-    TargetDeactivation,
-    Withdraw,
-)
+from clusters.kueue.lifecycle import steps as step
 from clusters.kueue.quota.specifications import ClusterQueueSpec, LocalQueueSpec
 from clusters.kueue.workload.parser import parse_time
 
@@ -73,7 +61,7 @@ class _View:
         return self.is_true("QuotaReserved") and bool(self.status.get("admission"))
 
 
-def next_steps(engine: Engine, document: Document, *, now: datetime) -> tuple[Step, ...]:
+def next_steps(engine: Engine, document: Document, *, now: datetime) -> tuple[step.Step, ...]:
     """Say what has to be written to a Workload now.
 
     Args:
@@ -92,11 +80,8 @@ def next_steps(engine: Engine, document: Document, *, now: datetime) -> tuple[St
     view = _view(engine, document, now)
     if view.is_true("Finished"):
         return ()
-    for rule in _RULES:
-        steps = rule(view)
-        if steps:
-            return steps
-    return ()
+    found = next((due for rule in _RULES if (due := rule(view)) is not None), None)
+    return () if found is None else (found,)
 
 
 def is_requeued_at_once(eviction_reason: str) -> bool:
@@ -131,104 +116,88 @@ def _view(engine: Engine, document: Document, now: datetime) -> _View:
     )
 
 
-def _deactivation(view: _View) -> tuple[Step, ...]:
+def _deactivation(view: _View) -> step.Step | None:
     target = view.condition("DeactivationTarget")
     if view.is_active:
-        return (SetInactive(),) if view.is_true("DeactivationTarget") else ()
+        return step.SetInactive() if view.is_true("DeactivationTarget") else None
     evicted = view.condition("Evicted")
     if view.is_true("Evicted") and str(evicted.get("reason", "")).startswith("Deactivated"):
-        return ()
+        return None
     message = "The workload is deactivated"
     if not view.is_true("DeactivationTarget"):
-        return (Evict("Deactivated", message),)
+        return step.Evict("Deactivated", message)
     cause = str(target.get("reason", ""))
-    return (
-        Evict(f"DeactivatedDueTo{cause}", f"{message} due to {target.get('message', '')}", cause),
-    )
+    message += f" due to {target.get('message', '')}"
+    return step.Evict(f"DeactivatedDueTo{cause}", message, cause)
 
 
-def _priority(view: _View) -> tuple[Step, ...]:
+def _priority(view: _View) -> step.Step | None:
     reference = view.spec.get("priorityClassRef") or {}
     if reference.get("group") != "kueue.x-k8s.io":
-        return ()
+        return None
     value = view.engine.state.priority_classes.get(reference.get("name", ""))
     if value is None or value == view.spec.get("priority"):
-        return ()
-    return (SetPriority(value),)
+        return None
+    return step.SetPriority(value)
 
 
-def _requeueing(view: _View) -> tuple[Step, ...]:
+def _requeueing(view: _View) -> step.Step | None:
     """End what blocks queueing, once its reason is gone."""
     if not view.is_active or view.condition("Requeued").get("status") != "False":
-        return ()
+        return None
     reason = str(view.condition("Requeued").get("reason", ""))
     if reason.startswith("Deactivated"):
-        return (MarkRequeued("Reactivated", "The workload was reactivated"),)
+        return step.MarkRequeued("Reactivated", "The workload was reactivated")
     if reason in _ENDS_BACKOFF:
         requeue_at = parse_time((view.status.get("requeueState") or {}).get("requeueAt"))
         if requeue_at is not None and requeue_at > view.now:
-            return (LookAgain(requeue_at),)
-        return (MarkRequeued("BackoffFinished", "The workload backoff was finished"),)
+            return step.LookAgain(requeue_at)
+        return step.MarkRequeued("BackoffFinished", "The workload backoff was finished")
     for kind, queue in (("LocalQueue", view.local_queue), ("ClusterQueue", view.queue)):
         runs = queue is not None and queue.stop_policy is StopPolicy.NONE
         if reason == f"{kind}Stopped" and runs:
             message = f"The {kind} was restarted after being stopped"
-            return (MarkRequeued(f"{kind}Restarted", message),)
-    return ()
+            return step.MarkRequeued(f"{kind}Restarted", message)
+    return None
 
 
-def _checks(view: _View) -> tuple[Step, ...]:
+def _checks(view: _View) -> step.Step | None:
     """Follow the AdmissionChecks: reject, retry, list, or admit."""
     if view.queue is None or view.is_true("Evicted") or not view.is_active:
-        return ()
+        return None
     listed = {item["name"]: item for item in view.status.get("admissionChecks") or ()}
     rejected = [item for item in listed.values() if item.get("state") == "Rejected"]
     if rejected:
         message = _told_checks(rejected, "Rejected")
-        return (TargetDeactivation("AdmissionCheck", message),)
+        return step.TargetDeactivation("AdmissionCheck", message)
     retrying = [item for item in listed.values() if item.get("state") == "Retry"]
     if retrying:
         message = f"Evicted due to {_told_checks(retrying, 'Retry')}"
         times = [item for item in map(_retry_at, retrying) if item is not None]
-        return (Evict("AdmissionCheck", message, requeue_at=max(times, default=None)),)
-    wanted = _wanted_checks(view, view.queue)
+        return step.Evict("AdmissionCheck", message, requeue_at=max(times, default=None))
+    held = view.status["admission"].get("podSetAssignments") or () if view.holds_quota else ()
+    flavors = {flavor for item in held for flavor in (item.get("flavors") or {}).values()}
+    wanted = view.queue.checks_for(flavors)
     if set(wanted) != set(listed):
-        return (ListChecks(wanted),)
+        return step.ListChecks(wanted)
     is_ready = all(listed[name].get("state") == "Ready" for name in wanted)
     if view.holds_quota and is_ready and not view.is_true("Admitted"):
-        return (MarkAdmitted(),)
-    return ()
+        return step.MarkAdmitted()
+    return None
 
 
-def _wanted_checks(view: _View, queue: ClusterQueueSpec) -> tuple[str, ...]:
-    if not view.holds_quota:
-        return tuple(sorted(name for name, flavors in queue.checks.items() if not flavors))
-    flavors = {
-        flavor
-        for item in view.status["admission"].get("podSetAssignments") or ()
-        for flavor in (item.get("flavors") or {}).values()
-    }
-    return tuple(
-        sorted(
-            name
-            for name, on_flavors in queue.checks.items()
-            if not on_flavors or not on_flavors.isdisjoint(flavors)
-        )
-    )
-
-
-def _stopping(view: _View) -> tuple[Step, ...]:
+def _stopping(view: _View) -> step.Step | None:
     """Drain, or withdraw what is reserved but not admitted, when a queue is stopped."""
     if not view.holds_quota or view.is_true("Evicted"):
-        return ()
+        return None
     for kind, queue in (("LocalQueue", view.local_queue), ("ClusterQueue", view.queue)):
         if queue is None or queue.stop_policy is StopPolicy.NONE:
             continue
         if not view.is_true("Admitted"):
-            return (Withdraw("Suspended", f"The {kind} is stopped"),)
+            return step.Withdraw("Suspended", f"The {kind} is stopped")
         if queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-            return (Evict(f"{kind}Stopped", f"The {kind} is stopped"),)
-    return ()
+            return step.Evict(f"{kind}Stopped", f"The {kind} is stopped")
+    return None
 
 
 def _execution_ends(view: _View) -> datetime | None:
@@ -250,34 +219,34 @@ def _pods_due(view: _View) -> datetime | None:
     return None if limit is None else begin + timedelta(seconds=limit)
 
 
-def _execution_time(view: _View) -> tuple[Step, ...]:
+def _execution_time(view: _View) -> step.Step | None:
     ends_at = _execution_ends(view)
     if ends_at is None or ends_at > view.now:
-        return ()
+        return None
     message = "exceeding the maximum execution time"
-    return (TargetDeactivation("MaximumExecutionTimeExceeded", message, True),)
+    return step.TargetDeactivation("MaximumExecutionTimeExceeded", message, True)
 
 
-def _pods_ready(view: _View) -> tuple[Step, ...]:
+def _pods_ready(view: _View) -> step.Step | None:
     """Evict what does not get its pods ready in time; more often than allowed, deactivate it."""
     rules, due_at = view.engine.configuration.pods_ready, _pods_due(view)
     if rules is None or due_at is None or due_at > view.now:
-        return ()
+        return None
     count = int((view.status.get("requeueState") or {}).get("count") or 0) + 1
     if rules.backoff_limit is not None and count > rules.backoff_limit:
         message = "exceeding the maximum number of re-queuing retries"
-        return (TargetDeactivation("RequeuingLimitExceeded", message),)
+        return step.TargetDeactivation("RequeuingLimitExceeded", message)
     message = f"Exceeded the PodsReady timeout {view.key}"
     at = view.now + backoff(count, rules=rules)
     was_ready = view.condition("PodsReady").get("reason") == "WaitForRecovery"
     cause = "WaitForRecovery" if was_ready else "WaitForStart"
-    return (Evict("PodsReadyTimeout", message, cause, count, at),)
+    return step.Evict("PodsReadyTimeout", message, cause, count, at)
 
 
-def _refusal(view: _View) -> tuple[Step, ...]:
+def _refusal(view: _View) -> step.Step | None:
     """Say why the workload waits in no queue, if it does not say so yet."""
     if view.holds_quota:
-        return ()
+        return None
     if not view.is_active:
         return _explained(view, "Deactivated", "The workload is deactivated")
     refusal = view.engine.state.queues.refusal(view.key)
@@ -289,26 +258,26 @@ def _refusal(view: _View) -> tuple[Step, ...]:
         elif view.key in view.engine.state.bypassed and not shown:
             reason, message = "WaitingForQuota", BYPASSED_MESSAGE
         else:
-            return ()
+            return None
     else:
         reason, message = refusal.reason, refusal.message
     return _explained(view, reason, message)
 
 
-def _explained(view: _View, reason: str, message: str) -> tuple[Step, ...]:
+def _explained(view: _View, reason: str, message: str) -> step.Step | None:
     shown = view.condition("QuotaReserved")
     if (shown.get("status"), shown.get("message")) == ("False", message):
-        return ()
-    return (ExplainWaiting(reason, message),)
+        return None
+    return step.ExplainWaiting(reason, message)
 
 
-def _deadlines(view: _View) -> tuple[Step, ...]:
+def _deadlines(view: _View) -> step.Step | None:
     """When time alone changes something."""
     times = [at for at in (_execution_ends(view), _pods_due(view)) if at is not None]
-    return (LookAgain(min(times)),) if times else ()
+    return step.LookAgain(min(times)) if times else None
 
 
-_RULES: Final[tuple[Callable[[_View], tuple[Step, ...]], ...]] = (
+_RULES: Final[tuple[Callable[[_View], step.Step | None], ...]] = (
     _deactivation,
     _priority,
     _requeueing,

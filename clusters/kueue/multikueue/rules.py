@@ -14,27 +14,9 @@ from typing import Any, Final
 
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
-from clusters.kueue.multikueue.group import (
-    Group,
-    View,
-    since,
-)
-from clusters.kueue.multikueue.steps import (
-    Action,
-    Choose,
-    CopyStatus,
-    CreateJob,
-    Finish,
-    FollowJob,
-    MarkJobInactive,
-    Nominate,
-    RemoveCopy,
-    SetCheck,
-    StopCopy,
-    Tell,
-    UpdatePriority,
-    Verdict,
-)
+from clusters.kueue.multikueue import steps as step
+from clusters.kueue.multikueue.group import Group, View, since
+from clusters.kueue.multikueue.steps import Verdict
 
 CLUSTERS_LIMIT: Final = 20
 OUT_OF_SYNC: Final = "OutOfSync"
@@ -67,7 +49,7 @@ def _not_dispatchable(view: View) -> Verdict | None:
     """Entry: its Job would run here, or no adapter knows it. Never written under Evicted."""
     if not view.group.refusal or view.is_evicted or view.state != "Pending":
         return None
-    return Verdict((SetCheck("Rejected", _after(view, view.group.refusal)),))
+    return Verdict((step.SetCheck("Rejected", _after(view, view.group.refusal)),))
 
 
 def _stale_copies(view: View) -> Verdict | None:
@@ -88,16 +70,16 @@ def _finished(view: View) -> Verdict | None:
         return _out_of_sync(view, name)
     if ended.get("reason") == OWNER_NOT_FOUND:
         # Its Job was deleted there, by somebody or just now by us: that is no end of the manager's.
-        return Verdict((RemoveCopy(name, why="job-deleted"),))
+        return Verdict((step.RemoveCopy(name, why="job-deleted"),))
     if view.group.copies[name].has_foreign_job:
         return _foreign(name)
     told_by = since(workload, "Finished") + JOB_TOLD_WITHIN
     if view.group.copies[name].is_job_open and told_by > view.group.now:
         # Workloads and Jobs come by two watches: with the end that is not told yet would be lost
         # the Job's last status, for its copy goes once the workload is Finished.
-        return Verdict((CopyStatus(name),), told_by)
-    finish = Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
-    return Verdict((CopyStatus(name), finish))
+        return Verdict((step.CopyStatus(name),), told_by)
+    finish = step.Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
+    return Verdict((step.CopyStatus(name), finish))
 
 
 def _left(view: View) -> Verdict | None:
@@ -116,14 +98,16 @@ def _out_of_sync(view: View, name: str) -> Verdict | None:
     if view.is_evicted:
         # What has ended is never evicted there: its worker stops the Job, which tells that.
         if copy.has_job and copy.is_job_ours and not view.group.is_silent:
-            return Verdict((CopyStatus(name),))
-        return Verdict((RemoveCopy(name, why="out-of-sync"),))
+            return Verdict((step.CopyStatus(name),))
+        return Verdict((step.RemoveCopy(name, why="out-of-sync"),))
     if view.state == "Ready":
-        told = Tell("MultiKueueOutOfSync", text)
-        return Verdict((SetCheck("Retry", _after(view, text)), told))
+        told = step.Tell("MultiKueueOutOfSync", text)
+        return Verdict((step.SetCheck("Retry", _after(view, text)), told))
     if view.state == "Pending":
-        remove = RemoveCopy(name, why="out-of-sync", blocks="its copy and its Job differed there")
-        return Verdict((Tell("MultiKueueOutOfSync", text), remove))
+        remove = step.RemoveCopy(
+            name, why="out-of-sync", blocks="its copy and its Job differed there"
+        )
+        return Verdict((step.Tell("MultiKueueOutOfSync", text), remove))
     return Verdict()
 
 
@@ -136,30 +120,32 @@ def _evicted(view: View) -> Verdict | None:
     if view.is_evicted and view.group.is_silent and not is_true(workload, "QuotaReserved"):
         return None  # the worker has seen to it that nothing runs, and no status will say so
     if view.is_evicted:
-        return Verdict((CopyStatus(name),)) if view.group.copies[name].has_job else None
+        return Verdict((step.CopyStatus(name),)) if view.group.copies[name].has_job else None
     if view.state != "Ready":
         return None
     text = (
         f'Workload evicted on worker cluster: "{name}", resetting for re-admission. '
         'Previously: "Ready"'
     )
-    return Verdict((SetCheck("Retry", text), Tell("MultiKueueEvictedOnWorker", text)))
+    return Verdict((step.SetCheck("Retry", text), step.Tell("MultiKueueEvictedOnWorker", text)))
 
 
 def _changed(view: View) -> Verdict | None:
     """5. Copies that somebody changed go; a changed priority follows."""
-    actions: list[Action] = []
+    actions: list[step.Action] = []
     spec = view.local.get("spec") or {}
     for name, workload in sorted(view.standing().items()):
         copied = workload.get("spec") or {}
         if not view.group.copies[name].is_as_sent or _limit(spec) != _limit(copied):
-            actions.append(RemoveCopy(name, why="changed"))
+            actions.append(step.RemoveCopy(name, why="changed"))
         elif _is_put_out(view, copied):
             # Its worker may have done so itself, and would again: not at once, then.
-            actions.append(RemoveCopy(name, why="changed", blocks="its copy was deactivated there"))
+            actions.append(
+                step.RemoveCopy(name, why="changed", blocks="its copy was deactivated there")
+            )
         elif not view.is_evicted and _priority(spec) != _priority(copied):
             reference = spec.get("priorityClassRef")
-            actions.append(UpdatePriority(name, int(spec.get("priority") or 0), reference))
+            actions.append(step.UpdatePriority(name, int(spec.get("priority") or 0), reference))
     return Verdict(tuple(actions)) if actions else None
 
 
@@ -173,31 +159,31 @@ def _admitted(view: View) -> Verdict | None:
     losers = remove_all(group, "lost", but={name})
     if view.is_evicted:
         is_told = (workload.get("spec") or {}).get("active") is False
-        return Verdict((*losers, *(() if is_told else (StopCopy(name),))))
+        return Verdict((*losers, *(() if is_told else (step.StopCopy(name),))))
     copy = group.copies[name]
     if copy.has_foreign_job:
         return _foreign(name)
     if (copy.is_adopted and not copy.has_job) or copy.has_lost:
         # Its Job was deleted on the worker; made again it would run twice under one admission.
-        return Verdict((RemoveCopy(name, why="job-deleted"),))
+        return Verdict((step.RemoveCopy(name, why="job-deleted"),))
     if view.state == "Pending" or (view.state == "Ready" and not view.chosen):
         # Somebody else set it Ready: the winner is stored before its Job is made.
         return Verdict(_choose(view, name, losers))
     if view.state != "Ready":
         return Verdict(losers)
-    made: tuple[Action, ...] = (CopyStatus(name),) if copy.has_job else ()
+    made: tuple[step.Action, ...] = (step.CopyStatus(name),) if copy.has_job else ()
     if copy.is_short or not copy.has_job:
-        made += (CreateJob(name),)
+        made += (step.CreateJob(name),)
     elif copy.is_behind:
-        made += (FollowJob(name),)
+        made += (step.FollowJob(name),)
     return Verdict((*made, *losers))
 
 
-def _choose(view: View, name: str, losers: tuple[Action, ...]) -> tuple[Action, ...]:
+def _choose(view: View, name: str, losers: tuple[step.Action, ...]) -> tuple[step.Action, ...]:
     """The write that makes a worker the one; only ever one that was nominated before."""
     if view.chosen or name in view.nominated:
-        return (Choose(name), *losers)
-    return (Nominate(tuple(sorted({*view.nominated, name})[:CLUSTERS_LIMIT])),)
+        return (step.Choose(name), *losers)
+    return (step.Nominate(tuple(sorted({*view.nominated, name})[:CLUSTERS_LIMIT])),)
 
 
 def _nowhere_admitted(view: View) -> Verdict:
@@ -208,14 +194,14 @@ def _nowhere_admitted(view: View) -> Verdict:
             "Admission check is Ready but no admitting cluster is recorded; "
             "this is unexpected, please report it"
         )
-        return Verdict((SetCheck("Retry", _after(view, text)),))
+        return Verdict((step.SetCheck("Retry", _after(view, text)),))
     since = group.lost.get(view.chosen)
     if since is None:
-        return Verdict((SetCheck("Retry", _after(view, "Admitting remote no longer exists")),))
+        return Verdict((step.SetCheck("Retry", _after(view, "Admitting remote no longer exists")),))
     ends = since + group.worker_lost_timeout
     if ends > group.now:
         return Verdict(look_again=ends)
-    return Verdict((SetCheck("Retry", _after(view, "Admitting remote lost")),))
+    return Verdict((step.SetCheck("Retry", _after(view, "Admitting remote lost")),))
 
 
 def _after(view: View, text: str) -> str:
@@ -236,19 +222,21 @@ def _settling(view: View) -> Verdict | None:
     waits = [since + group.worker_lost_timeout for since in group.lost.values()]
     if waits and max(waits) > group.now:
         return Verdict(look_again=max(waits))
-    return Verdict((MarkJobInactive(),))
+    return Verdict((step.MarkJobInactive(),))
 
 
 def _foreign(name: str) -> Verdict:
     text = f'remote object is not owned by MultiKueue: a Job of this name exists on "{name}"'
-    remove = RemoveCopy(name, why="foreign", blocks="a Job of this name that is not ours is there")
-    return Verdict((Tell("MultiKueueForeignJob", text), remove))
+    remove = step.RemoveCopy(
+        name, why="foreign", blocks="a Job of this name that is not ours is there"
+    )
+    return Verdict((step.Tell("MultiKueueForeignJob", text), remove))
 
 
-def remove_all(group: Group, why: str, *, but: Collection[str] = ()) -> tuple[Action, ...]:
+def remove_all(group: Group, why: str, *, but: Collection[str] = ()) -> tuple[step.Action, ...]:
     """Every copy that is ours goes, or what is left of one; but those of some workers."""
     return tuple(
-        RemoveCopy(name, why=why)
+        step.RemoveCopy(name, why=why)
         for name, copy in sorted(group.copies.items())
         if copy.is_anything_ours and name not in but
     )

@@ -5,7 +5,7 @@ Source: Kueue pkg/cache/scheduler/clusterqueue.go, pkg/controller/core, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,7 @@ _QUEUE_READY: Final = ActiveCondition(True, "Ready", "Can admit new workloads")
 _TERMINATING: Final = ActiveCondition(
     False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
 )
+_NO_ENTRY: Final = "Can't submit new workloads to clusterQueue"
 
 
 def queue_condition(
@@ -50,11 +51,7 @@ def queue_condition(
     """
     if spec.is_deleted:
         return _TERMINATING
-    problems = [
-        *_stop_problems(spec),
-        *_flavor_problems(spec, flavors),
-        *_check_problems(spec, checks),
-    ]
+    problems = list(_problems(spec, flavors, checks))
     if not problems:
         return _QUEUE_READY
     details = ", ".join(text for _, text in problems)
@@ -73,67 +70,50 @@ def local_queue_condition(
     if spec.stop_policy is not StopPolicy.NONE:
         return ActiveCondition(False, "Stopped", "LocalQueue is stopped")
     if queue is None:
-        return ActiveCondition(
-            False,
-            "ClusterQueueDoesNotExist",
-            "Can't submit new workloads to clusterQueue",
-        )
+        return ActiveCondition(False, "ClusterQueueDoesNotExist", _NO_ENTRY)
     if not queue.is_active:
-        return ActiveCondition(
-            False,
-            "ClusterQueueIsInactive",
-            "Can't submit new workloads to clusterQueue",
-        )
+        return ActiveCondition(False, "ClusterQueueIsInactive", _NO_ENTRY)
     return ActiveCondition(True, "Ready", "Can submit new workloads to localQueue")
 
 
-def _stop_problems(spec: ClusterQueueSpec) -> list[tuple[str, str]]:
-    if spec.stop_policy is StopPolicy.NONE:
-        return []
-    return [("Stopped", "is stopped")]
-
-
-def _flavor_problems(
-    spec: ClusterQueueSpec, flavors: Mapping[str, FlavorSpec]
-) -> list[tuple[str, str]]:
-    names = [name for group in spec.groups for name in group.flavors if name not in flavors]
-    if not names:
-        return []
-    return [("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(names)}")]
-
-
-def _check_problems(
-    spec: ClusterQueueSpec, checks: Mapping[str, CheckSpec]
-) -> list[tuple[str, str]]:
+def _problems(
+    spec: ClusterQueueSpec, flavors: Mapping[str, FlavorSpec], checks: Mapping[str, CheckSpec]
+) -> Iterator[tuple[str, str]]:
+    """Reason and words of everything that keeps a ClusterQueue from admitting."""
+    if spec.stop_policy is not StopPolicy.NONE:
+        yield "Stopped", "is stopped"
     known = [checks[name] for name in sorted(spec.checks) if name in checks]
-    missing = sorted(name for name in spec.checks if name not in checks)
-    inactive = [check.name for check in known if not check.is_active]
-    problems = []
-    if missing:
-        text = f"references missing AdmissionCheck(s): {','.join(missing)}"
-        problems.append(("AdmissionCheckNotFound", text))
-    if inactive:
-        text = f"references inactive AdmissionCheck(s): {','.join(inactive)}"
-        problems.append(("AdmissionCheckInactive", text))
-    return problems + _multikueue_problems(spec, known)
-
-
-def _multikueue_problems(
-    spec: ClusterQueueSpec, known: Sequence[CheckSpec]
-) -> list[tuple[str, str]]:
-    names = [check.name for check in known if check.controller == labels.MULTIKUEUE]
-    per_flavor = [name for name in names if spec.checks[name]]
-    problems = []
-    if len(names) > 1:
-        text = (
-            "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: "
-            + ",".join(names)
-        )
-        problems.append(("MultipleMultiKueueAdmissionChecks", text))
-    if per_flavor:
-        text = "Cannot specify MultiKueue AdmissionCheck per flavor, found: " + ",".join(per_flavor)
-        problems.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
-    if names and any(check.controller == PROVISIONING_CONTROLLER for check in known):
+    remote = [check.name for check in known if check.controller == labels.MULTIKUEUE]
+    named = [name for group in spec.groups for name in group.flavors]
+    for reason, words, names in (
+        (
+            "FlavorNotFound",
+            "references missing ResourceFlavor(s): ",
+            [name for name in named if name not in flavors],
+        ),
+        (
+            "AdmissionCheckNotFound",
+            "references missing AdmissionCheck(s): ",
+            sorted(spec.checks.keys() - checks.keys()),
+        ),
+        (
+            "AdmissionCheckInactive",
+            "references inactive AdmissionCheck(s): ",
+            [check.name for check in known if not check.is_active],
+        ),
+        (
+            "MultipleMultiKueueAdmissionChecks",
+            "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: ",
+            remote if len(remote) > 1 else [],
+        ),
+        (
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            "Cannot specify MultiKueue AdmissionCheck per flavor, found: ",
+            [name for name in remote if spec.checks[name]],
+        ),
+    ):
+        if names:
+            yield reason, words + ",".join(names)
+    if remote and any(check.controller == PROVISIONING_CONTROLLER for check in known):
         text = "Cannot use ProvisioningRequest AdmissionCheck together with MultiKueue"
-        problems.append(("MultiKueueWithProvisioningRequest", text))
-    return problems
+        yield "MultiKueueWithProvisioningRequest", text

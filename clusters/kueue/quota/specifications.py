@@ -6,7 +6,7 @@ unreadable raises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -102,6 +102,14 @@ class ClusterQueueSpec:
     weight: float = 1.0
     checks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_deleted: bool = False
+
+    def checks_for(self, flavors: Collection[str]) -> tuple[str, ...]:
+        """AdmissionChecks that a workload with these flavors needs, sorted.
+
+        Without any flavor only those that apply to all flavors.
+        """
+        found = self.checks.items()
+        return tuple(sorted(name for name, on in found if not on or not on.isdisjoint(flavors)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ v0.19.2. Deviation: dynamic resource claims are not mapped.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -63,8 +64,9 @@ class SurroundingsByNamespace:
         self._overheads = dict(other._overheads)
         self._known.clear()
 
-    def set_limit_range(self, namespace: str, name: str, document: Document | None) -> bool:
+    def set_limit_range(self, key: str, document: Document | None) -> bool:
         """Note a LimitRange, ``None`` for a deleted one; returns whether that changes anything."""
+        namespace, _, name = key.partition("/")
         known = self._limit_ranges.setdefault(namespace, {})
         before = known.pop(name, None)
         if document is not None:
@@ -122,21 +124,26 @@ def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> Po
     containers = [_filled(item, container_bounds) for item in spec.get("containers") or ()]
     inits = [_filled(item, container_bounds) for item in spec.get("initContainers") or ()]
     total = _containers_total(containers, inits)
-    pod_level = _filled({"resources": spec.get("resources") or {}}, Bounds())
-    total.update(_amounts(pod_level["requests"]))
+    total.update(_filled({"resources": spec.get("resources")}, Bounds()).requests)
     overhead = spec.get("overhead")
     if overhead is None:
         overhead = surroundings.overheads.get(spec.get("runtimeClassName") or "", {})
-    for name, amount in _amounts(overhead).items():
-        total[name] = add(total.get(name, 0), amount)
-    pod_bounds = surroundings.bounds.get("Pod", Bounds())
+    _add_to(total, _amounts(overhead))
+    placed = [
+        (f"{path}.spec.{kind}[{index}]", item)
+        for kind, items in (("initContainers", inits), ("containers", containers))
+        for index, item in enumerate(items)
+    ]
+    ranges = [(where, item.requests, container_bounds) for where, item in placed]
+    ranges.append((f"{path}.spec", total, surroundings.bounds.get("Pod", Bounds())))
     return PodRequests(
         amounts=_accounted(total, surroundings.configuration),
-        limit_problems=tuple(_limit_problems(path, containers, inits)),
-        range_problems=(
-            *_container_range_problems(path, containers, inits, container_bounds),
-            *_range_problems(f"{path}.spec", total, pod_bounds),
+        limit_problems=tuple(
+            _problem(where, names, LIMIT_EXCEEDED)
+            for where, item in placed
+            if (names := [n for n, most in item.limits.items() if item.requests.get(n, 0) > most])
         ),
+        range_problems=tuple(text for each in ranges for text in _range_problems(*each)),
     )
 
 
@@ -168,37 +175,39 @@ def _tightest(
     return result
 
 
-def _filled(container: Document, bounds: Bounds) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Container:
+    limits: _RequestMap
+    requests: _RequestMap
+    is_sidecar: bool
+
+
+def _filled(container: Document, bounds: Bounds) -> _Container:
     resources = container.get("resources") or {}
     limits = {**bounds.default, **(resources.get("limits") or {})}
     requests = {**limits, **bounds.default_request, **(resources.get("requests") or {})}
-    return {
-        "name": container.get("name", ""),
-        "restartable": container.get("restartPolicy") == "Always",
-        "limits": {name: str(value) for name, value in limits.items()},
-        "requests": {name: str(value) for name, value in requests.items()},
-    }
+    is_sidecar = container.get("restartPolicy") == "Always"
+    return _Container(_amounts(limits), _amounts(requests), is_sidecar)
 
 
 def _amounts(quantities: Mapping[str, Any]) -> _RequestMap:
     return {name: parse_amount(str(value), name) for name, value in quantities.items()}
 
 
-def _containers_total(containers: list[dict[str, Any]], inits: list[dict[str, Any]]) -> _RequestMap:
+def _containers_total(containers: list[_Container], inits: list[_Container]) -> _RequestMap:
     """Sum of what runs together, and at least what each init container needs when it runs."""
     total: _RequestMap = {}
     for container in containers:
-        _add_to(total, _amounts(container["requests"]))
+        _add_to(total, container.requests)
     sidecars: _RequestMap = {}
     peak: _RequestMap = {}
     for init in inits:
-        needed = _amounts(init["requests"])
-        if init["restartable"]:
-            _add_to(total, needed)
-            _add_to(sidecars, needed)
-            needed = dict(sidecars)
-        else:
-            _add_to(needed, sidecars)
+        if init.is_sidecar:
+            _add_to(total, init.requests)
+            _add_to(sidecars, init.requests)
+        needed = dict(sidecars)
+        if not init.is_sidecar:
+            _add_to(needed, init.requests)
         for name, amount in needed.items():
             peak[name] = max(peak.get(name, 0), amount)
     for name, amount in peak.items():
@@ -239,43 +248,20 @@ def _plain(amount: int, resource: str) -> str:
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 
-def _limit_problems(
-    path: str, containers: list[dict[str, Any]], inits: list[dict[str, Any]]
-) -> Iterable[str]:
-    for kind, items in (("initContainers", inits), ("containers", containers)):
-        for index, item in enumerate(items):
-            limits, requests = _amounts(item["limits"]), _amounts(item["requests"])
-            names = sorted(name for name in limits if requests.get(name, 0) > limits[name])
-            if names:
-                yield _problem(f"{path}.spec.{kind}[{index}]", names, LIMIT_EXCEEDED)
-
-
-def _container_range_problems(
-    path: str, containers: list[dict[str, Any]], inits: list[dict[str, Any]], bounds: Bounds
-) -> Iterable[str]:
-    for kind, items in (("initContainers", inits), ("containers", containers)):
-        for index, item in enumerate(items):
-            where = f"{path}.spec.{kind}[{index}]"
-            yield from _range_problems(where, _amounts(item["requests"]), bounds)
-
-
 def _range_problems(where: str, requests: Mapping[str, int], bounds: Bounds) -> Iterable[str]:
-    above = sorted(
-        name
-        for name, text in bounds.highest.items()
-        if requests.get(name, 0) > parse_amount(text, name)
-    )
-    below = sorted(
-        name
-        for name, text in bounds.lowest.items()
-        if name in requests and requests[name] < parse_amount(text, name)
-    )
-    if above:
-        yield _problem(where, above, ABOVE_RANGE)
-    if below:
-        yield _problem(where, below, BELOW_RANGE)
+    for detail, limits, is_beyond in (
+        (ABOVE_RANGE, bounds.highest, operator.gt),
+        (BELOW_RANGE, bounds.lowest, operator.lt),
+    ):
+        names = [
+            name
+            for name, text in limits.items()
+            if name in requests and is_beyond(requests[name], parse_amount(text, name))
+        ]
+        if names:
+            yield _problem(where, names, detail)
 
 
 def _problem(where: str, names: list[str], detail: str) -> str:
-    listed = ",".join(f'"{name}"' for name in names)
+    listed = ",".join(f'"{name}"' for name in sorted(names))
     return f"{where}: Invalid value: [{listed}]: {detail}"
