@@ -13,7 +13,7 @@ from clusters.models import PendingReason, Question, ShadowDifference, ShadowTal
 from clusters.reconcile.explained import reporter as reporters
 from clusters.reconcile.explained import store as stores
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
-from clusters.reconcile.explained.store import Batch, Comparison, Differing, Store
+from clusters.reconcile.explained.store import Batch, Comparison, Store
 from clusters.reconcile.runtime.faults import Faults
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
@@ -55,6 +55,12 @@ def hall(fleet: SmallFleet):
     hall = Hall()
     yield hall
     hall.store.close()
+
+
+def differing(uid: str, kind: str, name: str, says: dict, did: dict) -> ShadowDifference:
+    return ShadowDifference(
+        uid=uid, kind=kind, namespace="ns", name=name, portal_says=says, kueue_did=did
+    )
 
 
 def row(name: str) -> PendingReason:
@@ -204,7 +210,7 @@ def test_answer_that_is_refused_is_told_as_such(hall: Hall):
 def test_comparisons_add_up_and_a_difference_is_one_row_with_a_count(hall: Hall):
     now = hall.world.now
     says, did = {"decision": "pending"}, {"decision": "admitted"}
-    item = Differing("u", "admission", "ns", "w", says, did)
+    item = differing("u", "admission", "w", says, did)
     for _ in range(2):
         hall.store.put_comparison(Comparison(now, 5, 1, [item]))
     eventually(lambda: ShadowTally.objects.filter(compared=10).exists())
@@ -218,7 +224,7 @@ def test_oldest_differences_make_room(hall: Hall, monkeypatch):
     monkeypatch.setattr(stores, "MOST_DIFFERENCES", 3)
     now = hall.world.now
     for number in range(5):
-        item = Differing(f"u{number}", "pending", "ns", f"w{number}", {}, {})
+        item = differing(f"u{number}", "pending", f"w{number}", {}, {})
         hall.store.put_comparison(Comparison(now + timedelta(seconds=number), 1, 0, [item]))
     eventually(lambda: ShadowTally.objects.filter(compared=5).exists())
     kept = ShadowDifference.objects.values_list("name", flat=True)

@@ -23,8 +23,9 @@ from clusters.kueue.explanation.changes import Inapplicable
 from clusters.kueue.explanation.what_if import Bounds, what_if
 from clusters.kueue.explanation.why import CheckState, Explainer, Explanation
 from clusters.manifests.names import SPEND_CHECK
+from clusters.models import PendingReason, Question
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.explained.store import Asked, Batch, Comparison, Row, Store
+from clusters.reconcile.explained.store import Batch, Comparison, Store
 from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.faults import Doing, Faults
 
@@ -178,7 +179,7 @@ class Reporter:
 
     def _row(
         self, key: str, explanation: Explanation | None, document: Document, now: datetime
-    ) -> Row | None:
+    ) -> PendingReason | None:
         if explanation is None:
             return None
         evidence = evidence_of(explanation, document)
@@ -192,7 +193,9 @@ class Reporter:
         since = before.since if before is not None and is_same else now
         self._told[uid] = _Told(explanation.reason, since, digest)
         namespace, _, name = key.partition("/")
-        return Row(uid, namespace, name, evidence, since)
+        return PendingReason(
+            uid=uid, namespace=namespace, name=name, evidence=evidence, since=since
+        )
 
 
 def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
@@ -222,13 +225,13 @@ def waiting_keys(engine: Engine) -> list[str]:
 
 
 def answer(
-    engine: Engine, asked: Asked, *, now: datetime, limit_s: float = ANSWER_S
+    engine: Engine, asked: Question, *, now: datetime, limit_s: float = ANSWER_S
 ) -> tuple[dict[str, Any] | None, str]:
     """The answer to a question, or one sentence why there is none."""
     begun = time.perf_counter()
     bounds = Bounds(is_over=lambda: time.perf_counter() - begun > limit_s)
     try:
-        forecast = what_if(engine, read_changes(asked.changes), now=now, bounds=bounds)
+        forecast = what_if(engine, read_changes(asked.asked["changes"]), now=now, bounds=bounds)
     except Inapplicable as error:
         return None, str(error)
     except Exception as error:  # whatever was asked, it ends with this question

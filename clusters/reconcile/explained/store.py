@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from budgets.models import Workspace
 from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
+from clusters.reconcile.runtime.rows import store_apart
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -36,60 +37,26 @@ _REFUSED: Final = (DataError, IntegrityError)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One pending workload; ``since`` is when its reason was first seen."""
-
-    uid: str
-    namespace: str
-    name: str
-    evidence: Mapping[str, Any]
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to write, and uids of workloads that wait no longer."""
+    """Rows to write, and uids of workloads that wait no longer.
+
+    Attributes:
+        rows: Without cluster, workspace and time, which the store knows.
+    """
 
     at: datetime
-    rows: Sequence[Row] = ()
+    rows: Sequence[PendingReason] = ()
     gone: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question that waits: changes as in ``clusters.kueue.explanation.asking``."""
-
-    id: UUID
-    changes: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Differing:
-    """One workload of which engine and Kueue say different things; kinds are the model's."""
-
-    uid: str
-    kind: str
-    namespace: str
-    name: str
-    portal_says: Mapping[str, Any]
-    kueue_did: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Decisions compared, those passed over, and what differed."""
+    """Decisions compared, those passed over, and what differed, without cluster and time."""
 
     at: datetime
     compared: int = 0
     passed_over: int = 0
-    differences: Sequence[Differing] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    id: UUID
-    document: Mapping[str, Any] | None
-    problem: str
+    differences: Sequence[ShadowDifference] = ()
 
 
 class Store:
@@ -105,8 +72,8 @@ class Store:
         self._stop = threading.Event()
         self._batch: Batch | None = None
         self._comparisons: deque[Comparison] = deque()
-        self._answers: deque[_Answer] = deque()
-        self._asked: deque[Asked] = deque()
+        self._answers: deque[Question] = deque()
+        self._asked: deque[Question] = deque()
         self._handed: set[UUID] = set()
         self._refused: deque[str] = deque()
         self._thread = threading.Thread(target=self._run, name=f"{cluster}-explained", daemon=True)
@@ -148,16 +115,14 @@ class Store:
         self._comparisons.append(comparison)
         self._wake.set()
 
-    def take_question(self) -> Asked | None:
+    def take_question(self) -> Question | None:
         """The oldest question that nobody has taken yet."""
-        try:
-            return self._asked.popleft()
-        except IndexError:
-            return None
+        return self._asked.popleft() if self._asked else None
 
-    def answer(self, asked: Asked, document: Mapping[str, Any] | None, problem: str) -> None:
+    def answer(self, asked: Question, document: Mapping[str, Any] | None, problem: str) -> None:
         """Have an answer written, or why there is none."""
-        self._answers.append(_Answer(asked.id, document, problem))
+        asked.answer, asked.problem = document, problem[:500]
+        self._answers.append(asked)
         self._wake.set()
 
     def _run(self) -> None:
@@ -182,22 +147,22 @@ class Store:
         finally:
             connection.close()
 
-    def _tell_refusal(self, what: str, error: DatabaseError) -> None:
+    def _tell_refusal(self, what: str, error: Exception) -> None:
         log.error("explained_refused", cluster=self._cluster, what=what, error=error)
 
     def _poll(self) -> None:
         waiting = Question.objects.filter(
             cluster=self._cluster, answered_at=None, created_at__gt=timezone.now() - ANSWERABLE
         )
-        for pk, asked in waiting.order_by("created_at").values_list("pk", "asked"):
-            if pk not in self._handed:
-                self._handed.add(pk)
-                self._asked.append(Asked(pk, asked["changes"]))
+        for question in waiting.order_by("created_at"):
+            if question.pk not in self._handed:
+                self._handed.add(question.pk)
+                self._asked.append(question)
 
     def _write(self) -> None:
         while self._answers:
             self._write_answer(self._answers[0])
-            self._handed.discard(self._answers.popleft().id)
+            self._handed.discard(self._answers.popleft().pk)
         if self._batch is not None:
             self._write_reasons(self._batch)
             self._batch = None
@@ -209,73 +174,54 @@ class Store:
             self._comparisons.popleft()
 
     def _write_reasons(self, batch: Batch) -> None:
-        """All rows at once; where one of them is refused, each by itself."""
-        try:
-            self._write_batch(batch)
-        except _REFUSED as error:
-            if len(batch.rows) == 1 and not batch.gone:
-                uid = batch.rows[0].uid
-                self._tell_refusal(f"reason uid={uid}", error)
-                self._refused.append(uid)
-                return
-            self._write_batch(Batch(batch.at, gone=batch.gone))
-            for row in batch.rows:
-                self._write_reasons(Batch(batch.at, [row]))
-
-    def _write_answer(self, answer: _Answer) -> None:
-        try:
-            self._store_answer(answer)
-        except _REFUSED as error:
-            self._tell_refusal(f"answer question={answer.id}", error)
-            self._store_answer(_Answer(answer.id, None, "The answer could not be stored."))
-
-    def _store_answer(self, answer: _Answer) -> None:
-        Question.objects.filter(pk=answer.id, answered_at=None).update(
-            answer=answer.document, problem=answer.problem[:500], answered_at=timezone.now()
+        store_apart(
+            batch.rows, lambda rows: self._write_batch(replace(batch, rows=rows)), self._refuse
         )
 
+    @transaction.atomic
     def _write_batch(self, batch: Batch) -> None:
         names = {row.namespace for row in batch.rows}
-        workspaces = dict(
-            Workspace.objects.filter(namespace__in=names).values_list("namespace", "pk")
+        found = Workspace.objects.filter(namespace__in=names).values_list("namespace", "pk")
+        workspaces = dict(found)
+        for row in batch.rows:
+            row.cluster, row.updated_at = self._cluster, batch.at
+            row.workspace_id = workspaces.get(row.namespace)
+        PendingReason.objects.bulk_create(
+            batch.rows,
+            batch_size=_BATCH,
+            update_conflicts=True,
+            unique_fields=["cluster", "uid"],
+            update_fields=["evidence", "since", "updated_at", "workspace"],
         )
-        rows = [
-            PendingReason(
-                cluster=self._cluster,
-                uid=row.uid,
-                namespace=row.namespace,
-                name=row.name,
-                workspace_id=workspaces.get(row.namespace),
-                evidence=row.evidence,
-                since=row.since,
-                updated_at=batch.at,
-            )
-            for row in batch.rows
-        ]
-        with transaction.atomic():
-            PendingReason.objects.bulk_create(
-                rows,
-                batch_size=_BATCH,
-                update_conflicts=True,
-                unique_fields=["cluster", "uid"],
-                update_fields=["evidence", "since", "updated_at", "workspace"],
-            )
-            for start in range(0, len(batch.gone), _BATCH):
-                gone = batch.gone[start : start + _BATCH]
-                PendingReason.objects.filter(cluster=self._cluster, uid__in=gone).delete()
+        for start in range(0, len(batch.gone), _BATCH):
+            gone = batch.gone[start : start + _BATCH]
+            PendingReason.objects.filter(cluster=self._cluster, uid__in=gone).delete()
+
+    def _refuse(self, row: PendingReason, error: Exception) -> None:
+        self._tell_refusal(f"reason uid={row.uid}", error)
+        self._refused.append(row.uid)
+
+    def _write_answer(self, question: Question) -> None:
+        try:
+            _store_answer(question)
+        except _REFUSED as error:
+            self._tell_refusal(f"answer question={question.pk}", error)
+            question.answer, question.problem = None, "The answer could not be stored."
+            _store_answer(question)
 
     @transaction.atomic
     def _write_comparison(self, comparison: Comparison) -> None:
-        different = len(comparison.differences)
-        first = {"compared": comparison.compared, "different": different}
-        first["passed_over"] = comparison.passed_over
+        counts = {
+            "compared": comparison.compared,
+            "passed_over": comparison.passed_over,
+            "different": len(comparison.differences),
+        }
+        more = {name: F(name) + count for name, count in counts.items()}
+        now = {"updated_at": comparison.at}
         ShadowTally.objects.update_or_create(
             cluster=self._cluster,
-            defaults={
-                **{name: F(name) + count for name, count in first.items()},
-                "updated_at": comparison.at,
-            },
-            create_defaults={**first, "since": comparison.at, "updated_at": comparison.at},
+            defaults=more | now,
+            create_defaults=counts | now | {"since": comparison.at},
         )
         for item in comparison.differences:
             said = {
@@ -296,7 +242,11 @@ class Store:
 
     def _forget_oldest(self) -> None:
         rows = ShadowDifference.objects.filter(cluster=self._cluster).order_by("-seen_at", "-pk")
-        kept = rows.values_list("pk", flat=True)[MOST_DIFFERENCES : MOST_DIFFERENCES * 2]
-        oldest = list(kept)
-        if oldest:
-            ShadowDifference.objects.filter(pk__in=oldest).delete()
+        oldest = list(rows.values_list("pk", flat=True)[MOST_DIFFERENCES : MOST_DIFFERENCES * 2])
+        ShadowDifference.objects.filter(pk__in=oldest).delete()
+
+
+def _store_answer(question: Question) -> None:
+    Question.objects.filter(pk=question.pk, answered_at=None).update(
+        answer=question.answer, problem=question.problem, answered_at=timezone.now()
+    )

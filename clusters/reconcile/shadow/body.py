@@ -21,9 +21,10 @@ from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
 from clusters.kueue.cycle.intake import Unreadable
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer, Explanation
+from clusters.models import ShadowDifference
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
-from clusters.reconcile.explained.store import Comparison, Differing
+from clusters.reconcile.explained.store import Comparison
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.watches import Change, Seen
@@ -254,9 +255,9 @@ def _of_tree(tree: str) -> str:
     return f"What Kueue decided in {tree or 'any tree of queues'}"
 
 
-def _differing(item: Difference) -> Differing:
+def _differing(item: Difference) -> ShadowDifference:
     namespace, _, name = item.key.partition("/")
-    return Differing(
+    return ShadowDifference(
         uid=item.uid,
         kind=item.kind.value,
         namespace=namespace,
