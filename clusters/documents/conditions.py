@@ -1,8 +1,8 @@
-"""Reading and replacing ``status.conditions``; lists are returned, nothing is changed in place."""
+"""Reading and replacing ``status.conditions``; nothing is changed in place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,9 +24,9 @@ class Condition:
     is_observed: bool = True
 
 
-def conditions_of(document: Document) -> list[dict[str, Any]]:
-    """All of them, in a list of its own."""
-    return list((document.get("status") or {}).get("conditions") or [])
+def conditions_of(document: Document) -> Sequence[dict[str, Any]]:
+    """All of them, as the document has them."""
+    return (document.get("status") or {}).get("conditions") or []
 
 
 def condition(document: Document, kind: str) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ def with_conditions(
 
     A transition time moves only when the status does, as with everybody who writes conditions.
     """
-    found = conditions_of(document)
+    found = list(conditions_of(document))
     generation = document["metadata"].get("generation")
     for change in changes:
         status = "True" if change.status else "False"

@@ -7,7 +7,6 @@ as the job has them, and LimitRanges and overhead are worked out where they are 
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -105,14 +104,16 @@ def assignments_of(workload: Document) -> Sequence[Document]:
 
 
 def clean_template(template: Document) -> dict[str, Any]:
-    """A pod template without generated labels and empty leftovers of defaulting."""
-    found = copy.deepcopy(dict(template))
+    """A pod template without generated labels and empty leftovers of defaulting.
+
+    What stays as it is, is shared with the template and not copied.
+    """
+    found = dict(template)
     metadata = {
         key: value
         for key, value in (found.pop("metadata", None) or {}).items()
-        if value is not None
+        if value is not None and key != "creationTimestamp"
     }
-    metadata.pop("creationTimestamp", None)
     written = metadata.pop("labels", None) or {}
     kept = {key: value for key, value in written.items() if key not in labels.GENERATED_LABELS}
     if kept:
