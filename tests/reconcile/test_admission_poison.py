@@ -13,6 +13,7 @@ from clusters.kube.client import WriteOptions
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.entries import Entry
 from clusters.kueue.cycle.scheduler import Scheduler
+from clusters.kueue.queueing.queue_set import QueueSet
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.context import ShiftContext
@@ -140,6 +141,34 @@ def test_only_together_bad_heads_let_others_in(stage: Stage, monkeypatch: pytest
     stage.place.create(*(job(name, namespace=at, run_s=600) for at, name in names.items()))
     for at, name in names.items():
         eventually(lambda at=at, name=name: is_true(stage.place.workload_of(name, at), "Admitted"))
+
+
+@pytest.mark.parametrize(("owner", "name"), [(ClusterState, "settle"), (QueueSet, "heads")])
+def test_what_fails_before_any_workload_is_looked_at_is_told_and_tried_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+):
+    stage.place.create(job("first", gpus=2, run_s=600))
+    eventually(lambda: stage.is_admitted("first"))
+    whole, is_bad, tries = getattr(owner, name), [True], list[float]()
+
+    def fail(self: object, *about: object, **more: object) -> object:
+        if is_bad:
+            tries.append(time.monotonic())
+            raise RuntimeError("the poison")
+        return whole(self, *about, **more)
+
+    monkeypatch.setattr(owner, name, fail)
+    stage.place.create(job("second", gpus=2, run_s=600))
+    eventually(lambda: len(tries) >= 4)
+    assert "in the queues could not be decided on: RuntimeError: the poison" in stage.says
+    # Each time after a longer pause than before.
+    assert tries[3] - tries[2] > tries[1] - tries[0]
+    assert not stage.is_admitted("second")
+    assert stage.is_admitted("first")
+    is_bad.clear()
+    eventually(lambda: stage.is_admitted("second"))
+    eventually(lambda: not stage.says)
+    assert stage.is_admitted("first")
 
 
 @pytest.mark.parametrize("where", ["read", "place"])

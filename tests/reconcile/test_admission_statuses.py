@@ -19,6 +19,7 @@ from clusters.kueue.lifecycle.steps import (
 from clusters.reconcile import workload_status as status
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.steps import step_write
+from clusters.reconcile.runtime.job_cache import JobCache
 from tests.kueue.builders import World, cluster_queue, group, local_queue, quota, workload
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -171,7 +172,7 @@ def test_job_of_another_class_takes_its_workload_along():
         local_queue("q", "q"),
         {"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 1000},
     )
-    around = Surroundings(world.engine, {}, {}, world.now)
+    around = Surroundings(world.engine, JobCache(), world.now)
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

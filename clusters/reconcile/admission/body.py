@@ -38,9 +38,8 @@ from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.pool import Answer
 from clusters.reconcile.runtime.queue import RateLimiter
-from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.watches import Change, Seen
-from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
+from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
 
 log = structlog.stdlib.get_logger(__name__)
@@ -49,6 +48,7 @@ IN_FLIGHT_LIMIT: Final = 64
 # How many keys are looked at in one round for one write that can wait.
 LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
+_QUEUES: Final = "What is in force in the queues"
 _OF_ENGINE: Final = frozenset(ENGINE_KINDS)
 
 
@@ -107,15 +107,9 @@ class AdmissionBody(Controller[str]):
         self._pace = CyclePace()
         self._low = LowPriority()
         self._is_untold = True
+        self._rests_until = 0.0
         self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
-        writer = Writer(
-            context.client,
-            cluster=self.cluster,
-            fence=context.fence,
-            may_write=lambda: context.cluster.may_write,
-        )
-        self._recorder = Recorder(writer, cluster=self.cluster, now=context.now)
 
     def watched(self) -> Iterable[Watched]:
         """What the engine reads, then what jobs are."""
@@ -132,22 +126,31 @@ class AdmissionBody(Controller[str]):
         self.queue.add_all(self.cache.keys_to_plan())
 
     def closing(self) -> None:
-        """Readers and events end with the shift."""
+        """The reader ends with the shift."""
         gc.unfreeze()
         self._reader.close()
-        self._recorder.close()
 
     def turn(self) -> None:
         """Take in, act, run cycles, and tell what can wait."""
         self._around = None
         super().turn()
-        if self.may_write:
+        if self.may_write and self._is_settled():
             self._cycle()
+        if self.may_write and self._is_settled():
             self._tell()
-        self._reader.work(self._engine, self.cache.of(r.WORKLOAD), now=self.context.now())
+        if self._is_settled():
+            self._reader.work(self._engine, self.cache.of(r.WORKLOAD), now=self.context.now())
+
+    def handle_all(self) -> None:
+        """Keys are decided about by an engine that knows what is in force."""
+        if self._is_settled():
+            super().handle_all()
 
     def idle_s(self) -> float:
         """Until a key, the next cycle, or the next write that can wait."""
+        rest_s = self._rests_until - time.monotonic()
+        if rest_s > 0.0:
+            return min(self.tick_s, rest_s)
         waits: list[float | None] = [super().idle_s()]
         if self.may_write:
             now = time.monotonic()
@@ -250,14 +253,7 @@ class AdmissionBody(Controller[str]):
         now = self.context.now()
         # Which queues are active is only known once the engine has settled.
         self._engine.state.settle(now)
-        return Surroundings(
-            engine=self._engine,
-            flavors=self.cache.of(r.RESOURCE_FLAVOR),
-            priority_classes=self.cache.of(r.PRIORITY_CLASS),
-            now=now,
-            workloads=self.cache.of(r.WORKLOAD),
-            successor_of=self._successor_of,
-        )
+        return Surroundings(self._engine, self.cache, now)
 
     def _job_of(self, key: str, workload: Document | None) -> Document | None:
         job = job_of(workload, self.cache.jobs_for(key))
@@ -266,9 +262,6 @@ class AdmissionBody(Controller[str]):
             owner = self.cache.owner_of(workload)
             job = owner if owner is not None and kind_of(owner).has_several(owner) else None
         return job
-
-    def _successor_of(self, key: str) -> Document | None:
-        return self.cache.get(r.WORKLOAD, self.cache.successors.get(key, ""))
 
     def _send(self, key: str, write: Write) -> None:
         if write.step in _CAN_WAIT:
@@ -318,7 +311,7 @@ class AdmissionBody(Controller[str]):
             workload_of_uid=self.cache.workload_by_uid,
             now=self.context.now(),
         )
-        self._recorder.record(events_of(answer.about, document, answer.key, known))
+        self.recorder.record(events_of(answer.about, document, answer.key, known))
 
     def failed(self, answer: Answer[str]) -> None:
         """A write failed, or may have: a refused decision is taken back when its time is over."""
@@ -341,10 +334,8 @@ class AdmissionBody(Controller[str]):
             return
         while self.queue.load < IN_FLIGHT_LIMIT and not self.context.stop.is_set():
             begun = time.monotonic()
-            try:
-                result = self._engine.cycle(self.context.now())
-            except CycleFailed as failed:
-                self._recover(failed)
+            result = self._decided_now()
+            if result is None:
                 return
             ended = time.monotonic()
             if not result.heads:
@@ -363,6 +354,20 @@ class AdmissionBody(Controller[str]):
             if result.is_settled:
                 self._pace.settled(now=ended, took_s=ended - first)
                 return
+
+    def _decided_now(self) -> CycleResult | None:
+        """One cycle; None where it failed, which set somebody or everybody back."""
+        try:
+            result = self._engine.cycle(self.context.now())
+        except CycleFailed as failed:
+            self._recover(failed)
+            return None
+        except Exception as error:
+            self._rest(error)
+            return None
+        self._limiter.forget(_QUEUES)
+        self.faults.clear(_QUEUES)
+        return result
 
     def _note(self, result: CycleResult, duration_ms: float) -> None:
         log.debug(
@@ -404,14 +409,37 @@ class AdmissionBody(Controller[str]):
     def _is_held(self, key: str) -> bool:
         return not (self.queue.is_free(key) or self.queue.is_busy(key))
 
+    def _is_settled(self) -> bool:
+        """Whether the engine knows what is in force; False while it rests after a failure."""
+        if time.monotonic() < self._rests_until:
+            return False
+        try:
+            self._engine.state.settle(self.context.now())
+        except Exception as error:
+            self._rest(error)
+            return False
+        return True
+
+    def _rest(self, error: Exception) -> None:
+        """Of what fails before any workload is looked at: tell it, and begin anew after a pause."""
+        self.faults.park(_QUEUES, error, doing=Doing.DECIDING)
+        wait_s = self._limiter.failed(_QUEUES, cap_s=PARKED_CAP_S)
+        self._rests_until = time.monotonic() + wait_s
+        self._rebuild()
+
     def _recover(self, failed: CycleFailed) -> None:
         """Build the engine anew, and set aside the workloads that no cycle can decide about."""
         self._rebuild()
         cause = failed.__cause__
         error = cause if isinstance(cause, Exception) else failed
-        heads = failed.heads
-        # Where none of them fails again, all but one wait: it may have been their number.
-        for key in culprits(self._engine, heads, now=self.context.now()) or heads[1:] or heads:
+        heads, now = failed.heads, self.context.now()
+        try:
+            # Where none of them fails again, all but one wait: it may have been their number.
+            found = culprits(self._engine, heads, now=now) or heads[1:] or heads
+        except Exception as unsettled:
+            self._rest(unsettled)
+            return
+        for key in found:
             self.faults.park(_in_cycles(key), error, doing=Doing.DECIDING)
             self._culprits.add(key)
             wait_s = self._limiter.failed(key, cap_s=PARKED_CAP_S)

@@ -8,8 +8,7 @@ Source: Kueue pkg/controller/jobframework/reconciler.go, v0.19.2; spec admission
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +39,7 @@ from clusters.reconcile.admission.steps import (
     status_write,
     step_write,
 )
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.writer import Verb, Write
 
 OUT_OF_SYNC_MESSAGE = "The prebuilt workload is out of sync with its user job"
@@ -51,19 +51,13 @@ class Surroundings:
 
     Attributes:
         engine: Knows queues, checks and classes.
-        flavors: ResourceFlavor documents by name.
-        priority_classes: PriorityClass documents by name.
+        cache: Of the cluster.
         now: Current time.
-        workloads: Workload documents by key.
-        successor_of: The Workload that replaces the one of a key.
     """
 
     engine: Engine
-    flavors: Mapping[str, Document]
-    priority_classes: Mapping[str, Document]
+    cache: JobCache
     now: datetime
-    workloads: Mapping[str, Document] = field(default_factory=dict)
-    successor_of: Callable[[str], Document | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +137,10 @@ def _priority_of(job: Document, around: Surroundings) -> Priority:
         reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
         return Priority(value, reference)
     name = kind_of(job).pod_priority_class(job)
-    chosen = around.priority_classes.get(name)
+    classes = around.cache.of(r.PRIORITY_CLASS)
+    chosen = classes.get(name)
     if chosen is None:
-        defaults = [item for item in around.priority_classes.values() if item.get("globalDefault")]
+        defaults = [item for item in classes.values() if item.get("globalDefault")]
         chosen = max(defaults, key=lambda item: int(item.get("value") or 0), default=None)
     if chosen is None:
         return Priority()
@@ -159,7 +154,7 @@ def _ending(workload: Document, job: Document | None, around: Surroundings) -> W
     if job is None or is_true(workload, "Finished") or _is_deleting(workload):
         return None
     outcome = kind_of(job).outcome_of(job)
-    successor = around.successor_of(key_of(workload))
+    successor = around.cache.successor_of(key_of(workload))
     if outcome is None and successor is not None and slices.is_over_to(successor, workload):
         text = slices.replaced_message(successor)
         return _finish(workload, status.REPLACED, text, around)
@@ -275,7 +270,7 @@ def _job_step(workload: Document, job: Document | None, around: Surroundings) ->
             return _release(workload, around)
         return None
     if not may_run:
-        if slices.takes_over(workload, around.workloads):
+        if slices.takes_over(workload, around.cache.of(r.WORKLOAD)):
             return None
         if not kind_of(job).is_stopped(job):
             return _stop(job)
@@ -319,7 +314,8 @@ def _start(workload: Document, job: Document, around: Surroundings) -> Write | N
         # The Job controller has not noted the stop yet; until then the template is fixed.
         return None
     try:
-        patch = kind_of(job).start_patch(job, workload, flavors=around.flavors)
+        flavors = around.cache.of(r.RESOURCE_FLAVOR)
+        patch = kind_of(job).start_patch(job, workload, flavors=flavors)
     except StartRefused as error:
         return _finish(workload, "FailedToStart", str(error), around)
     return _job_write("start", kind_of(job).part_to_start(job), patch)

@@ -136,7 +136,7 @@ def _older_slice(local: Document | None, manager: JobCache) -> Siblings | None:
 
 def _is_handed_over(local: Local, manager: JobCache) -> bool:
     ended = condition(local.workload, "Finished") if local.workload is not None else {}
-    after = manager.get(r.WORKLOAD, manager.successors.get(local.key, ""))
+    after = manager.successor_of(local.key)
     if ended.get("reason") != SLICE_REPLACED or after is None:
         return False
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")

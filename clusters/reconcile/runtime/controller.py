@@ -11,6 +11,7 @@ import queue
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import structlog
@@ -109,23 +110,15 @@ class Controller(Generic[K]):
         self.pool: Pool[K] = Pool(
             self.inbox.put, threads=self.threads, name=f"{slug}-{context.role or 'role'}"
         )
-        self.writer = Writer(
+        writer = partial(
+            Writer,
             context.client,
             cluster=slug,
             fence=context.fence,
-            may_write=lambda: context.cluster.may_write,
-            hook=hook,
+            may_write=lambda: self.may_write,
         )
-        self.recorder = Recorder(
-            Writer(
-                context.client,
-                cluster=slug,
-                fence=context.fence,
-                may_write=lambda: context.cluster.may_write,
-            ),
-            cluster=slug,
-            now=context.now,
-        )
+        self.writer = writer(hook=hook)
+        self.recorder = Recorder(writer(), cluster=slug, now=context.now)
         self.watches = Watches(
             context.client, cluster=self.cluster, pulse=context.pulse, sink=self.tell
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from clusters.documents.keys import Document, annotations_of, owner_uids, uid_of
@@ -21,9 +21,6 @@ class JobCache(Cache):
 
     Args:
         job_kinds: Kinds whose objects a Workload can stand for.
-
-    Attributes:
-        successors: Key of the Workload that replaces another, by that one's key.
     """
 
     def __init__(self, job_kinds: Collection[Resource] = (r.JOB,)) -> None:
@@ -36,11 +33,14 @@ class JobCache(Cache):
                 Index(_SLICE, _WORKLOADS, _replaced_by),
             )
         )
-        self.successors: Mapping[str, str] = _Successors(self)
 
     def workload_by_uid(self, uid: str) -> dict[str, Any] | None:
         """The Workload of a UID. O(1)."""
         return next(iter(self.found(_UID, uid)), None)
+
+    def successor_of(self, workload: str) -> dict[str, Any] | None:
+        """The Workload that came last to replace another, by that one's key. O(1)."""
+        return self.get(r.WORKLOAD, self.newest(_SLICE, workload))
 
     def jobs_for(self, workload: str) -> list[dict[str, Any]]:
         """Jobs that name a Workload, oldest first, as it means them."""
@@ -76,25 +76,6 @@ class JobCache(Cache):
     def keys_to_plan(self) -> Iterable[str]:
         """Every Workload that exists or is asked for."""
         return {*self.of(r.WORKLOAD), *self.values(_JOBS)}
-
-
-class _Successors(Mapping[str, str]):
-    """An index as a mapping: what came last under each value."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-
-    def __getitem__(self, replaced: str) -> str:
-        found = self._cache.newest(_SLICE, replaced)
-        if not found:
-            raise KeyError(replaced)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cache.values(_SLICE))
-
-    def __len__(self) -> int:
-        return len(self._cache.values(_SLICE))
 
 
 def _replaced_by(workload: Document) -> Iterable[str]:

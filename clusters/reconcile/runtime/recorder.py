@@ -157,10 +157,6 @@ class Recorder:
             if self._thread.ident is None and not self._stop.is_set():
                 self._thread.start()
 
-    def has_told(self, event: Event) -> bool:
-        """Whether an event that is told once was queued by this shift."""
-        return event in self._told
-
     def _remember(self, event: Event) -> None:
         self._told[event] = None
         if len(self._told) > TOLD_LIMIT:

@@ -88,7 +88,7 @@ class _Recorder(Recorder):
 
     def record(self, events: Iterable[Event]) -> None:
         for event in events:
-            if not self.has_told(event):
+            if event not in self._told:
                 self._remember(event)
                 self.write(event)
 
