@@ -10,20 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from clusters.devcluster import registry
 from clusters.devcluster.access import Access, Denial
 from clusters.devcluster.faults import Faults
 from clusters.devcluster.problems import Document, Problem
-from clusters.devcluster.reads import Page, Reads, WatchRequest
-from clusters.devcluster.routes import Route, discovery, route_of
+from clusters.devcluster.reads import DEFAULT_WATCH_S, Page, Reads, WatchRequest
+from clusters.devcluster.registry import CRDS, EVENTS, NAMESPACES, kueue_definitions
+from clusters.devcluster.routes import discovery, route_of
 from clusters.devcluster.selectors import parse_filter
 from clusters.devcluster.store import HISTORY, Store
-from clusters.devcluster.writes import Intent, Target, Writes
+from clusters.devcluster.writes import APPLY, Intent, Target, Writes
+from clusters.documents.keys import place_of, version_of
+from clusters.documents.times import stamp
 
-NAMESPACES = ("default", "kube-system", "kube-public", "kueue-system")
+FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kueue-system")
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 EVENTS_KEPT = 1000
-_EVENTS = "/events"
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_YES = ("1", "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +77,17 @@ class DevCluster:
         self.access = Access(options.secret or secrets.token_hex(32), options.denials)
         self.faults = Faults()
         self._make_first_objects()
-        kept = sorted(self.store.all(_EVENTS)[1], key=_age_rank)
-        self._events = deque((e["metadata"]["namespace"], e["metadata"]["name"]) for e in kept)
+        self._events = deque(map(place_of, sorted(self.store.all(EVENTS.key)[1], key=version_of)))
 
     def close(self) -> None:
         self.store.close()
 
     def _make_first_objects(self) -> None:
-        for name in NAMESPACES:
-            if self.store.get("/namespaces", "", name) is None:
-                document: Document = {"metadata": {"name": name}}
-                self.writes.create(Target(registry.NAMESPACES), document, Intent("devcluster"))
-        for definition in registry.kueue_definitions():
-            metadata: Any = definition["metadata"]
-            if self.store.get(registry.CRDS.key, "", metadata["name"]) is None:
-                self.writes.create(Target(registry.CRDS), definition, Intent("devcluster"))
+        namespaces: list[Document] = [{"metadata": {"name": name}} for name in FIRST_NAMESPACES]
+        for kind, documents in ((NAMESPACES, namespaces), (CRDS, kueue_definitions())):
+            for document in documents:
+                if self.store.get(kind.key, "", document["metadata"]["name"]) is None:
+                    self.writes.create(Target(kind), document, Intent("devcluster"))
 
     def answer(self, request: Request) -> Reply:
         """Answers one request.
@@ -103,86 +102,81 @@ class DevCluster:
             return Reply(200, {"text": "ok"})
         if request.path == REVIEW and request.method == "POST":
             return Reply(201, self.access.review(request.user, request.body))
-        route = route_of(request.path)
-        self.access.check(request.user, route.attributes(_verb(request, route)))
-        handler = {
-            "GET": self._read,
-            "POST": self._create,
-            "PUT": self._update,
-            "PATCH": self._patch,
-            "DELETE": self._delete,
-        }.get(request.method)
-        if handler is None:
-            raise Problem(405, "MethodNotAllowed", "the server does not allow this method")
-        return handler(route, request)
+        target = route_of(request.path)
+        self.access.check(request.user, target.attributes(_verb(request, target)))
+        if request.method == "GET":
+            return self._read(target, request)
+        if request.method == "POST":
+            return Reply(201, self._create(target, request))
+        if request.method not in _VERBS or not target.name:
+            raise _not_allowed()
+        if request.method == "PUT":
+            return Reply(200, self.writes.update(target, request.body, _intent(request)))
+        change = self._patch if request.method == "PATCH" else self._delete
+        return change(target, request)
 
-    def _read(self, route: Route, request: Request) -> Reply:
-        if route.name:
-            return Reply(200, self.writes.live(route.target))
+    def _read(self, target: Target, request: Request) -> Reply:
+        if target.name:
+            return Reply(200, self.writes.live(target))
         query = request.query
         wanted = parse_filter(
-            route.kind,
-            namespace=route.namespace,
+            target.kind,
+            namespace=target.namespace,
             labels=query.get("labelSelector", ""),
             fields=query.get("fieldSelector", ""),
         )
-        if query.get("watch") in ("1", "true"):
+        if query.get("watch") in _YES:
+            since = query.get("resourceVersion", "")
             watch = WatchRequest(
-                since=_version(query),
-                seconds=float(query.get("timeoutSeconds") or 1800),
-                bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
+                since="" if since == "0" else since,
+                seconds=float(query.get("timeoutSeconds") or DEFAULT_WATCH_S),
+                bookmarks=query.get("allowWatchBookmarks") in _YES,
             )
-            return Reply(200, lines=self.reads.watch(route.kind, wanted, watch))
+            return Reply(200, lines=self.reads.watch(target.kind, wanted, watch))
         page = Page(int(query.get("limit") or 0), query.get("continue", ""))
-        return Reply(200, self.reads.page(route.kind, wanted, page))
+        return Reply(200, self.reads.page(target.kind, wanted, page))
 
-    def _create(self, route: Route, request: Request) -> Reply:
-        if route.subresource == "token":
-            return Reply(201, self._token(route, request.body))
-        _need(not route.name)
-        made = self.writes.create(route.target, request.body, _intent(request))
-        if route.target.kind.key == _EVENTS:
+    def _create(self, target: Target, request: Request) -> Document:
+        if target.subresource == "token":
+            return self._token(target, request.body)
+        if target.name:
+            raise _not_allowed()
+        made = self.writes.create(target, request.body, _intent(request))
+        if target.kind is EVENTS:
             self._keep_event(made)
-        return Reply(201, made)
+        return made
 
     def _keep_event(self, event: Document) -> None:
         """Real API servers forget events after an hour; here the oldest one makes room."""
         with self.store.lock:
-            self._events.append((event["metadata"]["namespace"], event["metadata"]["name"]))
+            self._events.append(place_of(event))
             while len(self._events) > EVENTS_KEPT:
-                namespace, name = self._events.popleft()
-                if self.store.get(_EVENTS, namespace, name) is not None:
-                    self.store.remove(_EVENTS, namespace, name)
+                oldest = self._events.popleft()
+                if self.store.get(EVENTS.key, *oldest) is not None:
+                    self.store.remove(EVENTS.key, *oldest)
 
-    def _update(self, route: Route, request: Request) -> Reply:
-        _need(bool(route.name))
-        return Reply(200, self.writes.update(route.target, request.body, _intent(request)))
-
-    def _patch(self, route: Route, request: Request) -> Reply:
-        _need(bool(route.name))
-        if request.content_type.startswith("application/apply-patch") and not request.query.get(
-            "fieldManager"
-        ):
+    def _patch(self, target: Target, request: Request) -> Reply:
+        is_apply = request.content_type in APPLY
+        if is_apply and not request.query.get("fieldManager"):
             text = (
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required"
                 " for apply patch"
             )
             raise Problem(422, "Invalid", text)
-        target, intent = route.target, _intent(request)
-        existed = self.store.get(route.kind.key, route.namespace, route.name) is not None
+        existed = self.store.get(target.kind.key, target.namespace, target.name) is not None
+        intent = _intent(request)
         document = self.writes.patch(target, request.body, request.content_type, intent)
         return Reply(200 if existed else 201, document)
 
-    def _delete(self, route: Route, request: Request) -> Reply:
-        _need(bool(route.name))
-        dry_run = request.query.get("dryRun") == "All"
+    def _delete(self, target: Target, request: Request) -> Reply:
         options = dict(request.body) if isinstance(request.body, dict) else {}
         if request.query.get("propagationPolicy"):
             options.setdefault("propagationPolicy", request.query["propagationPolicy"])
-        return Reply(200, self.writes.delete(route.target, options, dry_run=dry_run))
+        dry_run = request.query.get("dryRun") == "All"
+        return Reply(200, self.writes.delete(target, options, dry_run=dry_run))
 
-    def _token(self, route: Route, body: Any) -> Document:
-        account = self.writes.live(Target(route.kind, route.namespace, route.name))
+    def _token(self, target: Target, body: Any) -> Document:
+        self.writes.live(target)
         spec = (body.get("spec") if isinstance(body, dict) else None) or {}
         seconds = int(spec.get("expirationSeconds") or 3600)
         if seconds < 600:
@@ -191,27 +185,23 @@ class DevCluster:
                 " 10 minutes"
             )
             raise Problem(422, "Invalid", text)
-        token, ends = self.access.mint(route.namespace, account["metadata"]["name"], seconds)
-        when = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        token, ends = self.access.mint(target.namespace, target.name, seconds)
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"name": route.name, "namespace": route.namespace},
+            "metadata": {"name": target.name, "namespace": target.namespace},
             "spec": spec | {"expirationSeconds": seconds},
-            "status": {"token": token, "expirationTimestamp": when},
+            "status": {
+                "token": token,
+                "expirationTimestamp": stamp(datetime.fromtimestamp(ends, UTC)),
+            },
         }
 
 
-def _verb(request: Request, route: Route) -> str:
-    if request.method == "GET" and not route.name:
-        return "watch" if request.query.get("watch") in ("1", "true") else "list"
-    verbs = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-    return verbs.get(request.method, request.method.lower())
-
-
-def _version(query: Mapping[str, str]) -> str:
-    version = query.get("resourceVersion", "")
-    return "" if version == "0" else version
+def _verb(request: Request, target: Target) -> str:
+    if request.method == "GET" and not target.name:
+        return "watch" if request.query.get("watch") in _YES else "list"
+    return _VERBS.get(request.method, request.method.lower())
 
 
 def _intent(request: Request) -> Intent:
@@ -220,10 +210,5 @@ def _intent(request: Request) -> Intent:
     return Intent(manager, query.get("dryRun") == "All", query.get("force") == "true")
 
 
-def _age_rank(event: Document) -> int:
-    return int(event["metadata"]["resourceVersion"])
-
-
-def _need(fits: bool) -> None:
-    if not fits:
-        raise Problem(405, "MethodNotAllowed", "the server does not allow this method")
+def _not_allowed() -> Problem:
+    return Problem(405, "MethodNotAllowed", "the server does not allow this method")

@@ -14,17 +14,18 @@ from typing import Any
 
 from clusters.devcluster.cluster import DevCluster
 from clusters.devcluster.problems import Document, Problem
-from clusters.devcluster.registry import BY_KEY
+from clusters.devcluster.registry import JOBS, NODES
 from clusters.devcluster.store import Change, Subscription
 from clusters.devcluster.writes import MERGE, Intent, Target
 from clusters.documents import labels
-from clusters.documents.conditions import is_true
+from clusters.documents.conditions import Condition, condition, is_true, with_conditions
+from clusters.documents.keys import annotations_of, bound, place_of
+from clusters.documents.times import stamp
 
 RUN_SECONDS = "devcluster.gpu-budget.dev/run-seconds"
 EXIT_CODE = "devcluster.gpu-budget.dev/exit-code"
 DEFAULT_RUN_S = 30.0
 JOB_CONTROLLER = "kubernetes.io/job-controller"
-_JOBS, _NODES = BY_KEY["batch/jobs"], BY_KEY["/nodes"]
 _INTENT = Intent("devcluster-jobs")
 _TICK_S = 0.2
 
@@ -46,7 +47,7 @@ def make_nodes(cluster: DevCluster, shape: NodeShape) -> None:
     resources = {"cpu": "64", "memory": "512Gi", "pods": "110", **shape.resources}
     for index in range(shape.count):
         name = f"{shape.prefix}-{index}"
-        if cluster.store.get(_NODES.key, "", name):
+        if cluster.store.get(NODES.key, "", name):
             continue
         ready = {
             "type": "Ready",
@@ -61,7 +62,7 @@ def make_nodes(cluster: DevCluster, shape: NodeShape) -> None:
             "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
             "status": {"capacity": resources, "allocatable": resources, "conditions": [ready]},
         }
-        cluster.writes.create(Target(_NODES), document, Intent("devcluster-nodes"))
+        cluster.writes.create(Target(NODES), document, Intent("devcluster-nodes"))
 
 
 class JobRunner:
@@ -104,13 +105,13 @@ class JobRunner:
     def _begin(self) -> Subscription:
         store = self._cluster.store
         with store.lock:
-            _, subscription = store.subscribe(_JOBS.key, since=None)
-            jobs = store.all(_JOBS.key)[1]
-        self._open = {_place(job): job for job in jobs if not is_finished(job)}
+            _, subscription = store.subscribe(JOBS.key, since=None)
+            jobs = store.all(JOBS.key)[1]
+        self._open = {place_of(job): job for job in jobs if not is_finished(job)}
         return subscription
 
     def _take(self, change: Change) -> float | None:
-        place = _place(change.document)
+        place = place_of(change.document)
         if change.type == "DELETED" or is_finished(change.document):
             self._open.pop(place, None)
             return None
@@ -126,26 +127,20 @@ class JobRunner:
         if wanted == status:
             return
         patch = {key: None for key in status if key not in wanted} | wanted
-        body = {
-            "metadata": {"resourceVersion": job["metadata"]["resourceVersion"]},
-            "status": patch,
-        }
-        namespace, name = _place(job)
-        target = Target(_JOBS, namespace, name, "status")
+        body = {**bound(job), "status": patch}
+        namespace, name = place_of(job)
+        target = Target(JOBS, namespace, name, "status")
         try:
             self._open[namespace, name] = self._cluster.writes.patch(target, body, MERGE, _INTENT)
         except Problem as problem:
             # Somebody else wrote first, or deleted it; the next tick reads that.
             if problem.code not in (404, 409):
                 raise
-            self._reread(namespace, name)
-
-    def _reread(self, namespace: str, name: str) -> None:
-        live = self._cluster.store.get(_JOBS.key, namespace, name)
-        if live is None or is_finished(live):
-            self._open.pop((namespace, name), None)
-        else:
-            self._open[namespace, name] = live
+            live = self._cluster.store.get(JOBS.key, namespace, name)
+            if live is None or is_finished(live):
+                self._open.pop((namespace, name), None)
+            else:
+                self._open[namespace, name] = live
 
 
 def is_finished(job: Document) -> bool:
@@ -156,58 +151,44 @@ def is_finished(job: Document) -> bool:
 def next_status(job: Document, now: datetime) -> Document:
     """The status that a Job should have now; equal to the present one when nothing is due."""
     spec, status = job["spec"], dict(job.get("status") or {})
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if spec.get("suspend"):
         kept = {k: v for k, v in status.items() if k not in ("startTime", "active", "ready")}
         kept |= {"active": 0, "ready": 0}
-        return _with_condition(kept, ("Suspended", "True", "JobSuspended", "Job suspended"), stamp)
+        return _with(job, kept, [("Suspended", True, "JobSuspended", "Job suspended")], now)
     pods = int(spec.get("parallelism", 1))
     if "startTime" not in status:
-        status |= {"startTime": stamp, "active": pods, "ready": pods}
-        if status.get("conditions"):
-            resumed = "Suspended", "False", "JobResumed", "Job resumed"
-            status = _with_condition(status, resumed, stamp)
+        status |= {"startTime": stamp(now), "active": pods, "ready": pods}
+        resumed = ("Suspended", False, "JobResumed", "Job resumed")
+        return _with(job, status, [resumed] if status.get("conditions") else [], now)
+    annotations = annotations_of(job)
+    ran_s = (now - datetime.fromisoformat(status["startTime"])).total_seconds()
+    if ran_s < _number(annotations.get(RUN_SECONDS), DEFAULT_RUN_S):
         return status
-    annotations = job["metadata"].get("annotations") or {}
-    started = datetime.fromisoformat(status["startTime"])
-    if (now - started).total_seconds() < _number(annotations.get(RUN_SECONDS), DEFAULT_RUN_S):
-        return status
-    return _ended(status, spec, failed=annotations.get(EXIT_CODE, "0") != "0", stamp=stamp)
-
-
-def _ended(status: Document, spec: Document, *, failed: bool, stamp: str) -> Document:
     pods = int(spec.get("completions") or spec.get("parallelism") or 1)
-    status = status | {"active": 0, "ready": 0, "terminating": 0}
-    if failed:
-        status["failed"] = pods
+    status |= {"active": 0, "ready": 0, "terminating": 0}
+    if annotations.get(EXIT_CODE, "0") != "0":
+        kinds, because = ("FailureTarget", "Failed"), "BackoffLimitExceeded"
         text = "Job has reached the specified backoff limit"
-        for kind in ("FailureTarget", "Failed"):
-            condition = kind, "True", "BackoffLimitExceeded", text
-            status = _with_condition(status, condition, stamp)
+        status["failed"] = pods
+    else:
+        kinds, because = ("SuccessCriteriaMet", "Complete"), "CompletionsReached"
+        text = "Reached expected number of succeeded pods"
+        status |= {"succeeded": pods, "completionTime": stamp(now)}
+    return _with(job, status, [(kind, True, because, text) for kind in kinds], now)
+
+
+def _with(
+    job: Document, status: Document, changes: Sequence[tuple[str, bool, str, str]], now: datetime
+) -> Document:
+    """The status, some of its conditions set; those that say so already stay as they are."""
+    due = [
+        Condition(*change, is_observed=False)
+        for change in changes
+        if condition(job, change[0]).get("status") != str(change[1])
+    ]
+    if not due:
         return status
-    status |= {"succeeded": pods, "completionTime": stamp}
-    text = "Reached expected number of succeeded pods"
-    for kind in ("SuccessCriteriaMet", "Complete"):
-        status = _with_condition(status, (kind, "True", "CompletionsReached", text), stamp)
-    return status
-
-
-def _with_condition(status: Document, condition: tuple[str, str, str, str], stamp: str) -> Document:
-    kind, value, reason, message = condition
-    conditions = list(status.get("conditions") or [])
-    for entry in conditions:
-        if entry["type"] == kind and entry["status"] == value:
-            return status
-    rest = [entry for entry in conditions if entry["type"] != kind]
-    new = {
-        "type": kind,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastProbeTime": stamp,
-        "lastTransitionTime": stamp,
-    }
-    return status | {"conditions": [*rest, new]}
+    return status | {"conditions": with_conditions(job, due, now=now)}
 
 
 def _number(value: Any, default: float) -> float:
@@ -215,8 +196,3 @@ def _number(value: Any, default: float) -> float:
         return float(value)
     except (TypeError, ValueError):
         return default
-
-
-def _place(document: Document) -> tuple[str, str]:
-    metadata = document["metadata"]
-    return metadata["namespace"], metadata["name"]

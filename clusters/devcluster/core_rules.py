@@ -9,7 +9,7 @@ from typing import Any
 
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause, Document
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 from clusters.documents import labels
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -30,13 +30,13 @@ _LABEL_TEXT = (
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def metadata_faults(kind: Kind, old: Document | None, new: Document) -> Iterator[Cause]:
+def metadata_faults(kind: ServedKind, old: Document | None, new: Document) -> Iterator[Cause]:
     """Faults of a name, of labels, and of finalizers that come too late."""
     metadata = new["metadata"]
     name = metadata.get("name") or ""
     if not name:
         yield problems.required("metadata.name", "name or generateName is required")
-    elif kind.name == "Namespace" and not (DNS_LABEL.match(name) and len(name) <= 63):
+    elif kind.kind == "Namespace" and not (DNS_LABEL.match(name) and len(name) <= 63):
         yield problems.invalid("metadata.name", name, _LABEL_TEXT)
     elif kind.group != _RBAC and not (SUBDOMAIN.match(name) and len(name) <= 253):
         yield problems.invalid("metadata.name", name, _SUBDOMAIN_TEXT)
@@ -55,19 +55,19 @@ def metadata_faults(kind: Kind, old: Document | None, new: Document) -> Iterator
             yield problems.forbidden_field("metadata.finalizers", text)
 
 
-def with_defaults(kind: Kind, document: Document) -> Document:
+def with_defaults(kind: ServedKind, document: Document) -> Document:
     """What a real API server fills in on creation of a Job, Namespace or Pod."""
-    if kind.name == "Job":
+    if kind.kind == "Job":
         return _job_with_defaults(document)
-    if kind.name == "Namespace":
+    if kind.kind == "Namespace":
         own = {labels.NAMESPACE_NAME: document["metadata"]["name"]}
         metadata = document["metadata"]
         metadata = metadata | {"labels": (metadata.get("labels") or {}) | own}
         spec = {"finalizers": ["kubernetes"]}
         return document | {"metadata": metadata, "spec": spec, "status": {"phase": "Active"}}
-    if kind.name == "Secret":
+    if kind.kind == "Secret":
         return _secret_with_data(document)
-    if kind.name == "Pod":
+    if kind.kind == "Pod":
         return document | {"status": {"phase": "Pending"}}
     return document
 
@@ -111,19 +111,19 @@ def _job_with_defaults(document: Document) -> Document:
     return document | {"spec": spec}
 
 
-def rule_faults(kind: Kind, old: Document | None, new: Document) -> Iterator[Cause]:
+def rule_faults(kind: ServedKind, old: Document | None, new: Document) -> Iterator[Cause]:
     """Faults that only the kind's own rules find; `old` is None on creation."""
-    if kind.name == "Job":
+    if kind.kind == "Job":
         yield from _job_faults(old, new)
-    is_fixed = kind.name in ("Secret", "ConfigMap") and old is not None and old.get("immutable")
+    is_fixed = kind.kind in ("Secret", "ConfigMap") and old is not None and old.get("immutable")
     if is_fixed and old is not None and old.get("data") != new.get("data"):
         yield problems.forbidden_field("data", "field is immutable when `immutable` is set")
 
 
-def creation_faults(kind: Kind, document: Document) -> Iterator[Cause]:
+def creation_faults(kind: ServedKind, document: Document) -> Iterator[Cause]:
     """Faults of a document as it was sent, before anything is filled in."""
     spec = document.get("spec") or {}
-    if kind.name == "Job" and spec.get("selector") and not spec.get("manualSelector"):
+    if kind.kind == "Job" and spec.get("selector") and not spec.get("manualSelector"):
         yield problems.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
 
 

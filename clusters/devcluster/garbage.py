@@ -14,6 +14,7 @@ from clusters.devcluster.problems import Document, Problem
 from clusters.devcluster.registry import BY_KEY, NAMESPACES
 from clusters.devcluster.store import Change
 from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.documents.keys import place_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _INTENT = Intent("devcluster-garbage")
@@ -72,7 +73,7 @@ class GarbageCollector:
         waits = False
         for dependent_kind, dependent, reference in _dependents(owner, everything):
             self._delete(dependent_kind, dependent)
-            still = self._cluster.store.get(dependent_kind, *_place(dependent))
+            still = self._cluster.store.get(dependent_kind, *place_of(dependent))
             waits = waits or (still is not None and bool(reference.get("blockOwnerDeletion")))
         if not waits:
             self._strip(kind, owner, FOREGROUND)
@@ -93,17 +94,12 @@ class GarbageCollector:
         ]
         for kind, document in inside:
             self._delete(kind, document)
-        if not any(self._cluster.store.get(kind, *_place(document)) for kind, document in inside):
-            target = Target(NAMESPACES, "", name)
-            self._try(
-                lambda: self._cluster.writes.patch(
-                    target, {"spec": {"finalizers": None}}, MERGE, _INTENT
-                )
-            )
+        if not any(self._cluster.store.get(kind, *place_of(document)) for kind, document in inside):
+            target, body = Target(NAMESPACES, "", name), {"spec": {"finalizers": None}}
+            self._try(lambda: self._cluster.writes.patch(target, body, MERGE, _INTENT))
 
     def _delete(self, kind: str, document: Document) -> None:
-        namespace, name = _place(document)
-        target = Target(BY_KEY[kind], namespace, name)
+        target = Target(BY_KEY[kind], *place_of(document))
         exact = {"preconditions": {"uid": document["metadata"]["uid"]}}
         self._try(lambda: self._cluster.writes.delete(target, exact, dry_run=False))
 
@@ -112,10 +108,8 @@ class GarbageCollector:
         self._patch(kind, document, {"finalizers": left})
 
     def _patch(self, kind: str, document: Document, metadata: Document) -> None:
-        namespace, name = _place(document)
-        target = Target(BY_KEY[kind], namespace, name)
-        exact = {"uid": document["metadata"]["uid"]}
-        body = {"metadata": exact | metadata}
+        target = Target(BY_KEY[kind], *place_of(document))
+        body = {"metadata": {"uid": document["metadata"]["uid"]} | metadata}
         self._try(lambda: self._cluster.writes.patch(target, body, MERGE, _INTENT))
 
     @staticmethod
@@ -142,8 +136,3 @@ def _dependents(
         for reference in document["metadata"].get("ownerReferences") or []:
             if reference["uid"] == uid:
                 yield kind, document, reference
-
-
-def _place(document: Document) -> tuple[str, str]:
-    metadata = document["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]

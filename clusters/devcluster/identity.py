@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Document
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 
 # What only the server itself sets.
 KEPT_METADATA = (
@@ -24,10 +24,21 @@ KEPT_METADATA = (
 class Target:
     """What a request addresses."""
 
-    kind: Kind
+    kind: ServedKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+
+    def attributes(self, verb: str) -> Mapping[str, str]:
+        """The request as authorization sees it."""
+        return {
+            "verb": verb,
+            "group": self.kind.group,
+            "resource": self.kind.plural,
+            "subresource": self.subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,7 @@ def typed_document(target: Target, body: Any) -> Document:
     kind = target.kind
     if not isinstance(body, dict):
         raise problems.bad_request("the body is not an object")
-    for key, want in (("apiVersion", kind.api_version), ("kind", kind.name)):
+    for key, want in (("apiVersion", kind.api_version), ("kind", kind.kind)):
         if key not in body and kind.is_custom:
             raise problems.bad_request(f"Object '{key}' is missing")
         if body.get(key, want) != want:
@@ -55,55 +66,49 @@ def typed_document(target: Target, body: Any) -> Document:
         raise problems.bad_request("the namespace of the object does not match the request")
     if target.name and metadata.get("name", target.name) != target.name:
         raise problems.bad_request("the name of the object does not match the name on the URL")
-    return body | {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+    return body | {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
 
 
-def check_identity(target: Target, live: Document, metadata: Document) -> None:
-    """Refuses, with 409, a write that was meant for another object or another state of it."""
-    subject = target.kind.subject(target.name)
-    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-    if uid and uid != live["metadata"]["uid"]:
-        actual = live["metadata"]["uid"]
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
-        raise problems.conflict(subject, text)
-    if version and version != live["metadata"]["resourceVersion"]:
-        raise problems.conflict(subject, problems.MODIFIED)
+def check_identity(
+    target: Target, live: Document, wanted: Document, *, is_deletion: bool = False
+) -> None:
+    """Refuses, with 409, what is meant for another object or for another state of it.
 
-
-def check_preconditions(target: Target, live: Document, wanted: Document) -> None:
-    """Refuses, with 409, a deletion whose preconditions do not hold."""
-    subject = target.kind.subject(target.name)
+    Args:
+        target: What is addressed.
+        live: What is there.
+        wanted: ``uid`` and ``resourceVersion``, of a document's metadata or as preconditions.
+        is_deletion: Deletions are refused in words of their own.
+    """
     for key, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        if wanted.get(key) and wanted[key] != live["metadata"][key]:
-            text = (
-                f"Precondition failed: {label} in precondition: {wanted[key]}, {label} in"
-                f" object meta: {live['metadata'][key]}"
-            )
-            raise problems.conflict(subject, text)
+        asked, actual = wanted.get(key), live["metadata"][key]
+        if not asked or asked == actual:
+            continue
+        text = f"{label} in precondition: {asked}, {label} in object meta: {actual}"
+        is_modified = key == "resourceVersion" and not is_deletion
+        why = problems.MODIFIED if is_modified else f"Precondition failed: {text}"
+        raise problems.conflict(target.kind, target.name, why)
 
 
 def within_reach(target: Target, live: Document, document: Document) -> Document:
     """The document, with everything that this address cannot change as it is live."""
-    metadata = {
-        key: value for key, value in document["metadata"].items() if key not in KEPT_METADATA
-    }
+    sent = {key: value for key, value in document["metadata"].items() if key not in KEPT_METADATA}
     if target.subresource == "status":
-        managed = metadata.get("managedFields")
-        metadata = dict(live["metadata"]) | ({"managedFields": managed} if managed else {})
-        reachable = {"status": document["status"]} if "status" in document else {}
-        rest = {key: value for key, value in live.items() if key != "status"}
-        return _copy(rest | reachable | {"metadata": metadata})
-    metadata |= {key: live["metadata"][key] for key in KEPT_METADATA if key in live["metadata"]}
-    metadata["name"] = target.name
-    metadata["resourceVersion"] = live["metadata"]["resourceVersion"]
-    if target.kind.namespaced:
-        metadata["namespace"] = target.namespace
-    new = document | {"metadata": metadata}
-    if target.kind.has_status:
-        new.pop("status", None)
-        if "status" in live:
-            new["status"] = live["status"]
-    return _copy(new)
+        managed = {key: sent[key] for key in ("managedFields",) if sent.get(key)}
+        metadata = live["metadata"] | managed
+        return _with_part_of(live, document, "status") | {"metadata": metadata}
+    kept = {key: live["metadata"][key] for key in KEPT_METADATA if key in live["metadata"]}
+    version = live["metadata"]["resourceVersion"]
+    place = {"namespace": target.namespace} if target.kind.namespaced else {}
+    metadata = sent | kept | {"name": target.name, "resourceVersion": version} | place
+    new = _with_part_of(document, live, "status") if target.kind.has_status else document
+    return new | {"metadata": metadata}
+
+
+def _with_part_of(document: Document, other: Document, part: str) -> Document:
+    """The document, one part of it as another has it, or has it not."""
+    rest = {key: value for key, value in document.items() if key != part}
+    return rest | ({part: other[part]} if part in other else {})
 
 
 def out_of_reach(target: Target) -> tuple[str, ...]:
@@ -111,9 +116,3 @@ def out_of_reach(target: Target) -> tuple[str, ...]:
     if target.subresource == "status":
         return ("spec",)
     return ("status",) if target.kind.has_status else ()
-
-
-def _copy(document: Document) -> Document:
-    """A copy that shares nothing with committed documents."""
-    copied: Document = json.loads(json.dumps(document))
-    return copied

@@ -33,11 +33,6 @@ def cel_faults(kind: str, old: Document | None, new: Document) -> Iterator[Cause
         yield from rule(old, new)
 
 
-def webhook_of(kind: str) -> str:
-    """The name under which Kueue's webhook for a kind denies."""
-    return f"v{kind.lower()}.kb.io"
-
-
 def webhook_faults(kind: str, old: Document | None, new: Document) -> Iterator[Cause]:
     """Faults that Kueue's validating webhook finds; `old` is None on creation."""
     rule = _WEBHOOKS.get(kind)

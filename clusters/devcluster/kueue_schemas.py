@@ -180,7 +180,7 @@ ADMISSION_CHECK_SPEC: Node = {
         "name*": text(1, 63, pattern=f"^{_LABEL}$"),
     },
 }
-CONDITIONS_STATUS: Node = {"conditions": CONDITIONS}
+CONDITIONED: Node = {"conditions": CONDITIONS}
 
 MULTIKUEUE_CONFIG_SPEC: Node = {
     "clusters*": atomic(text(high=256), 1, 20),

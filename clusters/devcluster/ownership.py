@@ -13,36 +13,21 @@ from typing import Any
 from clusters.devcluster import fields
 from clusters.devcluster.fields import Fields
 from clusters.devcluster.problems import Cause, Document, Problem
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 
 APPLY, UPDATE = "Apply", "Update"
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes, how, through which subresource ("" is the main resource), and when."""
-
-    manager: str
-    operation: str
-    subresource: str
-    time: str
-    force: bool = False
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.manager, self.operation, self.subresource
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One manager's fields, as an entry of metadata.managedFields."""
+class FieldManager:
+    """Who wrote, how, through which subresource ("" is the main resource), when, and what."""
 
     manager: str
     operation: str
     subresource: str
     api_version: str
     time: str
-    fields: Fields
+    fields: Fields = frozenset()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -50,6 +35,7 @@ class Entry:
 
     @property
     def document(self) -> Document:
+        """An entry of metadata.managedFields."""
         subresource = {"subresource": self.subresource} if self.subresource else {}
         return {
             "manager": self.manager,
@@ -62,16 +48,16 @@ class Entry:
         }
 
 
-def entries_of(document: Mapping[str, Any]) -> list[Entry]:
+def entries_of(document: Mapping[str, Any]) -> list[FieldManager]:
     """The managers of an object."""
     return [
-        Entry(
-            str(raw.get("manager", "")),
-            str(raw.get("operation", "")),
-            str(raw.get("subresource", "")),
-            str(raw.get("apiVersion", "")),
-            str(raw.get("time", "")),
-            fields.decoded(raw.get("fieldsV1") or {}),
+        FieldManager(
+            manager=str(raw.get("manager", "")),
+            operation=str(raw.get("operation", "")),
+            subresource=str(raw.get("subresource", "")),
+            api_version=str(raw.get("apiVersion", "")),
+            time=str(raw.get("time", "")),
+            fields=fields.decoded(raw.get("fieldsV1") or {}),
         )
         for raw in document.get("metadata", {}).get("managedFields") or []
         if isinstance(raw, dict) and raw
@@ -79,73 +65,67 @@ def entries_of(document: Mapping[str, Any]) -> list[Entry]:
 
 
 def after_update(
-    old: Document, new: Document, kind: Kind, writer: Writer, *, base: Sequence[Entry]
-) -> list[Entry]:
+    old: Document,
+    new: Document,
+    kind: ServedKind,
+    writer: FieldManager,
+    *,
+    base: Sequence[FieldManager],
+) -> list[FieldManager]:
     """Managers after a create, update or patch: what changed is the writer's, others lose it."""
     changed, removed = fields.changes(old, new, kind.schema)
     changed = _within_reach(changed, kind, writer.subresource)
-    return _settled(base, changed, removed, kind, writer, grows=True)
+    settled = _without(base, changed | removed, writer)
+    for place, entry in enumerate(settled):
+        if entry.key == writer.key:
+            owned = (entry.fields - removed) | changed
+            time = writer.time if owned != entry.fields or changed else entry.time
+            settled[place] = replace(entry, fields=owned, time=time)
+            break
+    else:
+        settled.append(replace(writer, fields=changed))
+    return [entry for entry in settled if entry.fields]
 
 
 def applied(
-    live: Document, intent: Document, kind: Kind, writer: Writer
-) -> tuple[Document, list[Entry]]:
+    live: Document, intent: Document, kind: ServedKind, writer: FieldManager, *, force: bool
+) -> tuple[Document, list[FieldManager]]:
     """The object and its managers after a server-side apply.
 
     Raises:
         Problem: 409 with every conflict, unless the writer forces.
     """
     entries = entries_of(live)
-    mine = next((entry for entry in entries if entry.key == writer.key), None)
+    mine = next((entry for entry in entries if entry.key == writer.key), writer)
     others = [entry for entry in entries if entry.key != writer.key]
     wanted = fields.owned_by_applying(intent, kind.schema)
     wanted = _within_reach(wanted, kind, writer.subresource)
     result = fields.merged(live, intent, kind.schema)
-    dropped = (mine.fields if mine else frozenset()) - wanted
     kept = wanted.union(*(entry.fields for entry in others))
-    result = fields.without(result, dropped, kept, kind.schema)
+    result = fields.without(result, mine.fields - wanted, kept, kind.schema)
     changed, removed = fields.changes(live, result, kind.schema)
     changed = _within_reach(changed, kind, writer.subresource)
-    if not writer.force:
+    if not force:
         _refuse_conflicts(others, changed)
-    base = [*others, _entry(writer, kind, wanted, mine)]
-    return result, _settled(base, changed, removed, kind, writer, grows=False)
+    time = mine.time if mine.fields == wanted else writer.time
+    settled = [
+        *_without(others, changed | removed, writer),
+        replace(writer, fields=wanted, time=time),
+    ]
+    return result, [entry for entry in settled if entry.fields]
 
 
-def _settled(
-    base: Sequence[Entry],
-    changed: Fields,
-    removed: Fields,
-    kind: Kind,
-    writer: Writer,
-    *,
-    grows: bool,
-) -> list[Entry]:
-    settled, is_known = [], False
-    for entry in base:
-        if entry.key == writer.key:
-            is_known = True
-            if grows:
-                owned = (entry.fields - removed) | changed
-                time = writer.time if owned != entry.fields or changed else entry.time
-                entry = replace(entry, fields=owned, time=time)
-        else:
-            entry = replace(entry, fields=entry.fields - changed - removed)
-        if entry.fields:
-            settled.append(entry)
-    if grows and not is_known and changed:
-        settled.append(_entry(writer, kind, changed, None))
-    return settled
+def _without(
+    entries: Sequence[FieldManager], lost: Fields, writer: FieldManager
+) -> list[FieldManager]:
+    """The managers, all but the writer without the fields that they lost."""
+    return [
+        entry if entry.key == writer.key else replace(entry, fields=entry.fields - lost)
+        for entry in entries
+    ]
 
 
-def _entry(writer: Writer, kind: Kind, owned: Fields, previous: Entry | None) -> Entry:
-    time = previous.time if previous and previous.fields == owned else writer.time
-    return Entry(
-        writer.manager, writer.operation, writer.subresource, kind.api_version, time, owned
-    )
-
-
-def _within_reach(paths: Fields, kind: Kind, subresource: str) -> Fields:
+def _within_reach(paths: Fields, kind: ServedKind, subresource: str) -> Fields:
     """Without the fields that the address written to cannot change."""
     if not kind.has_status:
         return paths
@@ -154,23 +134,22 @@ def _within_reach(paths: Fields, kind: Kind, subresource: str) -> Fields:
     return frozenset(path for path in paths if path[0] != "f:status")
 
 
-def _refuse_conflicts(others: Sequence[Entry], changed: Fields) -> None:
-    found = [(entry, path) for entry in others for path in sorted(entry.fields & changed)]
-    if not found:
-        return
+def _refuse_conflicts(others: Sequence[FieldManager], changed: Fields) -> None:
     causes = [
         Cause(fields.shown(path), "FieldManagerConflict", f"conflict with {_named(entry)}")
-        for entry, path in found
+        for entry in others
+        for path in sorted(entry.fields & changed)
     ]
-    if len(causes) == 1:
-        text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
-    else:
-        lines = "\n".join(f"- {cause.message}: {cause.field}" for cause in causes)
-        text = f"Apply failed with {len(causes)} conflicts:\n{lines}"
+    if not causes:
+        return
+    lines = [f"{cause.message}: {cause.field}" for cause in causes]
+    text = f"Apply failed with 1 conflict: {lines[0]}"
+    if len(lines) > 1:
+        text = "\n- ".join((f"Apply failed with {len(lines)} conflicts:", *lines))
     raise Problem(409, "Conflict", text, causes=causes)
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: FieldManager) -> str:
     text = f'"{entry.manager}"'
     if entry.subresource:
         text += f' with subresource "{entry.subresource}"'

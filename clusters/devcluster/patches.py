@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 from clusters.devcluster.problems import Problem, bad_request
@@ -30,82 +29,54 @@ def json_patch(target: Any, operations: Any) -> Any:
     """
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    result = copy.deepcopy(target)
+    # The whole document has a place, too, so that every path leads to a container and a key.
+    root = {"": copy.deepcopy(target)}
     for operation in operations:
         if not isinstance(operation, dict) or "op" not in operation or "path" not in operation:
             raise bad_request("a JSON patch operation needs op and path")
-        result = _operate(result, operation)
-    return result
+        try:
+            _operate(root, operation)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            text = "the server rejected our request due to an error in our request"
+            raise Problem(422, "Invalid", f"{text}: {operation['path']}: {error}") from None
+    return root[""]
 
 
-def _operate(document: Any, operation: dict[str, Any]) -> Any:
-    action, path = operation["op"], _pointer(operation["path"])
-    if action == "test":
-        if _read(document, path) != operation.get("value"):
-            raise _unprocessable(f"testing path {operation['path']} failed")
-        return document
-    if action == "add":
-        return _insert(document, path, copy.deepcopy(operation.get("value")))
-    if action == "replace":
-        return _insert(_drop(document, path), path, copy.deepcopy(operation.get("value")))
-    if action == "remove":
-        return _drop(document, path)
+def _operate(root: dict[str, Any], operation: dict[str, Any]) -> None:
+    action, value = operation["op"], operation.get("value")
+    if action not in ("test", "add", "replace", "remove", "move", "copy"):
+        raise bad_request(f"unknown JSON patch operation {action!r}")
     if action in ("move", "copy"):
-        source = _pointer(operation.get("from", ""))
-        value = copy.deepcopy(_read(document, source))
+        source, key = _place(root, operation.get("from", ""))
+        value = source[key]
         if action == "move":
-            document = _drop(document, source)
-        return _insert(document, path, value)
-    raise bad_request(f"unknown JSON patch operation {action!r}")
-
-
-def _pointer(text: str) -> list[str]:
-    if not text:
-        return []
-    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
-
-
-def _read(document: Any, path: Sequence[str]) -> Any:
-    for part in path:
-        document = _step(document, part)
-    return document
-
-
-def _step(container: Any, part: str) -> Any:
-    try:
-        return container[int(part)] if isinstance(container, list) else container[part]
-    except (KeyError, IndexError, ValueError, TypeError):
-        raise _unprocessable(f"the path has no {part!r}") from None
-
-
-def _insert(document: Any, path: Sequence[str], value: Any) -> Any:
-    if not path:
-        return value
-    container = _read(document, path[:-1])
+            del source[key]
+    container, key = _place(root, operation["path"])
+    if action == "test" and container[key] != value:
+        raise ValueError("testing the path failed")
+    if action in ("remove", "replace"):
+        del container[key]
+    if action in ("test", "remove"):
+        return
     if isinstance(container, list):
-        container.insert(len(container) if path[-1] == "-" else _index(path[-1]), value)
-    elif isinstance(container, dict):
-        container[path[-1]] = value
+        container.insert(key, copy.deepcopy(value))
     else:
-        raise _unprocessable(f"the path has no {path[-1]!r}")
-    return document
+        container[key] = copy.deepcopy(value)
 
 
-def _drop(document: Any, path: Sequence[str]) -> Any:
-    if not path:
-        return None
-    container = _read(document, path[:-1])
-    _step(container, path[-1])
-    del container[_index(path[-1]) if isinstance(container, list) else path[-1]]
-    return document
+def _place(root: dict[str, Any], pointer: str) -> tuple[Any, Any]:
+    """The container that a pointer leads into, and the key or index there."""
+    container: Any = root
+    key: Any = ""
+    for part in pointer.split("/")[1:]:
+        container = container[key]
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(container, list):
+            key = len(container) if part == "-" else _index(part)
+    return container, key
 
 
 def _index(part: str) -> int:
     if not part.isdecimal():
-        raise _unprocessable(f"{part!r} is not a list index")
+        raise ValueError(f"{part!r} is not a list index")
     return int(part)
-
-
-def _unprocessable(message: str) -> Problem:
-    text = f"the server rejected our request due to an error in our request: {message}"
-    return Problem(422, "Invalid", text)

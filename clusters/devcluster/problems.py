@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.documents.resources import Resource
+
 Document = dict[str, Any]
 
 
@@ -54,8 +56,13 @@ def forbidden_field(field: str, message: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {message}")
 
 
+def encoded(value: Any) -> bytes:
+    """JSON as API servers write it: without blanks, and every character as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return encoded(value).decode()
 
 
 class Problem(Exception):
@@ -74,60 +81,38 @@ class Problem(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
-        if causes:
-            self.details["causes"] = [cause.document for cause in causes]
+        listed = [cause.document for cause in causes]
+        self.details = {**(details or {}), **({"causes": listed} if causes else {})}
 
     @property
     def status(self) -> Document:
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
-        }
+        told = {"message": self.message, "reason": self.reason, "code": self.code}
+        return status_document("Failure", details=self.details, **told)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What an answer is about: PLURAL.GROUP and a name."""
-
-    group: str
-    plural: str
-    kind: str
-    name: str
-
-    @property
-    def group_resource(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def group_kind(self) -> str:
-        return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    @property
-    def details(self) -> Document:
-        group = {"group": self.group} if self.group else {}
-        return {"name": self.name, **group, "kind": self.plural}
+def status_document(status: str, **told: object) -> Document:
+    """A Status: what API servers answer when there is no object to give."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, **told}
 
 
-def not_found(subject: Subject) -> Problem:
-    message = f'{subject.group_resource} "{subject.name}" not found'
-    return Problem(404, "NotFound", message, details=subject.details)
+def details_of(of: Resource, name: str) -> Document:
+    """What an answer is about."""
+    return {"name": name, **({"group": of.group} if of.group else {}), "kind": of.plural}
 
 
-def already_exists(subject: Subject) -> Problem:
-    message = f'{subject.group_resource} "{subject.name}" already exists'
-    return Problem(409, "AlreadyExists", message, details=subject.details)
+def not_found(of: Resource, name: str) -> Problem:
+    message = f'{of.group_resource} "{name}" not found'
+    return Problem(404, "NotFound", message, details=details_of(of, name))
 
 
-def conflict(subject: Subject, why: str) -> Problem:
-    message = f'Operation cannot be fulfilled on {subject.group_resource} "{subject.name}": {why}'
-    return Problem(409, "Conflict", message, details=subject.details)
+def already_exists(of: Resource, name: str) -> Problem:
+    message = f'{of.group_resource} "{name}" already exists'
+    return Problem(409, "AlreadyExists", message, details=details_of(of, name))
+
+
+def conflict(of: Resource, name: str, why: str) -> Problem:
+    message = f'Operation cannot be fulfilled on {of.group_resource} "{name}": {why}'
+    return Problem(409, "Conflict", message, details=details_of(of, name))
 
 
 MODIFIED = (
@@ -135,18 +120,21 @@ MODIFIED = (
 )
 
 
-def invalid_object(subject: Subject, causes: Sequence[Cause]) -> Problem:
-    lines = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    message = f'{subject.group_kind} "{subject.name}" is invalid: {text}'
-    details = subject.details | {"kind": subject.kind}
+def invalid_object(of: Resource, name: str, causes: Sequence[Cause]) -> Problem:
+    kind = f"{of.kind}.{of.group}" if of.group else of.kind
+    details = details_of(of, name) | {"kind": of.kind}
+    message = f'{kind} "{name}" is invalid: {_listed(causes)}'
     return Problem(422, "Invalid", message, details=details, causes=causes)
 
 
 def denied_by_webhook(webhook: str, causes: Sequence[Cause]) -> Problem:
+    text = f'admission webhook "{webhook}" denied the request: {_listed(causes)}'
+    return Problem(403, "Forbidden", text)
+
+
+def _listed(causes: Sequence[Cause]) -> str:
     lines = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    return Problem(403, "Forbidden", f'admission webhook "{webhook}" denied the request: {text}')
+    return lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
 
 
 def bad_request(message: str) -> Problem:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from queue import Empty
-from typing import Any
 
 from clusters.devcluster import problems
-from clusters.devcluster.problems import Document
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.problems import Document, encoded
+from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.selectors import Filter
 from clusters.devcluster.store import Change, Store, Subscription
+from clusters.documents.keys import place_of
 
 BOOKMARK_EVERY_S = 2.0
 DEFAULT_WATCH_S = 1800.0
@@ -45,7 +45,7 @@ class Reads:
         self._store = store
         self._bookmark_every_s = bookmark_every_s
 
-    def page(self, kind: Kind, wanted: Filter, page: Page) -> Document:
+    def page(self, kind: ServedKind, wanted: Filter, page: Page) -> Document:
         """One page of a list.
 
         Raises:
@@ -55,15 +55,15 @@ class Reads:
         start = ("", "")
         if page.token:
             version, start = self._continued(page.token)
-        found = [d for d in documents if _key(d) > start and wanted.accepts(d)]
+        found = [d for d in documents if place_of(d) > start and wanted.accepts(d)]
         metadata: Document = {"resourceVersion": str(version)}
         if page.limit and len(found) > page.limit:
             metadata["remainingItemCount"] = len(found) - page.limit
             found = found[: page.limit]
-            token = json.dumps({"v": version, "k": list(_key(found[-1]))})
+            token = json.dumps({"v": version, "k": list(place_of(found[-1]))})
             metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
         return {
-            "kind": f"{kind.name}List",
+            "kind": f"{kind.kind}List",
             "apiVersion": kind.api_version,
             "metadata": metadata,
             "items": found,
@@ -81,7 +81,7 @@ class Reads:
         return version, (namespace, name)
 
     def watch(
-        self, kind: Kind, wanted: Filter, request: WatchRequest
+        self, kind: ServedKind, wanted: Filter, request: WatchRequest
     ) -> Generator[bytes, None, None]:
         """Lines of a watch; the first part happens at once, so that faults come as a status.
 
@@ -98,13 +98,13 @@ class Reads:
         return self._lines(kind, wanted, request, _Start(first, backlog, subscription, since))
 
     def _lines(
-        self, kind: Kind, wanted: Filter, request: WatchRequest, start: _Start
+        self, kind: ServedKind, wanted: Filter, request: WatchRequest, start: _Start
     ) -> Generator[bytes, None, None]:
         ends = time.monotonic() + request.seconds
         try:
             for document in start.documents:
                 if wanted.accepts(document):
-                    yield _line("ADDED", _raw(document))
+                    yield _line("ADDED", encoded(document))
             for change in start.backlog:
                 yield from _event(change, wanted)
             while (left := ends - time.monotonic()) > 0:
@@ -121,18 +121,18 @@ class Reads:
         finally:
             self._store.unsubscribe(start.subscription)
 
-    def _bookmark(self, kind: Kind, subscription: Subscription) -> bytes:
+    def _bookmark(self, kind: ServedKind, subscription: Subscription) -> bytes:
         with self._store.lock:
             # Only when nothing waits is everything up to now delivered.
             version = self._store.version if subscription.queue.empty() else None
         if version is None:
             return b""
         document = {
-            "kind": kind.name,
+            "kind": kind.kind,
             "apiVersion": kind.api_version,
             "metadata": {"resourceVersion": str(version)},
         }
-        return _line("BOOKMARK", _raw(document))
+        return _line("BOOKMARK", encoded(document))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,3 @@ def _event(change: Change, wanted: Filter) -> Iterator[bytes]:
 
 def _line(kind: str, raw: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
-
-
-def _raw(document: Any) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _key(document: Document) -> tuple[str, str]:
-    metadata = document["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote
 
+from clusters.devcluster.identity import Target
 from clusters.devcluster.problems import Problem
-from clusters.devcluster.registry import BY_ADDRESS, KINDS, Kind
-from clusters.devcluster.writes import Target
+from clusters.devcluster.registry import BY_ADDRESS, KINDS, ServedKind
 
 VERSION = {
     "major": "1",
@@ -18,32 +16,7 @@ VERSION = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A resource's address, taken apart."""
-
-    kind: Kind
-    namespace: str
-    name: str
-    subresource: str
-
-    @property
-    def target(self) -> Target:
-        return Target(self.kind, self.namespace, self.name, self.subresource)
-
-    def attributes(self, verb: str) -> Mapping[str, str]:
-        """The request as authorization sees it."""
-        return {
-            "verb": verb,
-            "group": self.kind.group,
-            "resource": self.kind.plural,
-            "subresource": self.subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
-
-
-def route_of(path: str) -> Route:
+def route_of(path: str) -> Target:
     """Takes a path apart.
 
     Raises:
@@ -68,15 +41,15 @@ def route_of(path: str) -> Route:
         raise _missing()
     if name and kind.namespaced and not namespace:
         raise _missing()
-    return Route(kind, namespace, name, subresource)
+    return Target(kind, namespace, name, subresource)
 
 
-def _serves(kind: Kind, subresource: str) -> bool:
+def _serves(kind: ServedKind, subresource: str) -> bool:
     return (
         not subresource
         or (subresource == "status" and kind.has_status)
-        or (subresource == "token" and kind.name == "ServiceAccount")
-        or (subresource == "finalize" and kind.name == "Namespace")
+        or (subresource == "token" and kind.kind == "ServiceAccount")
+        or (subresource == "finalize" and kind.kind == "Namespace")
     )
 
 
@@ -86,24 +59,26 @@ def _missing() -> Problem:
 
 def discovery(path: str) -> dict[str, object] | None:
     """The answer to a discovery address; None for another address."""
+    if path.count("/") > 3:
+        return None
     groups: dict[str, list[str]] = {}
     for kind in KINDS:
-        if kind.group and kind.version not in groups.setdefault(kind.group, []):
+        if kind.version not in groups.setdefault(kind.group, []):
             groups[kind.group].append(kind.version)
-    parts = path.strip("/").split("/")
-    if path == "/version":
-        return dict(VERSION)
-    if path == "/api":
-        return {"kind": "APIVersions", "versions": ["v1"]}
-    if path == "/apis":
-        listed = [_group(name, versions) for name, versions in groups.items()]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
-    if parts[0] == "apis" and len(parts) == 2 and parts[1] in groups:
-        return {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[1], groups[parts[1]])}
-    if parts == ["api", "v1"]:
-        return _resources("", "v1")
-    if parts[0] == "apis" and len(parts) == 3 and parts[2] in groups.get(parts[1], []):
-        return _resources(parts[1], parts[2])
+    match path.strip("/").split("/"):
+        case ["version"]:
+            return dict(VERSION)
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": groups[""]}
+        case ["apis"]:
+            listed = [_group(name, versions) for name, versions in groups.items() if name]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        case ["apis", group] if group in groups:
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
+        case ["api", version] if version in groups[""]:
+            return _resources("", version)
+        case ["apis", group, version] if version in groups.get(group, ()):
+            return _resources(group, version)
     return None
 
 
@@ -114,21 +89,19 @@ def _group(name: str, versions: list[str]) -> dict[str, object]:
 
 def _resources(group: str, version: str) -> dict[str, object]:
     verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
-    listed = []
+    listed: list[dict[str, object]] = []
     for kind in KINDS:
         if (kind.group, kind.version) != (group, version):
             continue
-        entry = {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
-        listed.append(entry | {"namespaced": kind.namespaced, "verbs": verbs})
+        names = {"name": kind.plural, "singularName": kind.kind.lower(), "kind": kind.kind}
+        entry = {**names, "namespaced": kind.namespaced, "verbs": verbs}
+        listed.append(entry)
         if kind.has_status:
-            status = entry | {"name": f"{kind.plural}/status"}
-            listed.append(
-                status | {"namespaced": kind.namespaced, "verbs": ["get", "patch", "update"]}
-            )
-    name = f"{group}/{version}" if group else version
+            name = f"{kind.plural}/status"
+            listed.append(entry | {"name": name, "verbs": ["get", "patch", "update"]})
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": name,
+        "groupVersion": f"{group}/{version}" if group else version,
         "resources": listed,
     }

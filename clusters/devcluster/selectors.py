@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.devcluster.problems import bad_request
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 
 Document = Mapping[str, Any]
 Test = Callable[[Mapping[str, str]], bool]
@@ -44,7 +44,7 @@ class Filter:
         return all((_value(document, path) == want) is equal for path, want, equal in self.fields)
 
 
-def parse_filter(kind: Kind, *, namespace: str, labels: str, fields: str) -> Filter:
+def parse_filter(kind: ServedKind, *, namespace: str, labels: str, fields: str) -> Filter:
     """Reads the selectors of a request's query.
 
     Raises:
@@ -81,7 +81,7 @@ def _label_test(part: str) -> Test:
     return lambda labels: part in labels
 
 
-def _field_test(kind: Kind, part: str) -> tuple[str, str, bool]:
+def _field_test(kind: ServedKind, part: str) -> tuple[str, str, bool]:
     match = _EQUALITY.match(part)
     if not match:
         raise bad_request(f"invalid field selector: {part}")

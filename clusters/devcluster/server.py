@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import sys
 import threading
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from clusters.devcluster.cluster import DevCluster, Reply, Request
 from clusters.devcluster.garbage import GarbageCollector
-from clusters.devcluster.problems import Problem, bad_request
+from clusters.devcluster.problems import Problem, bad_request, encoded
 
 FAULTS = "/devcluster/faults"
 BODY_LIMIT = 3 * 1024 * 1024
@@ -74,9 +74,7 @@ class DevServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -130,8 +128,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no event; anything else is a bug and is shown."""
-        import sys
-
         if not isinstance(sys.exception(), ConnectionError | TimeoutError | ValueError):
             super().handle_error(request, client_address)
 
@@ -203,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.drop_connections()
 
     def _send(self, reply: Reply) -> None:
-        payload = json.dumps(reply.document, separators=(",", ":"), ensure_ascii=False).encode()
+        payload = encoded(reply.document)
         self.send_response(reply.code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(payload)))

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clusters.devcluster.problems import Document, expired
+from clusters.devcluster.problems import Document, encoded, expired
+from clusters.documents.keys import place_of
 
 HISTORY = 20_000
 BACKLOG = 20_000
@@ -136,7 +137,7 @@ class Store:
             self._version += 1
             metadata = document["metadata"] | {"resourceVersion": str(self._version)}
             document = document | {"metadata": metadata}
-            key = metadata.get("namespace", ""), metadata["name"]
+            key = place_of(document)
             objects = self._objects.setdefault(kind, {})
             before = objects.get(key)
             objects[key] = document
@@ -154,7 +155,7 @@ class Store:
             return document
 
     def _commit(self, change: str, kind: str, document: Document, before: Document | None) -> None:
-        raw = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        raw = encoded(document)
         if self._journal:
             self._journal.write(self._version, kind, document, None if change == "DELETED" else raw)
         entry = Change(self._version, change, kind, document, before, raw)
@@ -231,8 +232,7 @@ class _Journal:
         return number or 1, objects
 
     def write(self, version: int, kind: str, document: Document, raw: bytes | None) -> None:
-        metadata = document["metadata"]
-        key = kind, metadata.get("namespace", ""), metadata["name"]
+        key = kind, *place_of(document)
         self._connection.execute("BEGIN")
         if raw is None:
             self._connection.execute(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,14 +19,13 @@ from clusters.devcluster.identity import (
     Intent,
     Target,
     check_identity,
-    check_preconditions,
     out_of_reach,
     typed_document,
     within_reach,
 )
-from clusters.devcluster.ownership import Writer
-from clusters.devcluster.problems import Document, Problem
-from clusters.devcluster.registry import NAMESPACES, Kind
+from clusters.devcluster.ownership import FieldManager
+from clusters.devcluster.problems import Cause, Document, Problem
+from clusters.devcluster.registry import NAMESPACES, ServedKind
 from clusters.devcluster.store import Store
 
 MERGE = "application/merge-patch+json"
@@ -63,21 +62,12 @@ class Writes:
             self._check_namespace(target)
             metadata = self._fresh_metadata(target, document["metadata"])
             document = document | {"metadata": metadata}
-            subject = kind.subject(metadata["name"])
             if self._store.get(kind.key, target.namespace, metadata["name"]):
-                raise problems.already_exists(subject)
-            causes = list(core_rules.creation_faults(kind, document))
-            if kind.has_status:
-                document = {
-                    k: v for k, v in document.items() if k != "status" or kind.name == "Node"
-                }
-            document = core_rules.with_defaults(kind, document)
-            document = self._checked(kind, None, schema.normalised(document, kind.schema), causes)
-            writer = self._writer(intent, ownership.UPDATE, "")
-            entries = ownership.after_update({}, document, kind, writer, base=[])
-            if kind.counts_generation:
-                document["metadata"]["generation"] = 1
-            return self._commit(kind, document, entries, dry_run=intent.dry_run)
+                raise problems.already_exists(kind, metadata["name"])
+            new = self._begun(kind, document, sent=document)
+            writer = self._writer(kind, intent, ownership.UPDATE, "")
+            entries = ownership.after_update({}, new, kind, writer, base=[])
+            return self._commit(kind, new, entries, dry_run=intent.dry_run)
 
     def update(self, target: Target, body: Any, intent: Intent) -> Document:
         """Replaces an object, or its status.
@@ -89,10 +79,10 @@ class Writes:
         with self._store.lock:
             live = self.live(target)
             kind, version = target.kind, document["metadata"].get("resourceVersion")
-            if not version and (kind.is_custom or kind.name == "Lease"):
+            if not version and (kind.is_custom or kind.kind == "Lease"):
                 path = "metadata.resourceVersion"
                 cause = problems.invalid(path, 0, "must be specified for an update")
-                raise problems.invalid_object(kind.subject(target.name), [cause])
+                raise problems.invalid_object(kind, target.name, [cause])
             return self._change(target, live, document, intent)
 
     def patch(self, target: Target, body: Any, content_type: str, intent: Intent) -> Document:
@@ -128,15 +118,15 @@ class Writes:
         dry_run = dry_run or bool(options.get("dryRun"))
         with self._store.lock:
             live = self.live(target)
-            check_preconditions(target, live, options.get("preconditions") or {})
+            preconditions = options.get("preconditions") or {}
+            check_identity(target, live, preconditions, is_deletion=True)
             metadata = dict(live["metadata"])
             finalizers = list(metadata.get("finalizers") or [])
             policy = options.get("propagationPolicy")
             extra = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(str(policy))
             if extra and extra not in finalizers:
                 finalizers.append(extra)
-            is_namespace = target.kind.name == "Namespace"
-            if not finalizers and not (is_namespace and (live["spec"].get("finalizers"))):
+            if not finalizers and not _holds_content(target.kind, live):
                 if not dry_run:
                     self._store.remove(target.kind.key, target.namespace, target.name)
                 return _deleted(target, metadata["uid"])
@@ -148,7 +138,7 @@ class Writes:
             if target.kind.counts_generation:
                 metadata["generation"] = metadata.get("generation", 1) + 1
             marked = live | {"metadata": metadata}
-            if is_namespace:
+            if target.kind is NAMESPACES:
                 marked["status"] = (live.get("status") or {}) | {"phase": "Terminating"}
             return marked if dry_run else self._store.put(target.kind.key, marked)
 
@@ -160,7 +150,7 @@ class Writes:
         """
         live = self._store.get(target.kind.key, target.namespace, target.name)
         if live is None:
-            raise problems.not_found(target.kind.subject(target.name))
+            raise problems.not_found(target.kind, target.name)
         return live
 
     def _apply(self, target: Target, body: Any, intent: Intent) -> Document:
@@ -172,42 +162,33 @@ class Writes:
         if kind.is_custom:
             unknown = sorted(schema.unknown_fields(document, kind.schema))
             if unknown:
-                place = f"{target.namespace}/{target.name}; {kind.api_version}, Kind={kind.name}"
+                place = f"{target.namespace}/{target.name}; {kind.api_version}, Kind={kind.kind}"
                 text = f"failed to create typed patch object ({place}): {unknown[0]}"
                 text += ": field not declared in schema"
                 raise Problem(500, "InternalError", text)
         with self._store.lock:
             live = self._store.get(kind.key, target.namespace, target.name)
-            if live is None and (target.subresource or metadata.get("uid")):
-                raise problems.not_found(kind.subject(target.name))
             if live is not None:
                 check_identity(target, live, metadata)
-            return self._apply_to(target, live, document, intent)
+                return self._apply_to(target, live, document, intent)
+            if target.subresource or metadata.get("uid"):
+                raise problems.not_found(kind, target.name)
+            return self._apply_anew(target, document, intent)
+
+    def _apply_anew(self, target: Target, document: Document, intent: Intent) -> Document:
+        self._check_namespace(target)
+        kind, metadata = target.kind, self._fresh_metadata(target, {})
+        base = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        writer = self._writer(kind, intent, ownership.APPLY, target.subresource)
+        merged, entries = ownership.applied(base, document, kind, writer, force=intent.force)
+        merged["metadata"] |= metadata
+        new = self._begun(kind, merged, sent=document, keeps_null=kind.is_custom)
+        return self._commit(kind, new, entries, dry_run=intent.dry_run)
 
     def _apply_to(
-        self, target: Target, live: Document | None, document: Document, intent: Intent
+        self, target: Target, live: Document, document: Document, intent: Intent
     ) -> Document:
         kind = target.kind
-        writer = self._writer(intent, ownership.APPLY, target.subresource)
-        if live is None:
-            self._check_namespace(target)
-            base: Document = {"apiVersion": kind.api_version, "kind": kind.name}
-            base["metadata"] = self._fresh_metadata(target, {})
-            merged, entries = ownership.applied(base, document, kind, writer)
-            merged["metadata"] |= base["metadata"]
-            if kind.has_status:
-                merged.pop("status", None)
-            merged = core_rules.with_defaults(kind, merged)
-            causes = list(core_rules.creation_faults(kind, document))
-            merged = self._checked(
-                kind,
-                None,
-                schema.normalised(merged, kind.schema, keeps_null=kind.is_custom),
-                causes,
-            )
-            if kind.counts_generation:
-                merged["metadata"]["generation"] = 1
-            return self._commit(kind, merged, entries, dry_run=intent.dry_run)
         intended = {k: v for k, v in document.items() if k not in out_of_reach(target)}
         intended["metadata"] = {
             key: value
@@ -216,12 +197,11 @@ class Writes:
         }
         if target.subresource:
             intended["metadata"] = {"name": target.name}
-        merged, entries = ownership.applied(live, intended, kind, writer)
+        writer = self._writer(kind, intent, ownership.APPLY, target.subresource)
+        merged, entries = ownership.applied(live, intended, kind, writer, force=intent.force)
         merged = within_reach(target, live, merged)
-        merged = self._checked(
-            kind, live, schema.normalised(merged, kind.schema, keeps_null=kind.is_custom), []
-        )
-        return self._finish(target, live, merged, entries, intent)
+        new = self._checked(kind, live, merged, keeps_null=kind.is_custom)
+        return self._finish(target, live, new, entries, intent)
 
     def _change(
         self, target: Target, live: Document, document: Document, intent: Intent
@@ -230,32 +210,41 @@ class Writes:
         if not isinstance(document.get("metadata"), dict):
             raise problems.bad_request("metadata is missing")
         check_identity(target, live, document["metadata"])
-        new = within_reach(target, live, document)
-        new = self._checked(kind, live, schema.normalised(new, kind.schema), [])
+        new = self._checked(kind, live, within_reach(target, live, document))
         # Managers that the request carries count, so that a field can be handed over by hand.
         base = ownership.entries_of(new if new["metadata"].get("managedFields") else live)
         if document["metadata"].get("managedFields") in ([], [{}]):
             base = []
-        writer = self._writer(intent, ownership.UPDATE, target.subresource)
+        writer = self._writer(kind, intent, ownership.UPDATE, target.subresource)
         entries = ownership.after_update(live, new, kind, writer, base=base)
         return self._finish(target, live, new, entries, intent)
+
+    def _begun(
+        self, kind: ServedKind, document: Document, *, sent: Document, keeps_null: bool = False
+    ) -> Document:
+        """A new object as it is kept: with defaults, and the status that it begins with."""
+        if kind.has_status and kind.kind != "Node":
+            document = {key: value for key, value in document.items() if key != "status"}
+        document = core_rules.with_defaults(kind, document)
+        causes = core_rules.creation_faults(kind, sent)
+        new = self._checked(kind, None, document, causes, keeps_null=keeps_null)
+        if kind.counts_generation:
+            new["metadata"]["generation"] = 1
+        return new
 
     def _finish(
         self,
         target: Target,
         live: Document,
         new: Document,
-        entries: list[ownership.Entry],
+        entries: list[FieldManager],
         intent: Intent,
     ) -> Document:
         kind, metadata = target.kind, new["metadata"]
         if kind.counts_generation and _intent_of(kind, live) != _intent_of(kind, new):
             metadata["generation"] = metadata.get("generation", 0) + 1
-        is_marked = "deletionTimestamp" in metadata
-        holds = metadata.get("finalizers") or (
-            kind.name == "Namespace" and (new.get("spec") or {}).get("finalizers")
-        )
-        if is_marked and not holds:
+        holds = metadata.get("finalizers") or _holds_content(kind, new)
+        if "deletionTimestamp" in metadata and not holds:
             if not intent.dry_run:
                 self._store.remove(kind.key, target.namespace, target.name)
             return new
@@ -264,7 +253,7 @@ class Writes:
         return self._commit(kind, new, entries, dry_run=intent.dry_run)
 
     def _commit(
-        self, kind: Kind, document: Document, entries: list[ownership.Entry], *, dry_run: bool
+        self, kind: ServedKind, document: Document, entries: list[FieldManager], *, dry_run: bool
     ) -> Document:
         document["metadata"].pop("managedFields", None)
         if entries:
@@ -292,7 +281,7 @@ class Writes:
             return
         namespace = self._store.get(NAMESPACES.key, "", target.namespace)
         if namespace is None:
-            raise problems.not_found(NAMESPACES.subject(target.namespace))
+            raise problems.not_found(NAMESPACES, target.namespace)
         if "deletionTimestamp" in namespace["metadata"]:
             text = (
                 f"unable to create new content in namespace {target.namespace} because it is being"
@@ -301,9 +290,17 @@ class Writes:
             raise Problem(403, "Forbidden", text)
 
     def _checked(
-        self, kind: Kind, old: Document | None, new: Document, causes: list[problems.Cause]
+        self,
+        kind: ServedKind,
+        old: Document | None,
+        sent: Document,
+        causes: Iterable[Cause] = (),
+        *,
+        keeps_null: bool = False,
     ) -> Document:
-        causes += core_rules.metadata_faults(kind, old, new)
+        """A copy in the kind's normal form; Problem with all that is wrong with it."""
+        new: Document = schema.normalised(sent, kind.schema, keeps_null=keeps_null)
+        causes = [*causes, *core_rules.metadata_faults(kind, old, new)]
         misshapen = list(schema.faults(new, kind.schema))
         causes += misshapen
         if misshapen and kind.is_custom:
@@ -311,46 +308,49 @@ class Writes:
                 "Invalid value: null: some validation rules were not checked because the object was"
                 " invalid; correct the existing errors to complete validation"
             )
-            causes.append(problems.Cause("<nil>", "FieldValueInvalid", text))
+            causes.append(Cause("<nil>", "FieldValueInvalid", text))
         if not misshapen:
             causes += core_rules.rule_faults(kind, old, new)
             if kind.is_custom:
-                causes += kueue_rules.cel_faults(kind.name, old, new)
+                causes += kueue_rules.cel_faults(kind.kind, old, new)
         if causes:
-            raise problems.invalid_object(kind.subject(new["metadata"]["name"]), causes)
+            raise problems.invalid_object(kind, new["metadata"]["name"], causes)
         if kind.is_custom and self._webhooks:
-            denied = list(kueue_rules.webhook_faults(kind.name, old, new))
+            denied = list(kueue_rules.webhook_faults(kind.kind, old, new))
             if denied:
-                raise problems.denied_by_webhook(kueue_rules.webhook_of(kind.name), denied)
+                raise problems.denied_by_webhook(f"v{kind.kind.lower()}.kb.io", denied)
         return new
 
-    def _writer(self, intent: Intent, operation: str, subresource: str) -> Writer:
-        return Writer(intent.manager, operation, subresource, self.timestamp(), intent.force)
+    def _writer(
+        self, kind: ServedKind, intent: Intent, operation: str, subresource: str
+    ) -> FieldManager:
+        return FieldManager(
+            intent.manager, operation, subresource, kind.api_version, self.timestamp()
+        )
 
 
-def _intent_of(kind: Kind, document: Document) -> Document:
+def _holds_content(kind: ServedKind, document: Document) -> bool:
+    """Whether it is a namespace that is still to be emptied."""
+    return kind is NAMESPACES and bool((document.get("spec") or {}).get("finalizers"))
+
+
+def _intent_of(kind: ServedKind, document: Document) -> Document:
     """What generation counts: everything but metadata, and status where it is a subresource."""
     left_out = ("metadata", "status") if kind.has_status else ("metadata",)
     return {key: value for key, value in document.items() if key not in left_out}
 
 
-def _is_same(live: Document, new: Document, entries: list[ownership.Entry]) -> bool:
+def _is_same(live: Document, new: Document, entries: list[FieldManager]) -> bool:
     def stripped(document: Document) -> Document:
         metadata = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
         return document | {"metadata": metadata}
 
-    def owners(found: list[ownership.Entry]) -> set[tuple[Any, ...]]:
+    def owners(found: list[FieldManager]) -> set[tuple[Any, ...]]:
         return {(*entry.key, entry.fields) for entry in found}
 
     return stripped(live) == stripped(new) and owners(ownership.entries_of(live)) == owners(entries)
 
 
 def _deleted(target: Target, uid: str) -> Document:
-    details = target.kind.subject(target.name).details | {"uid": uid}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }
+    details = problems.details_of(target.kind, target.name) | {"uid": uid}
+    return problems.status_document("Success", details=details)

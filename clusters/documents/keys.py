@@ -16,6 +16,12 @@ def key_of(document: Document) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
+def place_of(document: Document) -> tuple[str, str]:
+    """Its namespace, empty for a cluster-scoped object, and its name."""
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
 def uid_of(document: Document) -> str:
     """Its UID; empty where it has none yet."""
     return str(document["metadata"].get("uid") or "")

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.devcluster import core_schemas as core
 from clusters.devcluster import registry, routes
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.schema import struct, text
 from clusters.documents.resources import Resource
 from clusters.jobs.table import KINDS
@@ -29,10 +29,10 @@ def serve(monkeypatch: pytest.MonkeyPatch, *kinds_served: Resource) -> None:
     monkeypatch.setattr(routes, "KINDS", registry.KINDS + kinds)
 
 
-def _kind(resource: Resource) -> Kind:
+def _kind(resource: Resource) -> ServedKind:
     fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA}
     schema = struct({**fields, "spec": core.OPEN, "status": core.OPEN}, is_open=True)
-    return Kind(
+    return ServedKind(
         resource.group, resource.version, resource.plural, resource.kind, True, schema,
         has_status=True, counts_generation=True,
     )  # fmt: skip

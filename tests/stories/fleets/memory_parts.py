@@ -11,7 +11,7 @@ from typing import Any
 from clusters.devcluster.access import ADMIN
 from clusters.devcluster.cluster import DevCluster, Request
 from clusters.devcluster.problems import Problem
-from clusters.devcluster.registry import Kind
+from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.routes import route_of
 from clusters.devcluster.selectors import Filter, parse_filter
 from clusters.devcluster.store import Subscription
@@ -109,7 +109,7 @@ class _Image:
         self.subscription: Subscription | None = None
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> ServedKind:
         """As the cluster calls it; Problem where it is not served."""
         return route_of(self.resource.path()).kind
 
