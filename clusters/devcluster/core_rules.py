@@ -10,13 +10,11 @@ from typing import Any
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause, Document
 from clusters.devcluster.registry import ServedKind
+from clusters.devcluster.schema import LABEL, SUBDOMAIN
 from clusters.documents import labels
 
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
-DNS_LABEL = re.compile(rf"^{_LABEL}$")
 QUALIFIED = re.compile(
-    rf"^({_LABEL}(\.{_LABEL})*/)?([A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?)$"
+    rf"^({LABEL}(\.{LABEL})*/)?([A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?)$"
 )
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 _SUBDOMAIN_TEXT = (
@@ -36,9 +34,9 @@ def metadata_faults(kind: ServedKind, old: Document | None, new: Document) -> It
     name = metadata.get("name") or ""
     if not name:
         yield problems.required("metadata.name", "name or generateName is required")
-    elif kind.kind == "Namespace" and not (DNS_LABEL.match(name) and len(name) <= 63):
+    elif kind.kind == "Namespace" and not (re.match(f"^{LABEL}$", name) and len(name) <= 63):
         yield problems.invalid("metadata.name", name, _LABEL_TEXT)
-    elif kind.group != _RBAC and not (SUBDOMAIN.match(name) and len(name) <= 253):
+    elif kind.group != _RBAC and not (re.match(SUBDOMAIN, name) and len(name) <= 253):
         yield problems.invalid("metadata.name", name, _SUBDOMAIN_TEXT)
     for key, value in (metadata.get("labels") or {}).items():
         if not QUALIFIED.match(key):

@@ -5,20 +5,24 @@ Open structures: what is not written down is kept as it came, maps field by fiel
 
 from __future__ import annotations
 
+from functools import partial
+
 from clusters.devcluster.schema import (
     ANYTHING,
-    Schema,
     atomic,
+    by_name,
     dictionary,
     keyed,
     struct,
     text,
     unique,
     whole,
-)
+)  # fmt: skip
 
 LABELS = dictionary(text())
-SELECTOR = Schema(type="struct", is_open=True, is_atomic=True)
+SELECTOR = struct({}, is_open=True, is_atomic=True)
+# Built-in structures, of which only some fields are written down.
+_open = partial(struct, is_open=True)
 TOLERATIONS = atomic(
     {
         "key": text(),
@@ -29,52 +33,42 @@ TOLERATIONS = atomic(
     },
     high=8,
 )
-METADATA = struct(
+_OWNER = {"apiVersion*": text(), "kind*": text(), "name*": text(), "uid*": text()}
+METADATA = _open(
     {
         "labels": LABELS,
         "annotations": LABELS,
         "finalizers": unique(text()),
-        "ownerReferences": keyed(
-            struct(
-                {"apiVersion*": text(), "kind*": text(), "name*": text(), "uid*": text()},
-                is_open=True,
-            ),
-            "uid",
-        ),
+        "ownerReferences": keyed(_open(_OWNER), "uid"),
         "managedFields": atomic(),
     },
-    is_open=True,
     omits_empty=("labels", "annotations", "finalizers", "ownerReferences"),
 )
-CONDITIONS_BY_TYPE = keyed(struct({"type": text()}, is_open=True), "type")
-
-_CONTAINER = struct(
-    {
-        "name": text(),
-        "env": keyed(struct({"name": text()}, is_open=True), "name"),
-        "ports": keyed(
-            struct({"containerPort": whole(), "protocol": text(default="TCP")}, is_open=True),
-            "containerPort",
-            "protocol",
-        ),
-        "volumeMounts": keyed(struct({"mountPath": text()}, is_open=True), "mountPath"),
-    },
-    is_open=True,
+_NAMED = by_name(_open({"name": text()}))
+_PORT = _open({"containerPort": whole(), "protocol": text(default="TCP")})
+_CONTAINERS = by_name(
+    _open(
+        {
+            "name": text(),
+            "env": _NAMED,
+            "ports": keyed(_PORT, "containerPort", "protocol"),
+            "volumeMounts": keyed(_open({"mountPath": text()}), "mountPath"),
+        }
+    )
 )
-POD_SPEC = struct(
+POD_SPEC = _open(
     {
-        "containers": keyed(_CONTAINER, "name"),
-        "initContainers": keyed(_CONTAINER, "name"),
-        "volumes": keyed(struct({"name": text()}, is_open=True), "name"),
-        "imagePullSecrets": keyed(struct({"name": text()}, is_open=True), "name"),
-    },
-    is_open=True,
+        "containers": _CONTAINERS,
+        "initContainers": _CONTAINERS,
+        "volumes": _NAMED,
+        "imagePullSecrets": _NAMED,
+    }
 )
-POD_TEMPLATE = struct({"metadata": METADATA, "spec": POD_SPEC}, is_open=True)
+POD_TEMPLATE = _open({"metadata": METADATA, "spec": POD_SPEC})
 
-OPEN = struct({}, is_open=True)
-JOB_SPEC = struct({"template*": POD_TEMPLATE}, is_open=True)
-POD_STATUS = struct({"conditions": CONDITIONS_BY_TYPE}, is_open=True)
-NODE_SPEC = struct({"taints": atomic()}, is_open=True)
-NAMESPACE_SPEC = struct({"finalizers": atomic()}, is_open=True)
+OPEN = _open({})
+JOB_SPEC = _open({"template*": POD_TEMPLATE})
+POD_STATUS = _open({"conditions": keyed(_open({"type": text()}), "type")})
+NODE_SPEC = _open({"taints": atomic()})
+NAMESPACE_SPEC = _open({"finalizers": atomic()})
 DATA = dictionary(ANYTHING)

@@ -77,11 +77,6 @@ class Faults:
         self.latency_s = float(wish.get("latency_s", self.latency_s))
         self.is_refusing = bool(wish.get("refuse", self.is_refusing))
         for error in wish.get("errors") or []:
-            self.fail(
-                int(error["code"]),
-                count=int(error.get("count", 1)),
-                method=str(error.get("method", "")),
-                path=str(error.get("path", "")),
-            )
+            self.fail(**error)
         if "freeze" in wish:
             (self.freeze if wish["freeze"] else self.thaw)()

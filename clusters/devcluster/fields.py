@@ -7,9 +7,10 @@ FieldsV1 is the nested form in which metadata.managedFields carries it.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from clusters.devcluster.schema import ANYTHING, Schema, item_key
@@ -77,22 +78,23 @@ def changes(old: Any, new: Any, schema: Schema) -> tuple[Fields, Fields]:
 
 def _is_same(before: Any, after: Any) -> bool:
     """Whether a node kept its value; a structure that fills up or empties is the same structure."""
-    as_container = [
-        _CONTAINER if value == {} or value is None else value for value in (before, after)
-    ]
-    return bool(as_container[0] == as_container[1])
+    is_empty: tuple[Any, ...] = (_CONTAINER, {}, None)
+    return bool(before == after or (before in is_empty and after in is_empty))
 
 
 def merged(live: Any, intent: Any, schema: Schema) -> Any:
-    """Live state with the intent laid over it: maps by key, keyed lists by item, the rest whole."""
+    """Live state with the intent laid over it: maps by key, keyed lists by item, the rest whole.
+
+    It shares parts with both.
+    """
     if isinstance(intent, dict) and isinstance(live, dict) and not schema.is_atomic:
         result = dict(live)
         for key, value in intent.items():
             result[key] = merged(live[key], value, schema.child(key)) if key in live else value
-        return copy.deepcopy(result)
+        return result
     if isinstance(intent, list) and isinstance(live, list) and (schema.keys or schema.is_set):
         return _merged_items(live, intent, schema)
-    return copy.deepcopy(intent)
+    return intent
 
 
 def _merged_items(live: list[Any], intent: list[Any], schema: Schema) -> list[Any]:
@@ -112,7 +114,7 @@ def _merged_items(live: list[Any], intent: list[Any], schema: Schema) -> list[An
         key = right.pop(0)
         known = key in old and schema.keys
         result[key] = merged(old[key], new[key], schema.item or ANYTHING) if known else new[key]
-    return copy.deepcopy(list(result.values()))
+    return list(result.values())
 
 
 def without(document: Any, dropped: Fields, kept: Fields, schema: Schema) -> Any:
@@ -124,60 +126,45 @@ def without(document: Any, dropped: Fields, kept: Fields, schema: Schema) -> Any
     """
     parts = {path[:depth] for path in kept for depth in range(1, len(path))}
     touched = {path[:depth] for path in dropped for depth in range(1, len(path) + 1)}
-    return _without(document, schema, (), _Pruning(dropped - kept, kept, parts, touched))
+    gone = dropped - kept
 
-
-class _Pruning:
-    __slots__ = ("dropped", "kept", "parts", "touched")
-
-    def __init__(self, dropped: Fields, kept: Fields, parts: set[Path], touched: set[Path]) -> None:
-        self.dropped, self.kept, self.parts, self.touched = dropped, kept, parts, touched
-
-
-def _without(value: Any, schema: Schema, path: Path, pruning: _Pruning) -> Any:
-    if path not in pruning.touched and path:
+    def pruned(value: Any, schema: Schema, path: Path) -> Any:
+        if path and path not in touched:
+            return value
+        if isinstance(value, dict) and not schema.is_atomic:
+            result = {}
+            for key, entry in value.items():
+                child = (*path, f"f:{key}")
+                if child in gone and child not in parts:
+                    continue
+                left = pruned(entry, schema.child(key), child)
+                if left or left == entry:
+                    result[key] = left
+                elif child in kept:
+                    result[key] = None
+            return result
+        if isinstance(value, list) and (schema.keys or schema.is_set):
+            items = [((*path, item_key(entry, schema)), entry) for entry in value]
+            item = schema.item or ANYTHING
+            return [pruned(entry, item, child) for child, entry in items if child not in gone]
         return value
-    if isinstance(value, dict) and not schema.is_atomic:
-        result = {}
-        for key, entry in value.items():
-            child = (*path, f"f:{key}")
-            if child in pruning.dropped and child not in pruning.parts:
-                continue
-            left = _without(entry, schema.child(key), child, pruning)
-            if left or left == entry:
-                result[key] = left
-            elif child in pruning.kept:
-                result[key] = None
-        return result
-    if isinstance(value, list) and (schema.keys or schema.is_set):
-        kept = []
-        for entry in value:
-            child = (*path, item_key(entry, schema))
-            if child not in pruning.dropped:
-                kept.append(_without(entry, schema.item or ANYTHING, child, pruning))
-        return kept
-    return value
+
+    return pruned(document, schema, ())
 
 
 def encoded(fields: Iterable[Path]) -> dict[str, Any]:
     """FieldsV1 of a set of fields."""
-    tree: dict[str, Any] = {}
-    members = set(fields)
-    for path in sorted(members):
-        node = tree
-        for element in path:
-            node = node.setdefault(element, {})
-    for path in members:
-        node = tree
-        for element in path:
-            node = node[element]
-        if any(key != "." for key in node):
-            node["."] = {}
-    return _ordered(tree)
+    return _tree(sorted(fields), 0)
 
 
-def _ordered(tree: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _ordered(tree[key]) for key in sorted(tree)}
+def _tree(paths: Iterable[Path], depth: int) -> dict[str, Any]:
+    tree = {}
+    for element, group in groupby(paths, key=itemgetter(depth)):
+        members = list(group)
+        below = [path for path in members if len(path) > depth + 1]
+        is_owned = len(below) < len(members)
+        tree[element] = ({".": {}} if below and is_owned else {}) | _tree(below, depth + 1)
+    return tree
 
 
 def decoded(tree: Mapping[str, Any], path: Path = ()) -> Fields:
@@ -201,10 +188,8 @@ def shown(path: Path) -> str:
         if prefix == "f":
             text += f".{rest}"
         elif prefix == "k":
-            pairs = ",".join(
-                f"{key}={json.dumps(value)}" for key, value in json.loads(rest).items()
-            )
-            text += f"[{pairs}]"
+            pairs = (f"{key}={json.dumps(value)}" for key, value in json.loads(rest).items())
+            text += f"[{','.join(pairs)}]"
         else:
             text += f"[={rest}]"
     return text

@@ -10,10 +10,12 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from clusters.devcluster.access import Denial
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
@@ -21,7 +23,6 @@ from clusters.devcluster.controllers import JobRunner, NodeShape, make_nodes
 from clusters.devcluster.server import DevServer
 
 PORTS = "ports.json"
-_DENIED = ("verbs", "groups", "resources", "namespaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class ClusterPlan:
     port: int = 0
     runs_jobs: bool = True
     nodes: Sequence[NodeShape] = ()
-    denials: Sequence[Denial] = ()
+    deny: Sequence[Denial] = ()
     webhooks: bool = True
 
 
@@ -49,12 +50,13 @@ def read_plan(document: Mapping[str, Any], *, folder: Path) -> FleetPlan:
     """The plan that a configuration file describes; relative paths start at `folder`.
 
     Raises:
-        ValueError: a key that means nothing here, or two clusters of one name.
+        ValueError: a key that means nothing here, a value that makes no sense, or two clusters of
+            one name.
     """
     unknown = set(document) - {"clusters", "kubeconfigs", "state"}
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
-    clusters = [_read_cluster(entry) for entry in document.get("clusters") or []]
+    clusters = msgspec.convert(document.get("clusters") or [], list[ClusterPlan])
     if len({cluster.name for cluster in clusters}) != len(clusters):
         raise ValueError("two clusters have the same name")
     state = document.get("state")
@@ -62,22 +64,6 @@ def read_plan(document: Mapping[str, Any], *, folder: Path) -> FleetPlan:
         clusters,
         folder / str(document.get("kubeconfigs", "kubeconfigs")),
         folder / str(state) if state else None,
-    )
-
-
-def _read_cluster(entry: Mapping[str, Any]) -> ClusterPlan:
-    nodes = [NodeShape(**shape) for shape in entry.get("nodes") or []]
-    denials = [
-        Denial(str(denial.get("user", "")), *(tuple(denial.get(name) or ()) for name in _DENIED))
-        for denial in entry.get("deny") or []
-    ]
-    return ClusterPlan(
-        name=str(entry["name"]),
-        port=int(entry.get("port", 0)),
-        runs_jobs=bool(entry.get("runs_jobs", True)),
-        nodes=nodes,
-        denials=denials,
-        webhooks=bool(entry.get("webhooks", True)),
     )
 
 
@@ -102,33 +88,24 @@ class Fleet:
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self._ports = _Ports(plan.state)
-        self._runners: list[JobRunner] = []
+        self._opened = ExitStack()
         self.servers: dict[str, DevServer] = {}
 
     def __enter__(self) -> Self:
-        try:
+        with ExitStack() as opened:
             for cluster in self._plan.clusters:
-                self._start(cluster)
-        except BaseException:
-            self.close()
-            raise
+                self._start(cluster, opened)
+            self._opened = opened.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Ends everything; the state folder keeps the objects."""
-        for runner in self._runners:
-            runner.stop()
-        for server in self.servers.values():
-            server.stop()
-            server.cluster.close()
+        self._opened.close()
 
-    def _start(self, plan: ClusterPlan) -> None:
+    def _start(self, plan: ClusterPlan, opened: ExitStack) -> None:
         state = self._plan.state
         cluster = DevCluster(
             ClusterOptions(
@@ -136,23 +113,25 @@ class Fleet:
                 file=state / f"{plan.name}.sqlite3" if state else None,
                 secret=_secret(state, plan.name),
                 webhooks=plan.webhooks,
-                denials=plan.denials,
+                denials=plan.deny,
             )
         )
-        port = plan.port or self._ports.known(plan.name)
+        opened.callback(cluster.close)
+        ports = _known_ports(state)
+        port = plan.port or ports.get(plan.name, 0)
         try:
             server = DevServer(cluster, port=port)
         except OSError as error:
-            cluster.close()
             raise PortTaken(f"port {port} of cluster {plan.name} is taken") from error
-        self.servers[plan.name] = server.start()
-        self._ports.remember(plan.name, server.port)
+        self.servers[plan.name] = opened.enter_context(server)
+        if state and ports.get(plan.name) != server.port:
+            (state / PORTS).write_text(json.dumps(ports | {plan.name: server.port}))
         for shape in plan.nodes:
             make_nodes(cluster, shape)
         if plan.runs_jobs:
             runner = JobRunner(cluster)
             runner.start()
-            self._runners.append(runner)
+            opened.callback(runner.stop)
         self._plan.kubeconfigs.mkdir(parents=True, exist_ok=True)
         _write_private(self._plan.kubeconfigs / f"{plan.name}.kubeconfig", server.kubeconfig)
 
@@ -161,25 +140,12 @@ class PortTaken(Exception):
     """Another program listens on a cluster's port."""
 
 
-class _Ports:
-    """Which port a cluster had last time."""
-
-    def __init__(self, state: Path | None) -> None:
-        self._file = state / PORTS if state else None
-        has_file = self._file is not None and self._file.exists()
-        self._known: dict[str, int] = (
-            json.loads(self._file.read_text()) if self._file and has_file else {}
-        )
-
-    def known(self, name: str) -> int:
-        return self._known.get(name, 0)
-
-    def remember(self, name: str, port: int) -> None:
-        if self._file is None or self._known.get(name) == port:
-            return
-        self._known[name] = port
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps(self._known))
+def _known_ports(state: Path | None) -> dict[str, int]:
+    """Which port each cluster had last time."""
+    known: dict[str, int] = {}
+    if state and (state / PORTS).exists():
+        known = json.loads((state / PORTS).read_text())
+    return known
 
 
 def _secret(state: Path | None, name: str) -> str:

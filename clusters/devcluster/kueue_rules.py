@@ -1,13 +1,13 @@
 """What Kueue's CRD expressions and webhooks refuse, for the kinds that the portal writes.
 
 Source: Kueue v0.19.2, the x-kubernetes-validations of its CRDs and the rules of pkg/webhooks, as
-`spec/admission.md` 1.2 to 1.7 and `spec/dispatch.md` 1 and 2.8 state them. `cel_faults` are
-answered 422 by the API server itself, `webhook_faults` 403 by Kueue's webhooks.
+`spec/admission.md` 1.2 to 1.7 and `spec/dispatch.md` 1 and 2.8 state them. What `EXPRESSIONS` find
+is answered 422 by the API server itself, what `WEBHOOKS` find 403 by Kueue's webhooks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,7 @@ from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause, Document
 from clusters.devcluster.workload_rules import (
     IMMUTABLE,
+    each,
     object_fault,
     spec_of,
     workload_cel,
@@ -24,37 +25,27 @@ from clusters.documents import labels
 from clusters.kueue.amounts import parse_decimal
 
 Rule = Callable[[Document | None, Document], Iterator[Cause]]
+"""From an object before, None on creation, and after a write to its faults."""
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def cel_faults(kind: str, old: Document | None, new: Document) -> Iterator[Cause]:
-    """Faults of the CRD's own expressions; `old` is None on creation."""
-    rule = _CEL.get(kind)
-    if rule:
-        yield from rule(old, new)
-
-
-def webhook_faults(kind: str, old: Document | None, new: Document) -> Iterator[Cause]:
-    """Faults that Kueue's validating webhook finds; `old` is None on creation."""
-    rule = _WEBHOOKS.get(kind)
-    if rule:
-        yield from rule(old, new)
+def _groups(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return each(spec, "resourceGroups", "spec")
 
 
 def _quotas(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for g, group in enumerate(spec.get("resourceGroups") or []):
-        for f, flavor in enumerate(group.get("flavors") or []):
-            for r, resource in enumerate(flavor.get("resources") or []):
-                yield f"spec.resourceGroups[{g}].flavors[{f}].resources[{r}]", resource
+    for group_path, group in _groups(spec):
+        for flavor_path, flavor in each(group, "flavors", group_path):
+            yield from each(flavor, "resources", flavor_path)
 
 
 def _group_cel(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    for index, group in enumerate(spec.get("resourceGroups") or []):
+    for path, group in _groups(spec):
         covered = len(group["coveredResources"])
         if any(len(flavor["resources"]) != covered for flavor in group["flavors"]):
-            yield object_fault(
-                f"spec.resourceGroups[{index}]",
-                "flavors must have the same number of resources as the coveredResources",
-            )
+            text = "flavors must have the same number of resources as the coveredResources"
+            yield object_fault(path, text)
 
 
 def _cluster_queue_cel(_: Document | None, new: Document) -> Iterator[Cause]:
@@ -66,18 +57,13 @@ def _cluster_queue_cel(_: Document | None, new: Document) -> Iterator[Cause]:
     if "preference" in fungibility and not (
         fungibility["whenCanBorrow"] == fungibility["whenCanPreempt"] == "TryNextFlavor"
     ):
-        yield object_fault(
-            "spec.flavorFungibility",
-            "preference can only be set when both whenCanBorrow and whenCanPreempt are"
-            " TryNextFlavor",
-        )
+        text = "preference can only be set when both whenCanBorrow and whenCanPreempt are"
+        yield object_fault("spec.flavorFungibility", f"{text} TryNextFlavor")
     preemption = spec.get("preemption") or {}
     borrow = (preemption.get("borrowWithinCohort") or {}).get("policy", "Never")
     if preemption.get("reclaimWithinCohort") == "Never" and borrow != "Never":
-        yield object_fault(
-            "spec.preemption",
-            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
-        )
+        text = "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"
+        yield object_fault("spec.preemption", text)
 
 
 def _cohort_cel(_: Document | None, new: Document) -> Iterator[Cause]:
@@ -97,33 +83,25 @@ def _fixed_once_set(field: str) -> Rule:
 
 def _flavor_cel(old: Document | None, new: Document) -> Iterator[Cause]:
     spec = spec_of(new)
-    before = spec_of(old).get("topologyName")
-    after = spec.get("topologyName")
+    before, after = spec_of(old).get("topologyName"), spec.get("topologyName")
     if after is not None and not spec.get("nodeLabels"):
         yield object_fault("spec", "at least one nodeLabel is required when topology is set")
     if before is not None and before != after:
         yield object_fault("spec", "resourceFlavorSpec are immutable when topologyName is set")
-    effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
     for index, taint in enumerate(spec.get("nodeTaints") or []):
-        if taint["effect"] not in effects:
-            yield problems.invalid(
-                "spec.nodeTaints", index, f"supported taint effect values: {', '.join(effects)}"
-            )
-    yield from toleration_faults(spec.get("tolerations") or [], "spec.tolerations")
-
-
-def toleration_faults(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
-    """What the CRDs say about tolerations."""
-    for index, toleration in enumerate(tolerations):
-        where, operator = f"{path}[{index}]", toleration.get("operator")
+        if taint["effect"] not in _TAINT_EFFECTS:
+            text = f"supported taint effect values: {', '.join(_TAINT_EFFECTS)}"
+            yield problems.invalid("spec.nodeTaints", index, text)
+    for path, toleration in each(spec, "tolerations", "spec"):
+        operator = toleration.get("operator")
         if "key" not in toleration and operator != "Exists":
-            yield object_fault(where, "operator must be Exists when 'key' is empty")
+            yield object_fault(path, "operator must be Exists when 'key' is empty")
         if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
-            yield object_fault(where, "effect must be 'NoExecute' when 'tolerationSeconds' is set")
+            yield object_fault(path, "effect must be 'NoExecute' when 'tolerationSeconds' is set")
         if operator not in (None, "Equal", "Exists"):
-            yield object_fault(where, "supported toleration values: 'Equal'(default), 'Exists'")
+            yield object_fault(path, "supported toleration values: 'Equal'(default), 'Exists'")
         if operator == "Exists" and "value" in toleration:
-            yield object_fault(where, "a value must be empty when 'operator' is 'Exists'")
+            yield object_fault(path, "a value must be empty when 'operator' is 'Exists'")
 
 
 def _config_cel(_: Document | None, new: Document) -> Iterator[Cause]:
@@ -140,69 +118,65 @@ def _cluster_cel(_: Document | None, new: Document) -> Iterator[Cause]:
 
 
 def _topology_cel(old: Document | None, new: Document) -> Iterator[Cause]:
-    path = "spec.levels"
-    levels = [level["nodeLabel"] for level in spec_of(new).get("levels") or []]
-    if old is not None:
-        before = [level["nodeLabel"] for level in spec_of(old).get("levels") or []]
-        if before != levels:
-            yield problems.invalid(path, "array", IMMUTABLE)
-    if len(set(levels)) != len(levels):
-        yield problems.invalid(path, "array", "must be unique")
-    if labels.HOSTNAME in levels[:-1]:
-        message = (
-            "the kubernetes.io/hostname label can only be used at the lowest level of topology"
-        )
-        yield problems.invalid(path, "array", message)
+    before, levels = (
+        [level["nodeLabel"] for level in spec_of(found).get("levels") or []] for found in (old, new)
+    )
+    rules = (
+        (old is None or before == levels, IMMUTABLE),
+        (len(set(levels)) == len(levels), "must be unique"),
+        (
+            labels.HOSTNAME not in levels[:-1],
+            f"the {labels.HOSTNAME} label can only be used at the lowest level of topology",
+        ),
+    )
+    for holds, message in rules:
+        if not holds:
+            yield problems.invalid("spec.levels", "array", message)
 
 
 def _group_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
     resources: set[str] = set()
     flavors: set[str] = set()
-    for g, group in enumerate(spec.get("resourceGroups") or []):
-        path = f"spec.resourceGroups[{g}]"
-        for index, name in enumerate(group["coveredResources"]):
+    for group_path, group in _groups(spec):
+        for path, name in each(group, "coveredResources", group_path):
             if name in resources:
-                yield problems.duplicate(f"{path}.coveredResources[{index}]", name)
+                yield problems.duplicate(path, name)
             resources.add(name)
-        for f, flavor in enumerate(group["flavors"]):
+        for flavor_path, flavor in each(group, "flavors", group_path):
             if flavor["name"] in flavors:
-                yield problems.duplicate(f"{path}.flavors[{f}].name", flavor["name"])
+                yield problems.duplicate(f"{flavor_path}.name", flavor["name"])
             flavors.add(flavor["name"])
-            for r, resource in enumerate(flavor["resources"]):
-                if resource["name"] != group["coveredResources"][r]:
-                    yield problems.invalid(
-                        f"{path}.flavors[{f}].resources[{r}].name",
-                        resource["name"],
-                        "must match the name in coveredResources",
-                    )
+            quotas = each(flavor, "resources", flavor_path)
+            for (path, quota), covered in zip(quotas, group["coveredResources"], strict=True):
+                if quota["name"] != covered:
+                    text = "must match the name in coveredResources"
+                    yield problems.invalid(f"{path}.name", quota["name"], text)
 
 
 def _limit_webhook(
     spec: Mapping[str, Any], *, parent: str, missing: str, lends_within_nominal: bool
 ) -> Iterator[Cause]:
     for path, quota in _quotas(spec):
-        for key in ("nominalQuota", "borrowingLimit", "lendingLimit"):
-            if key in quota and parse_decimal(str(quota[key])) < 0:
-                text = "must be greater than or equal to 0"
-                yield problems.invalid(f"{path}.{key}", str(quota[key]), text)
-        for key in ("borrowingLimit", "lendingLimit"):
-            if key in quota and not parent:
-                yield problems.invalid(f"{path}.{key}", str(quota[key]), missing)
-        lends = quota.get("lendingLimit")
-        if (
-            lends_within_nominal
-            and lends is not None
-            and parse_decimal(str(lends)) > parse_decimal(str(quota["nominalQuota"]))
-        ):
+        amounts = {
+            key: str(quota[key])
+            for key in ("nominalQuota", "borrowingLimit", "lendingLimit")
+            if key in quota
+        }
+        for key, amount in amounts.items():
+            if parse_decimal(amount) < 0:
+                yield problems.invalid(f"{path}.{key}", amount, _NOT_NEGATIVE)
+            if key != "nominalQuota" and not parent:
+                yield problems.invalid(f"{path}.{key}", amount, missing)
+        lent, nominal = amounts.get("lendingLimit"), parse_decimal(amounts["nominalQuota"])
+        if lends_within_nominal and lent is not None and parse_decimal(lent) > nominal:
             text = "must be less than or equal to the nominalQuota"
-            yield problems.invalid(f"{path}.lendingLimit", str(lends), text)
+            yield problems.invalid(f"{path}.lendingLimit", lent, text)
 
 
 def _fair_sharing_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
     weight = parse_decimal(str((spec.get("fairSharing") or {}).get("weight", 1)))
     if weight < 0:
-        text = "must be greater than or equal to 0"
-        yield problems.invalid("spec.fairSharing", str(weight), text)
+        yield problems.invalid("spec.fairSharing", str(weight), _NOT_NEGATIVE)
     elif 0 < weight <= Decimal("1e-9"):
         text = "When not zero, weight must be greater than 1n"
         yield problems.invalid("spec.fairSharing", str(weight), text)
@@ -210,7 +184,6 @@ def _fair_sharing_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
     spec = spec_of(new)
-    groups = spec.get("resourceGroups") or []
     yield from _group_webhook(spec)
     yield from _limit_webhook(
         spec,
@@ -219,21 +192,21 @@ def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]
         lends_within_nominal=True,
     )
     yield from _fair_sharing_webhook(spec)
+    groups = spec.get("resourceGroups") or []
     flavors = {flavor["name"] for group in groups for flavor in group["flavors"]}
     resources = {name for group in groups for name in group["coveredResources"]}
     for label, names in (("flavors", flavors), ("covered resources", resources)):
         if len(names) > 256:
             text = f"must have at most 256 {label} in all resource groups"
             yield problems.invalid("spec.resourceGroups", len(names), text)
-    for index, group in enumerate(groups):
+    for path, group in _groups(spec):
         pairs = len(group["flavors"]) * len(group["coveredResources"])
         if pairs > 512:
-            yield problems.too_many(f"spec.resourceGroups[{index}]", pairs, 512)
-    checks = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
-    for index, check in enumerate(checks):
-        for place, flavor in enumerate(check.get("onFlavors") or []):
+            yield problems.too_many(path, pairs, 512)
+    strategy = spec.get("admissionChecksStrategy") or {}
+    for check_path, check in each(strategy, "admissionChecks", "spec.admissionChecksStrategy"):
+        for path, flavor in each(check, "onFlavors", check_path):
             if flavor not in flavors:
-                path = f"spec.admissionChecksStrategy.admissionChecks[{index}].onFlavors[{place}]"
                 yield problems.unsupported(path, flavor, sorted(flavors))
 
 
@@ -251,14 +224,14 @@ def _cohort_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
 
 def _flavor_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
     seen: set[tuple[str, str]] = set()
-    for index, taint in enumerate(spec_of(new).get("nodeTaints") or []):
+    for path, taint in each(spec_of(new), "nodeTaints", "spec"):
         key = taint["key"], taint["effect"]
         if key in seen:
-            yield problems.duplicate(f"spec.nodeTaints[{index}]", taint)
+            yield problems.duplicate(path, taint)
         seen.add(key)
 
 
-_CEL: Mapping[str, Rule] = {
+EXPRESSIONS: Mapping[str, Rule] = {
     "ClusterQueue": _cluster_queue_cel,
     "Cohort": _cohort_cel,
     "LocalQueue": _fixed_once_set("clusterQueue"),
@@ -269,7 +242,7 @@ _CEL: Mapping[str, Rule] = {
     "Topology": _topology_cel,
     "Workload": workload_cel,
 }
-_WEBHOOKS: Mapping[str, Rule] = {
+WEBHOOKS: Mapping[str, Rule] = {
     "ClusterQueue": _cluster_queue_webhook,
     "Cohort": _cohort_webhook,
     "ResourceFlavor": _flavor_webhook,

@@ -6,9 +6,11 @@ down again in this package's own small language.
 
 from __future__ import annotations
 
-from clusters.devcluster.core_schemas import LABELS, POD_TEMPLATE, SELECTOR, TOLERATIONS
+from clusters.devcluster.core_schemas import LABELS, OPEN, POD_TEMPLATE, SELECTOR, TOLERATIONS
 from clusters.devcluster.schema import (
     ANYTHING,
+    LABEL,
+    SUBDOMAIN,
     Node,
     Schema,
     atomic,
@@ -24,13 +26,11 @@ from clusters.devcluster.schema import (
     whole,
 )
 
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-SUBDOMAIN = rf"^{_LABEL}(\.{_LABEL})*$"
-LABEL_KEY = rf"^({_LABEL}(\.{_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+LABEL_KEY = rf"^({LABEL}(\.{LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 
 NAME = text(high=253, pattern=SUBDOMAIN)
-SHORT_NAME = text(high=63, pattern=f"^{_LABEL}$")
-POD_SET_NAME = text(high=63, pattern=f"^{_LABEL}$", default="main")
+SHORT_NAME = text(high=63, pattern=f"^{LABEL}$")
+POD_SET_NAME = text(high=63, pattern=f"^{LABEL}$", default="main")
 STOP_POLICY = one_of("None", "Hold", "HoldAndDrain", default="None")
 FAIR_SHARING: Node = {"weight": quantity(default=1)}
 CHECK_NAME = text(1, 316)
@@ -158,17 +158,15 @@ LOCAL_QUEUE_SPEC: Node = {
 }
 _CONSUMED: Node = {"consumedResources*": dictionary(quantity()), "lastUpdate*": text()}
 LOCAL_QUEUE_STATUS = _queue_status(
-    {"weightedShare*": whole(), "admissionFairSharingStatus": _CONSUMED},
-    has_borrowed=False,
+    {"weightedShare*": whole(), "admissionFairSharingStatus": _CONSUMED}, has_borrowed=False
 )
 
 RESOURCE_FLAVOR_SPEC: Node = {
-    "nodeLabels": Schema(type="map", item=text(), is_atomic=True, high=8),
+    "nodeLabels": Schema("map", high=8, item=text(), is_atomic=True),
     "nodeTaints": atomic(
-        {"key*": text(), "value": text(), "effect*": text(), "timeAdded": text()},
-        high=8,
+        {"key*": text(), "value": text(), "effect*": text(), "timeAdded": text()}, high=8
     ),
-    "tolerations": Schema(type="list", item=TOLERATIONS.item, is_atomic=True, high=8),
+    "tolerations": TOLERATIONS,
     "topologyName": NAME,
 }
 
@@ -177,7 +175,7 @@ ADMISSION_CHECK_SPEC: Node = {
     "parameters": {
         "apiGroup*": text(1, 253, pattern=SUBDOMAIN),
         "kind*": text(1, 63, pattern=r"^(?i:[a-z]([-a-z0-9]*[a-z0-9])?)$"),
-        "name*": text(1, 63, pattern=f"^{_LABEL}$"),
+        "name*": text(1, 63, pattern=f"^{LABEL}$"),
     },
 }
 CONDITIONED: Node = {"conditions": CONDITIONS}
@@ -204,7 +202,7 @@ WORKLOAD_SPEC: Node = {
             "template*": POD_TEMPLATE,
             "count": whole(0, default=1),
             "minCount": whole(1),
-            "topologyRequest": Schema(type="struct", is_open=True),
+            "topologyRequest": OPEN,
         },
         low=1,
         high=18,
@@ -262,11 +260,7 @@ WORKLOAD_STATUS: Node = {
     "accumulatedPastExecutionTimeSeconds": whole(),
     "schedulingStats": {
         "evictions": keyed(
-            {
-                "reason*": text(high=316),
-                "underlyingCause*": text(high=316),
-                "count*": whole(0),
-            },
+            {"reason*": text(high=316), "underlyingCause*": text(high=316), "count*": whole(0)},
             "reason",
             "underlyingCause",
             high=256,
@@ -276,11 +270,7 @@ WORKLOAD_STATUS: Node = {
     "clusterName": text(high=256),
     "unhealthyNodes": by_name({"name*": text(high=63)}, high=8),
     "preemptionGates": by_name(
-        {
-            "name*": GATE_NAME,
-            "position*": one_of("Closed", "Open"),
-            "lastTransitionTime*": text(),
-        },
+        {"name*": GATE_NAME, "position*": one_of("Closed", "Open"), "lastTransitionTime*": text()},
         high=8,
     ),
 }

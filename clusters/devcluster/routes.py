@@ -8,12 +8,7 @@ from clusters.devcluster.identity import Target
 from clusters.devcluster.problems import Problem
 from clusters.devcluster.registry import BY_ADDRESS, KINDS, ServedKind
 
-VERSION = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.3+devcluster",
-    "platform": "embedded",
-}
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+devcluster", "platform": "embedded"}
 
 
 def route_of(path: str) -> Target:

@@ -10,23 +10,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from clusters.devcluster import problems
 from clusters.devcluster.problems import Cause
 
 MISSING = object()
+LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN = rf"^{LABEL}(\.{LABEL})*$"
 QUANTITY = re.compile(
     r"^[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?(\d+(\.\d*)?|\.\d+))?$"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Schema:
     """One node. `low` and `high` bound a text's length, a list's items or a whole number."""
 
     type: str
+    low: int | None = None
+    high: int | None = None
+    _: KW_ONLY
     fields: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     item: Schema | None = None
@@ -36,8 +42,6 @@ class Schema:
     is_open: bool = False
     default: Any = MISSING
     allowed: tuple[str, ...] = ()
-    low: int | None = None
-    high: int | None = None
     pattern: str = ""
     omits_empty: tuple[str, ...] = ()
 
@@ -50,72 +54,45 @@ class Schema:
 
 Node: TypeAlias = "Schema | Mapping[str, Node]"
 """A schema; or the fields of a structure, written like the document."""
-ANYTHING = Schema(type="any")
+ANYTHING = Schema("any")
+text = partial(Schema, "text")
+whole = partial(Schema, "whole")
+flag = partial(Schema, "flag")
+quantity = partial(Schema, "quantity")
 
 
 def _schema(node: Node) -> Schema:
     return node if isinstance(node, Schema) else struct(node)
 
 
-def struct(
-    fields: Mapping[str, Node],
-    *,
-    default: Any = MISSING,
-    is_open: bool = False,
-    is_atomic: bool = False,
-    omits_empty: tuple[str, ...] = (),
-) -> Schema:
+def struct(fields: Mapping[str, Node], **traits: Any) -> Schema:
     """A structure; a name that ends in * is required."""
-    return Schema(
-        type="struct",
-        fields={name.rstrip("*"): _schema(node) for name, node in fields.items()},
-        required=tuple(name[:-1] for name in fields if name.endswith("*")),
-        default=default,
-        is_open=is_open,
-        is_atomic=is_atomic,
-        omits_empty=omits_empty,
-    )
-
-
-def text(
-    low: int | None = None, high: int | None = None, *, pattern: str = "", default: Any = MISSING
-) -> Schema:
-    return Schema(type="text", low=low, high=high, pattern=pattern, default=default)
+    schemas = {name.rstrip("*"): _schema(node) for name, node in fields.items()}
+    required = tuple(name[:-1] for name in fields if name.endswith("*"))
+    return Schema("struct", fields=schemas, required=required, **traits)
 
 
 def one_of(*allowed: str, default: Any = MISSING) -> Schema:
-    return Schema(type="text", allowed=allowed, default=default)
-
-
-def whole(low: int | None = None, *, default: Any = MISSING) -> Schema:
-    return Schema(type="whole", low=low, default=default)
-
-
-def flag(*, default: Any = MISSING) -> Schema:
-    return Schema(type="flag", default=default)
-
-
-def quantity(*, default: Any = MISSING) -> Schema:
-    return Schema(type="quantity", default=default)
+    return Schema("text", allowed=allowed, default=default)
 
 
 def dictionary(item: Node) -> Schema:
-    return Schema(type="map", item=_schema(item))
+    return Schema("map", item=_schema(item))
 
 
 def atomic(item: Node = ANYTHING, low: int | None = None, high: int | None = None) -> Schema:
-    return Schema(type="list", item=_schema(item), is_atomic=True, low=low, high=high)
+    return Schema("list", low, high, item=_schema(item), is_atomic=True)
 
 
 def unique(item: Schema, high: int | None = None) -> Schema:
-    return Schema(type="list", item=item, is_set=True, high=high)
+    return Schema("list", high=high, item=item, is_set=True)
 
 
 def keyed(item: Node, *keys: str, low: int | None = None, high: int | None = None) -> Schema:
-    return Schema(type="list", item=_schema(item), keys=keys, low=low, high=high)
+    return Schema("list", low, high, item=_schema(item), keys=keys)
 
 
-def by_name(item: Node, *, low: int | None = None, high: int) -> Schema:
+def by_name(item: Node, *, low: int | None = None, high: int | None = None) -> Schema:
     """A list of structures that their name tells apart."""
     return keyed(item, "name", low=low, high=high)
 
@@ -127,9 +104,7 @@ def item_key(item: Any, schema: Schema) -> str:
     source = item if isinstance(item, dict) else {}
     keys = {}
     for key in schema.keys:
-        default = (
-            schema.item.fields[key].default if schema.item and key in schema.item.fields else None
-        )
+        default = schema.item.child(key).default if schema.item else MISSING
         keys[key] = source.get(key, None if default is MISSING else default)
     return "k:" + json.dumps(keys, separators=(",", ":"), sort_keys=True)
 
@@ -184,15 +159,28 @@ def unknown_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
 
 def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
     """Everything about the value that the schema forbids."""
-    checker = _CHECKERS.get(schema.type)
-    if checker:
-        yield from checker(value, schema, path)
-
-
-def _struct_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    if not isinstance(value, dict):
-        yield _type_fault(path, value, "object")
+    if schema.type == "any":
         return
+    types, wanted = _TYPES[schema.type]
+    if not isinstance(value, types) or (isinstance(value, bool) and schema.type != "flag"):
+        is_a = next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "number")
+        message = f'Invalid value: "{is_a}": {path} in body must be of type {wanted}: "{is_a}"'
+        yield Cause(path, "FieldValueTypeInvalid", message)
+    elif isinstance(value, dict):
+        yield from _struct_faults(value, schema, path)
+    elif isinstance(value, list):
+        yield from _list_faults(value, schema, path)
+    elif schema.allowed:
+        if value not in schema.allowed:
+            yield problems.unsupported(path, value, schema.allowed)
+    elif isinstance(value, str):
+        yield from _text_faults(value, schema, path)
+    elif schema.low is not None and value < schema.low:
+        message = f"{path} in body should be greater than or equal to {schema.low}"
+        yield problems.invalid(path, value, message)
+
+
+def _struct_faults(value: Mapping[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
     if schema.high is not None and len(value) > schema.high:
         yield problems.too_many(path, len(value), schema.high)
     for key in schema.required:
@@ -202,10 +190,7 @@ def _struct_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
         yield from faults(entry, schema.child(key), _joined(path, key))
 
 
-def _list_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    if not isinstance(value, list):
-        yield _type_fault(path, value, "array")
-        return
+def _list_faults(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
     if schema.high is not None and len(value) > schema.high:
         yield problems.too_many(path, len(value), schema.high)
     if schema.low is not None and len(value) < schema.low:
@@ -221,64 +206,31 @@ def _list_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
         yield from faults(entry, schema.item or ANYTHING, f"{path}[{index}]")
 
 
-def _text_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    if not isinstance(value, str):
-        yield _type_fault(path, value, "string")
-    elif schema.allowed:
-        if value not in schema.allowed:
-            yield problems.unsupported(path, value, schema.allowed)
-    elif schema.high is not None and len(value) > schema.high:
+def _text_faults(value: str, schema: Schema, path: str) -> Iterator[Cause]:
+    pattern = QUANTITY.pattern if schema.type == "quantity" else schema.pattern
+    if schema.high is not None and len(value) > schema.high:
         yield problems.too_long(path, schema.high)
     elif schema.low is not None and len(value) < schema.low:
         message = f"{path} in body should be at least {schema.low} chars long"
         yield problems.invalid(path, value, message)
-    elif schema.pattern and not re.search(schema.pattern, value):
-        yield problems.invalid(path, value, f"{path} in body should match '{schema.pattern}'")
+    elif pattern and not re.search(pattern, value):
+        yield problems.invalid(path, value, f"{path} in body should match '{pattern}'")
 
 
-def _whole_faults(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    if isinstance(value, bool) or not isinstance(value, int):
-        yield _type_fault(path, value, "integer")
-    elif schema.low is not None and value < schema.low:
-        message = f"{path} in body should be greater than or equal to {schema.low}"
-        yield problems.invalid(path, value, message)
-
-
-def _flag_faults(value: Any, _: Schema, path: str) -> Iterator[Cause]:
-    if not isinstance(value, bool):
-        yield _type_fault(path, value, "boolean")
-
-
-def _quantity_faults(value: Any, _: Schema, path: str) -> Iterator[Cause]:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        yield _type_fault(path, value, "integer,string")
-    elif isinstance(value, str) and not QUANTITY.match(value):
-        yield problems.invalid(path, value, f"{path} in body should match '{QUANTITY.pattern}'")
-
-
-_CHECKERS = {
-    "struct": _struct_faults,
-    "map": _struct_faults,
-    "list": _list_faults,
-    "text": _text_faults,
-    "whole": _whole_faults,
-    "flag": _flag_faults,
-    "quantity": _quantity_faults,
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "struct": (dict, "object"),
+    "map": (dict, "object"),
+    "list": (list, "array"),
+    "text": (str, "string"),
+    "whole": (int, "integer"),
+    "flag": (bool, "boolean"),
+    "quantity": (int | str, "integer,string"),
 }
-_TYPE_NAMES = {
-    dict: "object",
-    list: "array",
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    type(None): "null",
-}
-
-
-def _type_fault(path: str, value: Any, wanted: str) -> Cause:
-    is_a = _TYPE_NAMES.get(type(value), "number")
-    message = f'Invalid value: "{is_a}": {path} in body must be of type {wanted}: "{is_a}"'
-    return Cause(path, "FieldValueTypeInvalid", message)
+# In this order: a bool is an int, too.
+_TYPE_NAMES = (
+    (dict, "object"), (list, "array"), (str, "string"), (bool, "boolean"), (int, "integer"),
+    (type(None), "null"),
+)  # fmt: skip
 
 
 def _joined(path: str, key: str) -> str:

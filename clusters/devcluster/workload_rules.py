@@ -23,6 +23,12 @@ def spec_of(document: Document | None) -> Mapping[str, Any]:
     return (document or {}).get("spec") or {}
 
 
+def each(owner: Mapping[str, Any], key: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Items of a list, each with its path; none where there is no list."""
+    for index, item in enumerate(owner.get(key) or []):
+        yield f"{path}.{key}[{index}]", item
+
+
 def object_fault(field: str, message: str) -> Cause:
     """What an expression about an object as a whole finds."""
     return problems.invalid(field, "object", message)
@@ -39,24 +45,19 @@ def workload_cel(old: Document | None, new: Document) -> Iterator[Cause]:
             yield object_fault("", text)
     if "priorityClassRef" in spec and "priority" not in spec:
         yield object_fault("spec", "priority should not be nil when priorityClassRef is set")
-    yield from _reference_cel(spec)
-    for index, pod_set in enumerate(spec.get("podSets") or []):
-        if pod_set.get("minCount", 0) > pod_set["count"]:
-            text = "minCount should be positive and less or equal to count"
-            yield object_fault(f"spec.podSets[{index}]", text)
-    if "clusterName" in status and status.get("nominatedClusterNames"):
-        yield object_fault("status", "clusterName and nominatedClusterNames are mutually exclusive")
-    if old is not None:
-        yield from _change_cel(old, new)
-
-
-def _reference_cel(spec: Mapping[str, Any]) -> Iterator[Cause]:
     kinds = {"scheduling.k8s.io": "PriorityClass", "kueue.x-k8s.io": "WorkloadPriorityClass"}
     reference = spec.get("priorityClassRef")
     if reference and reference["kind"] != kinds[reference["group"]]:
         group = reference["group"]
         text = f"only the {kinds[group]} kind is allowed for the {group} group"
         yield object_fault("spec.priorityClassRef", text)
+    for path, pod_set in each(spec, "podSets", "spec"):
+        if pod_set.get("minCount", 0) > pod_set["count"]:
+            yield object_fault(path, "minCount should be positive and less or equal to count")
+    if "clusterName" in status and status.get("nominatedClusterNames"):
+        yield object_fault("status", "clusterName and nominatedClusterNames are mutually exclusive")
+    if old is not None:
+        yield from _change_cel(old, new)
 
 
 def _change_cel(old: Document, new: Document) -> Iterator[Cause]:
@@ -94,26 +95,27 @@ def _reserved_reference_cel(
 
 def workload_webhook(old: Document | None, new: Document) -> Iterator[Cause]:
     """The validating webhook, for the main resource and for status."""
-    spec, status = spec_of(new), new.get("status") or {}
-    if sum("minCount" in pod_set for pod_set in spec.get("podSets") or []) > 1:
+    pod_sets, status = spec_of(new).get("podSets") or [], new.get("status") or {}
+    names = {pod_set["name"] for pod_set in pod_sets}
+    if sum("minCount" in pod_set for pod_set in pod_sets) > 1:
         text = "at most one podSet can use minCount"
         yield problems.invalid("spec.podSets", "minCount", text)
     if is_true(new, "QuotaReserved"):
         if "admission" not in status:
-            yield problems.required(
-                "status.admission", "must be set while the QuotaReserved condition is true"
-            )
+            text = "must be set while the QuotaReserved condition is true"
+            yield problems.required("status.admission", text)
         else:
-            yield from _assignment_webhook(spec, status["admission"])
-    yield from _update_names_webhook(spec, status)
+            yield from _assignment_webhook(names, status["admission"])
+    for check_path, check in each(status, "admissionChecks", "status"):
+        for path, update in each(check, "podSetUpdates", check_path):
+            if update["name"] not in names:
+                yield problems.unsupported(f"{path}.name", update["name"], sorted(names))
     if old is not None:
         yield from _change_webhook(old, new)
 
 
-def _assignment_webhook(spec: Mapping[str, Any], admission: Mapping[str, Any]) -> Iterator[Cause]:
-    names = {pod_set["name"] for pod_set in spec.get("podSets") or []}
-    for index, assignment in enumerate(admission.get("podSetAssignments") or []):
-        path = f"status.admission.podSetAssignments[{index}]"
+def _assignment_webhook(names: set[str], admission: Mapping[str, Any]) -> Iterator[Cause]:
+    for path, assignment in each(admission, "podSetAssignments", "status.admission"):
         if assignment["name"] not in names:
             yield Cause(f"{path}.name", "FieldValueNotFound", f"Not found: {assignment['name']!r}")
         count = assignment.get("count")
@@ -123,15 +125,6 @@ def _assignment_webhook(spec: Mapping[str, Any], admission: Mapping[str, Any]) -
             if count and (parse_decimal(str(value)) * unit) % count:
                 text = f"is not a multiple of {count}"
                 yield problems.invalid(f"{path}.resourceUsage[{resource}]", str(value), text)
-
-
-def _update_names_webhook(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
-    names = {pod_set["name"] for pod_set in spec.get("podSets") or []}
-    for c, check in enumerate(status.get("admissionChecks") or []):
-        for u, update in enumerate(check.get("podSetUpdates") or []):
-            if update["name"] not in names:
-                path = f"status.admissionChecks[{c}].podSetUpdates[{u}].name"
-                yield problems.unsupported(path, update["name"], sorted(names))
 
 
 def _sizes_aside(document: Document, *, floor: Document | None = None) -> list[Document]:
@@ -162,11 +155,10 @@ def _change_webhook(old: Document, new: Document) -> Iterator[Cause]:
         text = "when setting clusterName it must be one of the nominatedClusterNames"
         yield problems.invalid("status.clusterName", name, text)
     ready = {c["name"]: c for c in before.get("admissionChecks") or [] if c["state"] == "Ready"}
-    for index, check in enumerate(after.get("admissionChecks") or []):
+    for path, check in each(after, "admissionChecks", "status"):
         held = ready.get(check["name"]) if check["state"] == "Ready" else None
         if held and held.get("podSetUpdates") != check.get("podSetUpdates"):
-            path = f"status.admissionChecks[{index}].podSetUpdates"
-            yield problems.invalid(path, "array", IMMUTABLE)
+            yield problems.invalid(f"{path}.podSetUpdates", "array", IMMUTABLE)
 
 
 def _reclaim_webhook(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:

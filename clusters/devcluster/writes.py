@@ -311,14 +311,13 @@ class Writes:
             causes.append(Cause("<nil>", "FieldValueInvalid", text))
         if not misshapen:
             causes += core_rules.rule_faults(kind, old, new)
-            if kind.is_custom:
-                causes += kueue_rules.cel_faults(kind.kind, old, new)
+            if rule := kueue_rules.EXPRESSIONS.get(kind.kind):
+                causes += rule(old, new)
         if causes:
             raise problems.invalid_object(kind, new["metadata"]["name"], causes)
-        if kind.is_custom and self._webhooks:
-            denied = list(kueue_rules.webhook_faults(kind.kind, old, new))
-            if denied:
-                raise problems.denied_by_webhook(f"v{kind.kind.lower()}.kb.io", denied)
+        webhook = kueue_rules.WEBHOOKS.get(kind.kind) if self._webhooks else None
+        if webhook and (denied := list(webhook(old, new))):
+            raise problems.denied_by_webhook(f"v{kind.kind.lower()}.kb.io", denied)
         return new
 
     def _writer(

@@ -5,11 +5,7 @@ Source: Kueue pkg/controller/constants, v0.19.2; KEP-693 for copies on workers.
 
 from __future__ import annotations
 
-from budgets.intervals.documents import (
-    ORIGIN_LABEL,
-    ORIGIN_UID_ANNOTATION,
-    REPLACES_ANNOTATION,
-)
+from budgets.intervals.documents import ORIGIN_LABEL, ORIGIN_UID_ANNOTATION, REPLACES_ANNOTATION
 
 # The ledger reads these three, too: their home is there.
 ORIGIN = ORIGIN_LABEL

@@ -244,9 +244,7 @@ class KubeClient:
         """Replaces the whole object; guarded by the document's resourceVersion when it has one."""
         metadata = document["metadata"]
         path = resource.path(
-            metadata["name"],
-            namespace=metadata.get("namespace"),
-            subresource=options.subresource,
+            metadata["name"], namespace=metadata.get("namespace"), subresource=options.subresource
         )
         query = {**options.query, "force": None}
         return self._send(Call("PUT", path, query=query, body=_typed(resource, document, options)))

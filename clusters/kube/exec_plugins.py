@@ -21,10 +21,7 @@ from typing import Any, Final
 
 from clusters.errors import Refusal, Retryable, Terminal
 
-VERSIONS: Final = (
-    "client.authentication.k8s.io/v1",
-    "client.authentication.k8s.io/v1beta1",
-)
+VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 CLUSTER_EXTENSION: Final = "client.authentication.k8s.io/exec"
 MODES: Final = ("Never", "IfAvailable", "Always")
 TIMEOUT_S: Final = 20.0

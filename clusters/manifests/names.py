@@ -97,14 +97,8 @@ def metadata(name: str, owner: Ownership, *, namespace: str = "") -> Document:
     found: Document = {"name": name}
     if namespace:
         found["namespace"] = namespace
-    found["labels"] = {
-        labels.MANAGED_BY: MANAGED_BY,
-        labels.INSTALLATION: owner.installation,
-    }
-    found["annotations"] = {
-        labels.GENERATION: str(owner.generation),
-        labels.SUBJECT: owner.subject,
-    }
+    found["labels"] = {labels.MANAGED_BY: MANAGED_BY, labels.INSTALLATION: owner.installation}
+    found["annotations"] = {labels.GENERATION: str(owner.generation), labels.SUBJECT: owner.subject}
     return found
 
 

@@ -162,19 +162,11 @@ def _sign_rules() -> Iterator[Rule]:
 def _deciding_rules() -> Iterator[Rule]:
     """Portal mode: what a Kueue controller would write."""
     yield Rule(
-        _KUEUE,
-        ("workloads",),
-        ("create", "update", "patch", "delete"),
-        "a workload for each job",
+        _KUEUE, ("workloads",), ("create", "update", "patch", "delete"), "a workload for each job"
     )
     yield Rule(
         _KUEUE,
-        (
-            "workloads/status",
-            "clusterqueues/status",
-            "localqueues/status",
-            "cohorts/status",
-        ),
+        ("workloads/status", "clusterqueues/status", "localqueues/status", "cohorts/status"),
         ("get", "patch", "update"),
         "admission and its conditions",
     )

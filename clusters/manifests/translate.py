@@ -11,14 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from budgets.plan import (
-    HOST_FLAVOR,
-    CohortPlan,
-    FlavorSpec,
-    QueuePlan,
-    QueueQuota,
-    QuotaPlan,
-)
+from budgets.plan import HOST_FLAVOR, CohortPlan, FlavorSpec, QueuePlan, QueueQuota, QuotaPlan
 from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
@@ -139,11 +132,7 @@ class _Scribe:
             "cohortName": queue.cohort,
             "namespaceSelector": {
                 "matchExpressions": [
-                    {
-                        "key": labels.NAMESPACE_NAME,
-                        "operator": "In",
-                        "values": [queue.name],
-                    }
+                    {"key": labels.NAMESPACE_NAME, "operator": "In", "values": [queue.name]}
                 ]
             },
             "queueingStrategy": "BestEffortFIFO",
@@ -236,10 +225,7 @@ class _Scribe:
             {
                 "coveredResources": [resource],
                 "flavors": [
-                    {
-                        "name": flavor,
-                        "resources": [{"name": resource, **_numbers(quotas[flavor])}],
-                    }
+                    {"name": flavor, "resources": [{"name": resource, **_numbers(quotas[flavor])}]}
                     for flavor in flavors
                 ],
             }
