@@ -10,29 +10,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from budgets.exports.focus import values
-from budgets.exports.focus.columns import NESTED, FocusColumn
 from budgets.exports.table import CellKind
 from budgets.units import UnitsError, currency_digits
 
 Fault = tuple[str, str]
 """(rule, message)"""
+Check = Callable[[str], Fault | None]
+"""What checks a value (not null) of a column; None: it is fine."""
 
 NULL_WORDS = frozenset({"null", "none", "n/a", "na", "nan", "nil", "undefined", r"\n", "-"})
-CURRENCIES = frozenset({"BillingCurrency", "PricingCurrency"})
-UNITS = frozenset({"PricingUnit", "ConsumedUnit", "CommitmentDiscountUnit"})
-UNSIGNED = frozenset(
-    {
-        "ListUnitPrice",
-        "ContractedUnitPrice",
-        "PricingCurrencyListUnitPrice",
-        "PricingCurrencyContractedUnitPrice",
-    }
-)
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _BASE_UNIT = re.compile(r"[A-Z][A-Za-z]*", re.ASCII)
@@ -40,25 +31,6 @@ _GLUED = re.compile(r"[A-Za-z]+?(Years|Months|Days|Hours|Minutes|Seconds)", re.A
 _UNIT = re.compile(r"(?:[1-9]\d* )?([^/ ]+)(?:/(?:[1-9]\d* )?([^/ ]+))?", re.ASCII)
 _TIME_BY_LOWER = {unit.lower(): unit for unit in values.TIME_UNITS}
 _DATA_BY_LOWER = {unit.lower(): unit for unit in values.DATA_UNITS}
-
-
-def cell_rule(column: FocusColumn) -> Callable[[str], Fault | None]:
-    """Return what checks a value (not null) of a column; None: it is fine."""
-    if column.name in values.ALLOWED:
-        return _one_of(values.ALLOWED[column.name])
-    if column.name in CURRENCIES:
-        return check_currency
-    if column.name in UNITS:
-        return check_unit
-    if column.name == "SkuPriceDetails":
-        return check_price_details
-    if column.kind is CellKind.JSON:
-        return check_object if column.name in NESTED else check_flat_object
-    if column.kind is CellKind.TIME:
-        return check_time
-    if column.kind in (CellKind.DECIMAL, CellKind.AMOUNT):
-        return check_unsigned if column.name in UNSIGNED else check_decimal
-    return check_text
 
 
 def check_text(text: str) -> Fault | None:
@@ -180,10 +152,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _one_of(allowed: frozenset[str]) -> Callable[[str], Fault | None]:
+def one_of(allowed: Collection[str]) -> Check:
+    """Return what checks that a value is one of an enumeration."""
     shown = ", ".join(sorted(allowed))
+    return lambda text: None if text in allowed else ("enum", f"use one of: {shown}")
 
-    def check(text: str) -> Fault | None:
-        return None if text in allowed else ("enum", f"use one of: {shown}")
 
-    return check
+OF_KIND: Mapping[CellKind, Check] = {
+    CellKind.TEXT: check_text,
+    CellKind.DECIMAL: check_decimal,
+    CellKind.AMOUNT: check_decimal,
+    CellKind.TIME: check_time,
+    CellKind.JSON: check_flat_object,
+}

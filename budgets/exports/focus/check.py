@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from budgets.exports.focus.cells import Fault, cell_rule
 from budgets.exports.focus.columns import COLUMNS, Version
 from budgets.exports.focus.reading import FocusFile, Texts
 from budgets.exports.focus.rows import RowView, check_row
@@ -90,7 +89,7 @@ class _Cells:
         known = COLUMNS[version]
         columns = [known[name] for name in names if name in known]
         self._checks = [
-            (column.name, column.is_nullable, cell_rule(column), set[str]()) for column in columns
+            (column.name, column.is_nullable, column.check, set[str]()) for column in columns
         ]
 
     def check(self, number: int, texts: Texts) -> Iterator[Finding]:
@@ -102,7 +101,7 @@ class _Cells:
                 continue
             if text in fine:
                 continue
-            fault: Fault | None = rule(text)
+            fault = rule(text)
             if fault is not None:
                 yield Finding(number, name, text, *fault)
             else:

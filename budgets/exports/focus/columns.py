@@ -1,4 +1,6 @@
-"""The columns of the Cost and Usage dataset, FOCUS 1.2 (57) and 1.4 (65), and our own.
+"""The columns of the Cost and Usage dataset, FOCUS 1.2 (57) and 1.4 (65), and our own: a row each.
+
+What is written of a column, and what is checked of it and of those beside it, is read from here.
 
 Source: FOCUS 1.2 and 1.4; spec money, sections 2.1 and 2.2.
 """
@@ -7,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
+from budgets.exports.focus import cells, values
 from budgets.exports.table import CellKind, Column, Table
 
 
@@ -25,77 +29,129 @@ class FocusColumn:
     Attributes:
         name: Column ID.
         kind: What it holds.
+        of_value: What checks a value (not null); None: what all of its kind are checked by.
         is_mandatory: Has to be in every file.
         is_nullable: May be null in some row.
+        needs: The column without whose value this one is null.
+        goes_with: The column with whose value this one has one.
+        equals: The column with the same figure, where pricing and billing currency are one.
     """
 
     name: str
     kind: CellKind = CellKind.TEXT
+    of_value: cells.Check | None = None
     is_mandatory: bool = False
     is_nullable: bool = True
+    needs: str = ""
+    goes_with: str = ""
+    equals: str = ""
+
+    @property
+    def check(self) -> cells.Check:
+        """What checks a value (not null)."""
+        return self.of_value or cells.OF_KIND[self.kind]
 
 
-def _columns(
-    names: str, kind: CellKind = CellKind.TEXT, *, mandatory: bool = False, nullable: bool = True
-) -> dict[str, FocusColumn]:
-    return {name: FocusColumn(name, kind, mandatory, nullable) for name in names.split()}
+_AMOUNT, _DECIMAL, _TIME, _JSON = CellKind.AMOUNT, CellKind.DECIMAL, CellKind.TIME, CellKind.JSON
+_text = partial(FocusColumn, kind=CellKind.TEXT)
+_always = partial(FocusColumn, is_mandatory=True, is_nullable=False)
+_mandatory = partial(FocusColumn, is_mandatory=True)
+_filled = partial(FocusColumn, is_nullable=False)
+_price = partial(FocusColumn, kind=_DECIMAL, of_value=cells.check_unsigned)
+_nested = partial(FocusColumn, kind=_JSON, of_value=cells.check_object)
+_used_or_not = cells.one_of({values.USED, values.UNUSED})
 
 
-_SHARED = {
-    **_columns(
-        "BilledCost ContractedCost EffectiveCost ListCost",
-        CellKind.AMOUNT,
-        mandatory=True,
-        nullable=False,
+def _told_of(owner: str, name: str, of_value: cells.Check | None = None) -> FocusColumn:
+    """A column that is filled where its owner is, and nowhere else."""
+    return FocusColumn(name, of_value=of_value, needs=owner, goes_with=owner)
+
+
+_SHARED = (
+    _text("AvailabilityZone"),
+    _always("BilledCost", _AMOUNT),
+    _always("BillingAccountId"),
+    _mandatory("BillingAccountName"),
+    _text("BillingAccountType", goes_with="BillingAccountId"),
+    _always("BillingCurrency", of_value=cells.check_currency),
+    _always("BillingPeriodEnd", _TIME),
+    _always("BillingPeriodStart", _TIME),
+    _text("CapacityReservationId"),
+    _text("CapacityReservationStatus", of_value=_used_or_not, needs="CapacityReservationId"),
+    _always("ChargeCategory", of_value=cells.one_of(values.CHARGE_CATEGORIES)),
+    _mandatory("ChargeClass", of_value=cells.one_of({values.CORRECTION})),
+    _mandatory("ChargeDescription"),
+    _filled("ChargeFrequency", of_value=cells.one_of(values.FREQUENCIES)),
+    _always("ChargePeriodEnd", _TIME),
+    _always("ChargePeriodStart", _TIME),
+    _told_of(
+        "CommitmentDiscountId", "CommitmentDiscountCategory", cells.one_of({"Spend", "Usage"})
     ),
-    **_columns(
-        "BillingAccountId BillingCurrency ChargeCategory InvoiceIssuerName ServiceCategory "
-        "ServiceName",
-        mandatory=True,
-        nullable=False,
+    _text("CommitmentDiscountId"),
+    _text("CommitmentDiscountName", needs="CommitmentDiscountId"),
+    FocusColumn("CommitmentDiscountQuantity", _DECIMAL),
+    _text("CommitmentDiscountStatus", of_value=_used_or_not, needs="CommitmentDiscountId"),
+    _told_of("CommitmentDiscountId", "CommitmentDiscountType"),
+    _told_of("CommitmentDiscountQuantity", "CommitmentDiscountUnit", cells.check_unit),
+    FocusColumn("ConsumedQuantity", _DECIMAL),
+    _told_of("ConsumedQuantity", "ConsumedUnit", cells.check_unit),
+    _always("ContractedCost", _AMOUNT),
+    _price("ContractedUnitPrice"),
+    _always("EffectiveCost", _AMOUNT),
+    _text("InvoiceId"),
+    _always("InvoiceIssuerName"),
+    _always("ListCost", _AMOUNT),
+    _price("ListUnitPrice"),
+    _text("PricingCategory", of_value=cells.one_of(values.PRICING_CATEGORIES)),
+    _filled("PricingCurrency", of_value=cells.check_currency),
+    _price("PricingCurrencyContractedUnitPrice", equals="ContractedUnitPrice"),
+    _filled("PricingCurrencyEffectiveCost", _AMOUNT, equals="EffectiveCost"),
+    _price("PricingCurrencyListUnitPrice", equals="ListUnitPrice"),
+    _mandatory("PricingQuantity", _DECIMAL),
+    _mandatory(
+        "PricingUnit",
+        of_value=cells.check_unit,
+        needs="PricingQuantity",
+        goes_with="PricingQuantity",
     ),
-    **_columns("BillingAccountName ChargeClass ChargeDescription PricingUnit", mandatory=True),
-    **_columns("PricingQuantity", CellKind.DECIMAL, mandatory=True),
-    **_columns(
-        "BillingPeriodStart BillingPeriodEnd ChargePeriodStart ChargePeriodEnd",
-        CellKind.TIME,
-        mandatory=True,
-        nullable=False,
-    ),
-    **_columns("ChargeFrequency ServiceSubcategory PricingCurrency", nullable=False),
-    **_columns(
-        "AvailabilityZone BillingAccountType CapacityReservationId CapacityReservationStatus "
-        "CommitmentDiscountCategory CommitmentDiscountId CommitmentDiscountName "
-        "CommitmentDiscountStatus CommitmentDiscountType CommitmentDiscountUnit ConsumedUnit "
-        "InvoiceId PricingCategory RegionId RegionName ResourceId ResourceName ResourceType "
-        "SkuId SkuMeter SkuPriceId SubAccountId SubAccountName SubAccountType"
-    ),
-    **_columns(
-        "CommitmentDiscountQuantity ConsumedQuantity ContractedUnitPrice ListUnitPrice "
-        "PricingCurrencyContractedUnitPrice PricingCurrencyListUnitPrice",
-        CellKind.DECIMAL,
-    ),
-    **_columns("PricingCurrencyEffectiveCost", CellKind.AMOUNT, nullable=False),
-    **_columns("SkuPriceDetails Tags", CellKind.JSON),
-}
-_V1_2 = {
-    **_SHARED,
-    **_columns("ProviderName PublisherName", mandatory=True, nullable=False),
-}
-_V1_4 = {
-    **_SHARED,
-    **_columns("ServiceProviderName HostProviderName", mandatory=True, nullable=False),
-    **_columns("AllocatedMethodId AllocatedResourceId AllocatedResourceName InvoiceDetailId"),
-    **_columns(
-        "AllocatedMethodDetails AllocatedTags CommitmentProgramEligibilityDetails ContractApplied",
-        CellKind.JSON,
+    _text("RegionId"),
+    _told_of("RegionId", "RegionName"),
+    _text("ResourceId"),
+    _text("ResourceName", needs="ResourceId"),
+    _told_of("ResourceId", "ResourceType"),
+    _always("ServiceCategory", of_value=cells.one_of(values.SERVICES)),
+    _always("ServiceName"),
+    _filled("ServiceSubcategory", of_value=cells.one_of(values.PARENTS)),
+    _text("SkuId"),
+    _told_of("SkuId", "SkuMeter"),
+    FocusColumn("SkuPriceDetails", _JSON, cells.check_price_details, needs="SkuPriceId"),
+    _text("SkuPriceId", needs="SkuId"),
+    _text("SubAccountId"),
+    _told_of("SubAccountId", "SubAccountName"),
+    _told_of("SubAccountId", "SubAccountType"),
+    FocusColumn("Tags", _JSON),
+)
+_ONLY = {
+    Version.V1_2: (_always("ProviderName"), _always("PublisherName")),
+    Version.V1_4: (
+        _nested("AllocatedMethodDetails", needs="AllocatedMethodId"),
+        _text("AllocatedMethodId"),
+        _text("AllocatedResourceId"),
+        _text("AllocatedResourceName", needs="AllocatedResourceId"),
+        FocusColumn("AllocatedTags", _JSON),
+        _nested("CommitmentProgramEligibilityDetails"),
+        _nested("ContractApplied"),
+        _always("HostProviderName"),
+        _told_of("InvoiceId", "InvoiceDetailId"),
+        _always("ServiceProviderName"),
     ),
 }
 COLUMNS: dict[Version, dict[str, FocusColumn]] = {
-    Version.V1_2: dict(sorted(_V1_2.items())),
-    Version.V1_4: dict(sorted(_V1_4.items())),
+    version: {row.name: row for row in sorted((*_SHARED, *only), key=lambda row: row.name)}
+    for version, only in _ONLY.items()
 }
 """Column ID → column, in the alphabetical order in which they are written."""
+EVERY = {name: column for columns in COLUMNS.values() for name, column in columns.items()}
 
 OWN = (
     Column("x_BudgetRevisionId", CellKind.TEXT, "Revision of the budget that was in force."),
@@ -107,10 +163,6 @@ OWN = (
     Column("x_ResourceFlavor", CellKind.TEXT, "Kueue ResourceFlavor."),
     Column("x_UsageClass", CellKind.TEXT, "committed, burst or spot."),
     Column("x_WorkloadUid", CellKind.TEXT, "UID of the Workload that used it."),
-)
-# Objects within objects are allowed here; everywhere else JSON is flat.
-NESTED = frozenset(
-    {"AllocatedMethodDetails", "CommitmentProgramEligibilityDetails", "ContractApplied"}
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 
 from budgets.exports.focus import values
-from budgets.exports.focus.columns import Version
+from budgets.exports.focus.columns import EVERY, Version
 from budgets.exports.focus.reading import Texts
 from budgets.units import HOUR_S
 
@@ -274,46 +274,9 @@ def _object(text: str | None) -> dict[str, object] | None:
 
 UNIT_PRICES = ("ListUnitPrice", "ContractedUnitPrice")
 PRODUCTS = (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost"))
-COMPANIONS = (
-    ("PricingCurrencyEffectiveCost", "EffectiveCost"),
-    ("PricingCurrencyListUnitPrice", "ListUnitPrice"),
-    ("PricingCurrencyContractedUnitPrice", "ContractedUnitPrice"),
-)
-NEEDS = (
-    ("SubAccountName", "SubAccountId"),
-    ("SubAccountType", "SubAccountId"),
-    ("RegionName", "RegionId"),
-    ("ResourceName", "ResourceId"),
-    ("ResourceType", "ResourceId"),
-    ("SkuMeter", "SkuId"),
-    ("SkuPriceId", "SkuId"),
-    ("SkuPriceDetails", "SkuPriceId"),
-    ("PricingUnit", "PricingQuantity"),
-    ("ConsumedUnit", "ConsumedQuantity"),
-    ("CommitmentDiscountUnit", "CommitmentDiscountQuantity"),
-    ("CommitmentDiscountName", "CommitmentDiscountId"),
-    ("CommitmentDiscountCategory", "CommitmentDiscountId"),
-    ("CommitmentDiscountType", "CommitmentDiscountId"),
-    ("CommitmentDiscountStatus", "CommitmentDiscountId"),
-    ("CapacityReservationStatus", "CapacityReservationId"),
-    ("InvoiceDetailId", "InvoiceId"),
-    ("AllocatedResourceName", "AllocatedResourceId"),
-    ("AllocatedMethodDetails", "AllocatedMethodId"),
-)
-GOES_WITH = (
-    ("SubAccountName", "SubAccountId"),
-    ("SubAccountType", "SubAccountId"),
-    ("BillingAccountType", "BillingAccountId"),
-    ("RegionName", "RegionId"),
-    ("ResourceType", "ResourceId"),
-    ("SkuMeter", "SkuId"),
-    ("PricingUnit", "PricingQuantity"),
-    ("ConsumedUnit", "ConsumedQuantity"),
-    ("CommitmentDiscountUnit", "CommitmentDiscountQuantity"),
-    ("CommitmentDiscountCategory", "CommitmentDiscountId"),
-    ("CommitmentDiscountType", "CommitmentDiscountId"),
-    ("InvoiceDetailId", "InvoiceId"),
-)
+NEEDS = tuple((column.name, column.needs) for column in EVERY.values() if column.needs)
+GOES_WITH = tuple((column.name, column.goes_with) for column in EVERY.values() if column.goes_with)
+COMPANIONS = tuple((column.name, column.equals) for column in EVERY.values() if column.equals)
 OWN_VALUES = (
     ("x_UsageClass", frozenset({"committed", "burst", "spot"})),
     ("x_MeterCompleteness", frozenset({"complete", "partial"})),

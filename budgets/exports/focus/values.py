@@ -7,90 +7,57 @@ from __future__ import annotations
 
 from typing import Final
 
-USAGE, PURCHASE, TAX, CREDIT, ADJUSTMENT = "Usage", "Purchase", "Tax", "Credit", "Adjustment"
+CHARGE_CATEGORIES: Final = ("Usage", "Purchase", "Tax", "Credit", "Adjustment")
+USAGE, PURCHASE, TAX, CREDIT, ADJUSTMENT = CHARGE_CATEGORIES
 CORRECTION: Final = "Correction"
-ONE_TIME, RECURRING, USAGE_BASED = "One-Time", "Recurring", "Usage-Based"
-STANDARD, DYNAMIC, COMMITTED, OTHER = "Standard", "Dynamic", "Committed", "Other"
+FREQUENCIES: Final = ("One-Time", "Recurring", "Usage-Based")
+ONE_TIME, RECURRING, USAGE_BASED = FREQUENCIES
+PRICING_CATEGORIES: Final = ("Standard", "Dynamic", "Committed", "Other")
+STANDARD, DYNAMIC, COMMITTED, OTHER = PRICING_CATEGORIES
 USED, UNUSED = "Used", "Unused"
 GPU_HOURS: Final = "GPU-Hours"
 
-SERVICES: Final[dict[str, tuple[str, ...]]] = {
+_SUBCATEGORIES: Final = {
     "AI and Machine Learning": (
-        "AI Platforms",
-        "Bots",
-        "Generative AI",
-        "Machine Learning",
-        "Natural Language Processing",
+        "AI Platforms, Bots, Generative AI, Machine Learning, Natural Language Processing"
     ),
     "Analytics": (
-        "Analytics Platforms",
-        "Business Intelligence",
-        "Data Processing",
-        "Search",
-        "Streaming Analytics",
+        "Analytics Platforms, Business Intelligence, Data Processing, Search, Streaming Analytics"
     ),
-    "Business Applications": ("Productivity and Collaboration",),
+    "Business Applications": "Productivity and Collaboration",
     "Compute": (
-        "Containers",
-        "End User Computing",
-        "Quantum Compute",
-        "Serverless Compute",
-        "Virtual Machines",
+        "Containers, End User Computing, Quantum Compute, Serverless Compute, Virtual Machines"
     ),
     "Databases": (
-        "Caching",
-        "Data Warehouses",
-        "Ledger Databases",
-        "NoSQL Databases",
-        "Relational Databases",
-        "Time Series Databases",
+        "Caching, Data Warehouses, Ledger Databases, NoSQL Databases, Relational Databases, "
+        "Time Series Databases"
     ),
     "Developer Tools": (
-        "Developer Platforms",
-        "Continuous Integration and Deployment",
-        "Development Environments",
-        "Source Code Management",
-        "Quality Assurance",
+        "Developer Platforms, Continuous Integration and Deployment, Development Environments, "
+        "Source Code Management, Quality Assurance"
     ),
-    "Identity": ("Identity and Access Management",),
-    "Integration": ("API Management", "Messaging", "Workflow Orchestration"),
-    "Internet of Things": ("IoT Analytics", "IoT Platforms"),
+    "Identity": "Identity and Access Management",
+    "Integration": "API Management, Messaging, Workflow Orchestration",
+    "Internet of Things": "IoT Analytics, IoT Platforms",
     "Management and Governance": (
-        "Architecture",
-        "Compliance",
-        "Cost Management",
-        "Data Governance",
-        "Disaster Recovery",
-        "Endpoint Management",
-        "Observability",
-        "Support",
+        "Architecture, Compliance, Cost Management, Data Governance, Disaster Recovery, "
+        "Endpoint Management, Observability, Support"
     ),
-    "Media": ("Content Creation", "Gaming", "Media Streaming", "Mixed Reality"),
-    "Migration": ("Data Migration", "Resource Migration"),
-    "Mobile": (),
-    "Multicloud": ("Multicloud Integration",),
+    "Media": "Content Creation, Gaming, Media Streaming, Mixed Reality",
+    "Migration": "Data Migration, Resource Migration",
+    "Mobile": "",
+    "Multicloud": "Multicloud Integration",
     "Networking": (
-        "Application Networking",
-        "Content Delivery",
-        "Network Connectivity",
-        "Network Infrastructure",
-        "Network Routing",
-        "Network Security",
+        "Application Networking, Content Delivery, Network Connectivity, Network Infrastructure, "
+        "Network Routing, Network Security"
     ),
-    "Security": (
-        "Secret Management",
-        "Security Posture Management",
-        "Threat Detection and Response",
-    ),
-    "Storage": (
-        "Backup Storage",
-        "Block Storage",
-        "File Storage",
-        "Object Storage",
-        "Storage Platforms",
-    ),
-    "Web": ("Application Platforms",),
-    "Other": (),
+    "Security": ("Secret Management, Security Posture Management, Threat Detection and Response"),
+    "Storage": "Backup Storage, Block Storage, File Storage, Object Storage, Storage Platforms",
+    "Web": "Application Platforms",
+    "Other": "",
+}
+SERVICES: Final[dict[str, tuple[str, ...]]] = {
+    category: tuple(filter(None, names.split(", "))) for category, names in _SUBCATEGORIES.items()
 }
 """Service category → its subcategories, besides ``Other (<category>)``, which each has."""
 
@@ -100,32 +67,11 @@ PARENTS: Final = {
     for subcategory in (*subcategories, f"Other ({category})")
 }
 
-ALLOWED: Final[dict[str, frozenset[str]]] = {
-    "ChargeCategory": frozenset({USAGE, PURCHASE, TAX, CREDIT, ADJUSTMENT}),
-    "ChargeClass": frozenset({CORRECTION}),
-    "ChargeFrequency": frozenset({ONE_TIME, RECURRING, USAGE_BASED}),
-    "PricingCategory": frozenset({STANDARD, DYNAMIC, COMMITTED, OTHER}),
-    "CommitmentDiscountCategory": frozenset({"Spend", "Usage"}),
-    "CommitmentDiscountStatus": frozenset({USED, UNUSED}),
-    "CapacityReservationStatus": frozenset({USED, UNUSED}),
-    "ServiceCategory": frozenset(SERVICES),
-    "ServiceSubcategory": frozenset(PARENTS),
-}
-
+_NUMBERS = "CoreCount DiskMaxIops DiskSpace GpuCount MemorySize NetworkMaxIops NetworkMaxThroughput"
+_TEXTS = "DiskType InstanceType InstanceSeries OperatingSystem Redundancy StorageClass"
 SKU_PRICE_KEYS: Final[dict[str, type]] = {
-    "CoreCount": int,
-    "DiskMaxIops": int,
-    "DiskSpace": int,
-    "DiskType": str,
-    "GpuCount": int,
-    "InstanceType": str,
-    "InstanceSeries": str,
-    "MemorySize": int,
-    "NetworkMaxIops": int,
-    "NetworkMaxThroughput": int,
-    "OperatingSystem": str,
-    "Redundancy": str,
-    "StorageClass": str,
+    **dict.fromkeys(_NUMBERS.split(), int),
+    **dict.fromkeys(_TEXTS.split(), str),
 }
 """The keys that FOCUS defines in SkuPriceDetails; int stands for any number."""
 
