@@ -31,7 +31,7 @@ class RowKind(StrEnum):
     CORRECTION = "correction"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeRow:
     """One priced row.
 
@@ -59,17 +59,17 @@ class ChargeRow:
     """
 
     account: str
-    workspace: str
-    flavor: str
+    workspace: str = ""
+    flavor: str = ""
     kind: RowKind
     start: datetime
     end: datetime
-    gpu_seconds: int
-    unit_price: Decimal
+    gpu_seconds: int = 0
+    unit_price: Decimal = Decimal(0)
     exact: Fraction
     amount: Decimal
     currency: str
-    rate_card: int
+    rate_card: int = 0
     period: str
     statement: str = ""
     cluster: str = ""

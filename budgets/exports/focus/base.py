@@ -1,6 +1,7 @@
 """What the rows of one charge have in common: who, when, which invoice, which commitment.
 
-Pure. Most of it repeats from hour to hour, so it is made once and copied.
+Pure. Most of it repeats from hour to hour, so it is made once and copied: what a function with a
+cache returns is not to be changed.
 
 Source: spec money, sections 2.2 and 2.3.
 """
@@ -10,25 +11,20 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from budgets.charging.rows import ChargeRow, RowKind
 from budgets.exports.focus import values
-from budgets.exports.focus.columns import COLUMNS, OWN, Version
-from budgets.exports.focus.source import (
-    PLATFORM,
-    Commitment,
-    FocusInput,
-    Names,
-    WorkloadShare,
-)
+from budgets.exports.focus.columns import EVERY, OWN
+from budgets.exports.focus.source import PLATFORM, Commitment, FocusInput, Names, WorkloadShare
+
+Document = dict[str, Any]
 
 SERVICE_CATEGORY, SERVICE_SUBCATEGORY = "Compute", "Containers"
 COMMITMENT_TYPE = "Committed GPUs"
 ELIGIBLE = json.dumps({"CommitmentPrograms": [{"ProgramType": COMMITMENT_TYPE}]})
-EMPTY: dict[str, Any] = dict.fromkeys(
-    [*COLUMNS[Version.V1_2], *COLUMNS[Version.V1_4], *(column.name for column in OWN)]
-)
+EMPTY: Document = dict.fromkeys([*EVERY, *(column.name for column in OWN)])
 _WORDS = {
     RowKind.FLOOR: "Committed floor of {flavor}",
     RowKind.BURST: "{flavor} above the committed floor",
@@ -40,6 +36,20 @@ _WORDS = {
     RowKind.ROUNDING: "Rounding to the payable amount",
     RowKind.CORRECTION: "Correction",
 }
+_REPEATED = attrgetter(
+    "account",
+    "workspace",
+    "flavor",
+    "kind",
+    "class_of",
+    "period",
+    "statement",
+    "currency",
+    "rate_card",
+    "cluster",
+    "region",
+)
+_MOST_KEPT = 20_000
 
 
 def invoice_id(row: ChargeRow) -> str:
@@ -57,38 +67,28 @@ class Base:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._kept: dict[tuple[object, ...], dict[str, Any]] = {}
-        self._commitments: dict[Commitment, dict[str, Any]] = {}
-        self._bursts: dict[tuple[str, bool], dict[str, Any]] = {}
-        self._covered: dict[tuple[Commitment, str], dict[str, Any]] = {}
+        self._kept: dict[tuple[object, ...], Document] = {}
 
-    def common(self, given: FocusInput) -> dict[str, Any]:
-        """The part that does not depend on hour and quantity; not to be changed."""
+    def row(self, given: FocusInput, columns: Document) -> Document:
+        """A new document: the common part, the row's own time, and these columns."""
         row = given.row
-        key = (
-            row.account,
-            row.workspace,
-            row.flavor,
-            row.kind,
-            row.class_of,
-            row.period,
-            row.statement,
-            row.currency,
-            row.rate_card,
-            row.cluster,
-            row.region,
-            corrects_earlier(row, self.names.periods[row.period][0]),
-            given.is_complete,
-            given.note,
-        )
-        found = self._kept.get(key)
-        if found is None:
-            if len(self._kept) > 20_000:
+        is_correction = corrects_earlier(row, self.names.periods[row.period][0])
+        key = (_REPEATED(row), is_correction, given.is_complete, given.note)
+        common = self._kept.get(key)
+        if common is None:
+            if len(self._kept) > _MOST_KEPT:
                 self._kept.clear()
-            found = self._kept[key] = self._made(given)
-        return found
+            common = self._kept[key] = self._made(given)
+        document = common | columns
+        document["ChargePeriodStart"], document["ChargePeriodEnd"] = row.start, row.end
+        return document
 
-    def _made(self, given: FocusInput) -> dict[str, Any]:
+    def name_of(self, commitment: Commitment) -> str:
+        """Its CommitmentDiscountName."""
+        name = self.names.workspaces.get(commitment.namespace, commitment.namespace)
+        return f"{name}: committed {commitment.flavor}, revision {commitment.revision}"
+
+    def _made(self, given: FocusInput) -> Document:
         row, names = given.row, self.names
         start, end = names.periods[row.period]
         account = row.account or PLATFORM
@@ -134,107 +134,7 @@ class Base:
             document["Tags"] = json.dumps({"gpu-budget/workspace": row.workspace})
         return document
 
-    def commitment(self, commitment: Commitment) -> dict[str, Any]:
-        """The columns that name a commitment; not to be changed."""
-        found = self._commitments.get(commitment)
-        if found is None:
-            name = self.names.workspaces.get(commitment.namespace, commitment.namespace)
-            found = self._commitments[commitment] = {
-                "CommitmentDiscountCategory": "Usage",
-                "CommitmentDiscountId": commitment.key,
-                "CommitmentDiscountName": f"{name}: committed {commitment.flavor}, "
-                f"revision {commitment.revision}",
-                "CommitmentDiscountType": COMMITMENT_TYPE,
-                "x_BudgetRevisionId": f"{commitment.namespace}/{commitment.revision}",
-                "x_UsageClass": "committed",
-            }
-        return found
-
-    def purchase(self, commitment: Commitment) -> dict[str, Any]:
-        """Columns of a bought floor; not to be changed."""
-        found = self._covered.get((commitment, ""))
-        if found is None:
-            found = self._covered[commitment, ""] = self._bought(commitment)
-        return found
-
-    def _bought(self, commitment: Commitment) -> dict[str, Any]:
-        return {
-            **self.commitment(commitment),
-            **self._as_resource(commitment),
-            **_sku(f"gpu-commitment/{commitment.flavor}", "hourly", "Committed GPU time"),
-            "ChargeCategory": values.PURCHASE,
-            "ChargeFrequency": values.RECURRING,
-            "CommitmentDiscountUnit": values.GPU_HOURS,
-            "PricingCategory": values.STANDARD,
-        }
-
-    def covered(self, commitment: Commitment, *, status: str) -> dict[str, Any]:
-        """Columns of use, or want of use, of a floor; not to be changed."""
-        found = self._covered.get((commitment, status))
-        if found is None:
-            found = self._covered[commitment, status] = self._used(commitment, status)
-        return found
-
-    def _used(self, commitment: Commitment, status: str) -> dict[str, Any]:
-        document = {
-            **self.commitment(commitment),
-            **self._as_resource(commitment),
-            **_sku(f"gpu/{commitment.flavor}", "on-demand", "GPU time"),
-            "ChargeCategory": values.USAGE,
-            "ChargeFrequency": values.USAGE_BASED,
-            "CommitmentDiscountStatus": status,
-            "CommitmentDiscountUnit": values.GPU_HOURS,
-            "CommitmentProgramEligibilityDetails": ELIGIBLE,
-            "PricingCategory": values.COMMITTED,
-        }
-        if commitment.is_reserved:
-            document["CapacityReservationId"] = f"{commitment.key}/reserved"
-            document["CapacityReservationStatus"] = status
-        return document
-
-    def _as_resource(self, commitment: Commitment) -> dict[str, Any]:
-        return {
-            "ResourceId": commitment.key,
-            "ResourceName": self.commitment(commitment)["CommitmentDiscountName"],
-            "ResourceType": "Budget commitment",
-        }
-
-    def burst(self, given: FocusInput) -> dict[str, Any]:
-        """Columns of use above the floor; not to be changed."""
-        key = (given.row.flavor, given.is_dynamic)
-        found = self._bursts.get(key)
-        if found is None:
-            found = self._bursts[key] = self._above(given)
-        return found
-
-    def _above(self, given: FocusInput) -> dict[str, Any]:
-        tier = "spot" if given.is_dynamic else "on-demand"
-        return {
-            **_sku(f"gpu/{given.row.flavor}", tier, "GPU time"),
-            "ChargeCategory": values.USAGE,
-            "ChargeFrequency": values.USAGE_BASED,
-            "CommitmentProgramEligibilityDetails": None if given.is_dynamic else ELIGIBLE,
-            "PricingCategory": values.DYNAMIC if given.is_dynamic else values.STANDARD,
-            "x_UsageClass": "spot" if given.is_dynamic else "burst",
-        }
-
-    def plain(self, given: FocusInput, kind: RowKind) -> dict[str, Any]:
-        """Columns of a credit or an adjustment."""
-        is_lending = kind is RowKind.LENDING_CREDIT
-        is_credit = is_lending or given.is_goodwill or kind is RowKind.PREEMPTION_CREDIT
-        named = {}
-        if is_lending and given.commitment is not None:
-            named = self.commitment(given.commitment)
-        return {
-            **named,
-            "ChargeCategory": values.CREDIT if is_credit else values.ADJUSTMENT,
-            "ChargeFrequency": values.ONE_TIME,
-            "x_GpuSeconds": given.row.gpu_seconds if is_lending else None,
-        }
-
-    def resource(
-        self, document: dict[str, Any], row: ChargeRow, share: WorkloadShare | None
-    ) -> None:
+    def resource(self, document: Document, row: ChargeRow, share: WorkloadShare | None) -> None:
         """Say what used the GPUs: the workload, or the queue where no workload is known."""
         if share is None:
             document["ResourceId"] = f"queue/{row.workspace}"
@@ -250,26 +150,75 @@ class Base:
         if not row.region:
             document["RegionId"] = document["RegionName"] = share.cluster
 
-    def contract(self, document: dict[str, Any], commitment: Commitment) -> None:
-        """Apply the row's commitment quantity to the contract: the workspace's budget."""
-        document["ContractApplied"] = (
-            f'{{"Elements":[{{"ContractId":"{commitment.contract}",'
-            f'"ContractCommitmentId":"{commitment.key}",'
-            f'"ContractCommitmentAppliedQuantity":{document["CommitmentDiscountQuantity"]:f},'
-            f'"ContractCommitmentAppliedUnit":"{values.GPU_HOURS}"}}]}}'
-        )
+
+@lru_cache(maxsize=4_096)
+def named(commitment: Commitment, name: str) -> Document:
+    """The columns that name a commitment."""
+    return {
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountId": commitment.key,
+        "CommitmentDiscountName": name,
+        "CommitmentDiscountType": COMMITMENT_TYPE,
+        "x_BudgetRevisionId": f"{commitment.namespace}/{commitment.revision}",
+        "x_UsageClass": "committed",
+    }
 
 
-def base_row(base: Base, given: FocusInput) -> dict[str, Any]:
-    """A new document with the common part and the row's own time."""
-    document = base.common(given).copy()
-    document["ChargePeriodStart"] = given.row.start
-    document["ChargePeriodEnd"] = given.row.end
+def _own_resource(commitment: Commitment, name: str) -> Document:
+    """Of a floor that is bought, used or not: it is its own resource."""
+    return {
+        **named(commitment, name),
+        "CommitmentDiscountUnit": values.GPU_HOURS,
+        "ResourceId": commitment.key,
+        "ResourceName": name,
+        "ResourceType": "Budget commitment",
+    }
+
+
+@lru_cache(maxsize=4_096)
+def bought(commitment: Commitment, name: str) -> Document:
+    """Columns of a bought floor."""
+    return {
+        **_own_resource(commitment, name),
+        **_sku(f"gpu-commitment/{commitment.flavor}", "hourly", "Committed GPU time"),
+        "ChargeCategory": values.PURCHASE,
+        "ChargeFrequency": values.RECURRING,
+        "PricingCategory": values.STANDARD,
+    }
+
+
+@lru_cache(maxsize=4_096)
+def covered(commitment: Commitment, name: str, status: str) -> Document:
+    """Columns of use, or want of use, of a floor."""
+    document = {
+        **_own_resource(commitment, name),
+        **_sku(f"gpu/{commitment.flavor}", "on-demand", "GPU time"),
+        "ChargeCategory": values.USAGE,
+        "ChargeFrequency": values.USAGE_BASED,
+        "CommitmentDiscountStatus": status,
+        "CommitmentProgramEligibilityDetails": ELIGIBLE,
+        "PricingCategory": values.COMMITTED,
+    }
+    if commitment.is_reserved:
+        document["CapacityReservationId"] = f"{commitment.key}/reserved"
+        document["CapacityReservationStatus"] = status
     return document
 
 
-@lru_cache(maxsize=1_024)
-def _sku(sku: str, tier: str, meter: str) -> dict[str, Any]:
+@lru_cache(maxsize=4_096)
+def above(flavor: str, is_dynamic: bool) -> Document:
+    """Columns of use above the floor."""
+    return {
+        **_sku(f"gpu/{flavor}", "spot" if is_dynamic else "on-demand", "GPU time"),
+        "ChargeCategory": values.USAGE,
+        "ChargeFrequency": values.USAGE_BASED,
+        "CommitmentProgramEligibilityDetails": None if is_dynamic else ELIGIBLE,
+        "PricingCategory": values.DYNAMIC if is_dynamic else values.STANDARD,
+        "x_UsageClass": "spot" if is_dynamic else "burst",
+    }
+
+
+def _sku(sku: str, tier: str, meter: str) -> Document:
     flavor = sku.partition("/")[2]
     return {
         "SkuId": sku,

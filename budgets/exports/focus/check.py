@@ -39,7 +39,7 @@ def check_file(
     number = 0
     for number, texts in enumerate(file.rows, 1):
         yield from cells.check(number, texts)
-        view = RowView(texts, present, version)
+        view = RowView(texts, present)
         for column, rule, message in check_row(view):
             yield Finding(number, column, texts.get(column), rule, message)
         yield from sums.add(number, view)

@@ -14,16 +14,14 @@ from collections.abc import Iterable, Iterator
 from decimal import Context, Decimal
 from fractions import Fraction
 from operator import itemgetter
-from typing import Any
 
 from budgets.charging.rows import ChargeRow, RowKind
 from budgets.exports.focus import amounts, values
-from budgets.exports.focus.base import Base, base_row, invoice_id
+from budgets.exports.focus.base import Base, Document, above, bought, covered, invoice_id, named
 from budgets.exports.focus.columns import Version, focus_table
 from budgets.exports.focus.source import Commitment, FocusInput, Names, WorkloadShare
 from budgets.exports.table import Cell
 
-Document = dict[str, Any]
 ZERO = Decimal(0)
 EXACT = Context(prec=60)
 
@@ -96,26 +94,28 @@ def _floor(given: FocusInput, commitment: Commitment, base: Base) -> Iterator[tu
 
 def _purchase(given: FocusInput, commitment: Commitment, base: Base, total: int) -> Document:
     row = given.row
-    bought = base_row(base, given)
-    bought.update(base.purchase(commitment))
+    document = base.row(given, bought(commitment, base.name_of(commitment)))
+    hours = amounts.gpu_hours(row.gpu_seconds)
     if not row.unit_price or total == amounts.cost(row.gpu_seconds, row.unit_price):
-        quantity = amounts.gpu_hours(row.gpu_seconds)
+        quantity = hours
     else:  # under fixed 730 h a month the priced hours are not those of the clock
         quantity = amounts.decimal(amounts.units(row.exact / Fraction(row.unit_price)))
     own_price = amounts.price(row.unit_price)
-    _costs(bought, billed=total, effective=0, contracted=total, listed=total)
-    _prices(bought, quantity, own_price, own_price)
-    bought["CommitmentDiscountQuantity"] = amounts.gpu_hours(row.gpu_seconds)
-    bought["x_GpuSeconds"] = row.gpu_seconds
-    base.contract(bought, commitment)
-    return bought
+    _costs(document, billed=total, effective=0, contracted=total, listed=total)
+    _prices(document, quantity, own_price, own_price)
+    document["x_GpuSeconds"] = row.gpu_seconds
+    _apply(document, commitment, hours)
+    return document
 
 
 def _covered(
     given: FocusInput, commitment: Commitment, base: Base, total: int
 ) -> Iterator[tuple[Document, int]]:
-    """The Used rows of a floor, one a workload, and the Unused one."""
-    row = given.row
+    """The Used rows of a floor, one a workload, and the Unused one.
+
+    They are billed nothing and listed at the on-demand price.
+    """
+    row, name = given.row, base.name_of(commitment)
     pieces = [*_split(given.shares, "committed_used", row.used_gpu_seconds)]
     unused = row.gpu_seconds - row.used_gpu_seconds
     weights = [seconds for _, seconds in pieces]
@@ -125,33 +125,25 @@ def _covered(
         effective = [amounts.cost(seconds, row.unit_price) for seconds in weights]
         effective.append(-sum(effective))
     list_price = row.list_unit_price if row.list_unit_price is not None else row.unit_price
+    shown = amounts.price(list_price)
+
+    def of_floor(status: str, seconds: int, cost: int) -> Document:
+        document = base.row(given, covered(commitment, name, status))
+        listed = amounts.cost(seconds, list_price)
+        _costs(document, billed=0, effective=cost, contracted=listed, listed=listed)
+        quantity = amounts.gpu_hours(seconds)
+        _prices(document, quantity, shown, shown)
+        document["x_GpuSeconds"] = seconds
+        _apply(document, commitment, quantity)
+        return document
+
     for (share, seconds), cost in zip(pieces, effective, strict=False):
-        used = base_row(base, given)
-        used.update(base.covered(commitment, status=values.USED))
+        used = of_floor(values.USED, seconds, cost)
         base.resource(used, row, share)
-        _usage(used, seconds, list_price, effective=cost)
-        base.contract(used, commitment)
+        _consumed(used, seconds)
         yield used, 0
     if unused:
-        rest = base_row(base, given)
-        rest.update(base.covered(commitment, status=values.UNUSED))
-        _usage(rest, unused, list_price, effective=effective[-1])
-        rest["ConsumedQuantity"] = rest["ConsumedUnit"] = None
-        base.contract(rest, commitment)
-        yield rest, 0
-
-
-def _usage(document: Document, seconds: int, list_price: Decimal, *, effective: int) -> None:
-    """Fill in a row that the floor covers: billed nothing, listed at the on-demand price."""
-    listed = amounts.cost(seconds, list_price)
-    _costs(document, billed=0, effective=effective, contracted=listed, listed=listed)
-    quantity = amounts.gpu_hours(seconds)
-    shown = amounts.price(list_price)
-    _prices(document, quantity, shown, shown)
-    document["CommitmentDiscountQuantity"] = quantity
-    document["ConsumedQuantity"] = quantity
-    document["ConsumedUnit"] = values.GPU_HOURS
-    document["x_GpuSeconds"] = seconds
+        yield of_floor(values.UNUSED, unused, effective[-1]), 0
 
 
 def _burst(given: FocusInput, base: Base) -> Iterator[tuple[Document, int]]:
@@ -167,24 +159,27 @@ def _burst(given: FocusInput, base: Base) -> Iterator[tuple[Document, int]]:
     listed_at = None if given.is_dynamic else row.list_unit_price
     list_price = row.unit_price if listed_at is None else listed_at
     for (share, seconds), cost in zip(pieces, costs, strict=True):
-        document = base_row(base, given)
-        document.update(base.burst(given))
+        document = base.row(given, above(row.flavor, given.is_dynamic))
         base.resource(document, row, share)
         listed = amounts.cost(seconds, list_price)
         _costs(document, billed=cost, effective=cost, contracted=cost, listed=listed)
         quantity = amounts.gpu_hours(seconds)
         _prices(document, quantity, amounts.price(row.unit_price), amounts.price(list_price))
-        document["ConsumedQuantity"] = quantity
-        document["ConsumedUnit"] = values.GPU_HOURS
         document["x_GpuSeconds"] = seconds
+        _consumed(document, seconds)
         yield document, cost
 
 
 def _plain(given: FocusInput, kind: RowKind, base: Base) -> tuple[Document, int]:
     """A credit or an adjustment: four equal costs, no quantity."""
     total = amounts.units(given.row.exact)
-    document = base_row(base, given)
-    document.update(base.plain(given, kind))
+    is_lending = kind is RowKind.LENDING_CREDIT
+    is_credit = is_lending or given.is_goodwill or kind is RowKind.PREEMPTION_CREDIT
+    lent_of = given.commitment if is_lending else None
+    document = base.row(given, named(lent_of, base.name_of(lent_of)) if lent_of else {})
+    document["ChargeCategory"] = values.CREDIT if is_credit else values.ADJUSTMENT
+    document["ChargeFrequency"] = values.ONE_TIME
+    document["x_GpuSeconds"] = given.row.gpu_seconds if is_lending else None
     _costs(document, billed=total, effective=total, contracted=total, listed=total)
     return document, total
 
@@ -194,17 +189,12 @@ def _rounding(example: ChargeRow, missing: int, base: Base) -> Document:
     start, end = base.names.periods[example.period]
     row = ChargeRow(
         account=example.account,
-        workspace="",
-        flavor="",
         kind=RowKind.ROUNDING,
         start=start,
         end=end,
-        gpu_seconds=0,
-        unit_price=Decimal(0),
         exact=Fraction(missing, amounts.SCALE),
-        amount=Decimal(0),
+        amount=ZERO,
         currency=example.currency,
-        rate_card=0,
         period=example.period,
         statement=example.statement,
     )
@@ -249,3 +239,19 @@ def _prices(document: Document, quantity: Decimal, contracted: Decimal, listed: 
     document["PricingCurrencyContractedUnitPrice"] = contracted
     document["ListUnitPrice"] = listed
     document["PricingCurrencyListUnitPrice"] = listed
+
+
+def _consumed(document: Document, seconds: int) -> None:
+    document["ConsumedQuantity"] = amounts.gpu_hours(seconds)
+    document["ConsumedUnit"] = values.GPU_HOURS
+
+
+def _apply(document: Document, commitment: Commitment, quantity: Decimal) -> None:
+    """Apply a quantity to the commitment, and to its contract: the workspace's budget."""
+    document["CommitmentDiscountQuantity"] = quantity
+    document["ContractApplied"] = (
+        f'{{"Elements":[{{"ContractId":"{commitment.contract}",'
+        f'"ContractCommitmentId":"{commitment.key}",'
+        f'"ContractCommitmentAppliedQuantity":{quantity:f},'
+        f'"ContractCommitmentAppliedUnit":"{values.GPU_HOURS}"}}]}}'
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 
 from budgets.exports.focus import values
-from budgets.exports.focus.columns import EVERY, Version
+from budgets.exports.focus.columns import EVERY
 from budgets.exports.focus.reading import Texts
 from budgets.units import HOUR_S
 
@@ -27,7 +27,6 @@ class RowView:
 
     texts: Texts
     present: frozenset[str]
-    version: Version
     category: str | None = field(init=False)
     is_correction: bool = field(init=False)
     commitment: str | None = field(init=False)
