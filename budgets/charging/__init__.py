@@ -10,18 +10,15 @@ from budgets.charging.document import (
     Document,
     Item,
     assemble,
-    corrections_of,
     funding_item,
     items_of,
-    preemption_funding,
 )
-from budgets.charging.hours import HourPricer, PricedHour
+from budgets.charging.hours import HourPricer
 from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
 from budgets.charging.model import (
     ChargeLine,
     Charges,
     FloorHours,
-    LineKind,
     LinePart,
     PreemptionTerms,
     Rate,
@@ -31,5 +28,5 @@ from budgets.charging.model import (
 )
 from budgets.charging.prices import Price, PriceList, SpotPoint, merged_rates
 from budgets.charging.replay import Difference, IdentityError, differences, work_out
-from budgets.charging.rows import ChargeRow, RowKind
+from budgets.charging.rows import HOURLY, ChargeRow, RowKind
 from budgets.charging.tiers import Tier, read_tiers

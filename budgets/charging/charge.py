@@ -15,23 +15,17 @@ from fractions import Fraction
 from budgets.charging.model import (
     ChargeLine,
     Charges,
-    LineKind,
     LinePart,
     Rate,
     Rates,
     Total,
     Unpriced,
 )
+from budgets.charging.rows import HOURLY, RowKind
 from budgets.metering import HourFact, Usage
-from budgets.units import (
-    HOUR_S,
-    FlavorName,
-    GpuSeconds,
-    Money,
-    WorkspaceName,
-)
+from budgets.units import HOUR_S, FlavorName, GpuSeconds, Money, WorkspaceName
 
-_Place = tuple[WorkspaceName, FlavorName, LineKind]
+_Place = tuple[WorkspaceName, FlavorName, RowKind]
 _Parts = dict[datetime | None, tuple[Rate | None, int]]
 
 
@@ -56,7 +50,7 @@ def charge(usage: Usage, rate_card: Rates, *, workspaces: Iterable[WorkspaceName
     by_workspace: dict[WorkspaceName, list[ChargeLine]] = {name: [] for name in workspaces}
     for line in lines:
         by_workspace.setdefault(line.workspace, []).append(line)
-    credits = [line for line in lines if line.kind is LineKind.LENDING_CREDIT]
+    credits = [line for line in lines if line.kind is RowKind.LENDING_CREDIT]
     currency = rate_card.currency
     funding = Money.rounded(_sum_exact(credits) * -1, currency=currency)
     return Charges(
@@ -79,11 +73,7 @@ def _by_place(hours: Sequence[HourFact], rate_card: Rates) -> Mapping[_Place, _P
     for fact in hours:
         rate = rate_card.rate_at(fact.flavor, fact.hour)
         begun = None if rate is None else rate.start
-        for kind, seconds in (
-            (LineKind.FLOOR, fact.committed),
-            (LineKind.BURST, fact.burst),
-            (LineKind.LENDING_CREDIT, fact.lent),
-        ):
+        for kind, seconds in zip(HOURLY, (fact.committed, fact.burst, fact.lent), strict=True):
             if seconds:
                 parts = places.setdefault((fact.workspace, fact.flavor, kind), {})
                 parts[begun] = (rate, parts.get(begun, (rate, 0))[1] + seconds)

@@ -95,72 +95,46 @@ def _place(item: Item) -> tuple[int, str, str, str, int]:
     return order, item.flavor, item.class_of or "", item.text, item.adjustment or 0
 
 
-def items_of(charges: Charges, *, rate: Fraction = Fraction(1)) -> list[Item]:
-    """Turn charged lines into items; ``rate`` is what one unit of their currency is worth."""
+def items_of(charges: Charges, *, rate: Fraction = Fraction(1), corrects: str = "") -> list[Item]:
+    """Turn charged lines into items.
+
+    Args:
+        charges: Of a period, or differences of a closed one.
+        rate: What one unit of their currency is worth in the statement's.
+        corrects: Name of the closed period; then they are correction items of an open one.
+    """
     return [
         Item(
             workspace=line.workspace,
             flavor=line.flavor,
-            kind=RowKind(line.kind.value),
+            kind=RowKind.CORRECTION if corrects else line.kind,
             exact=line.exact * rate,
             gpu_seconds=line.gpu_seconds,
+            class_of=line.kind if corrects else None,
+            text=f"of {corrects}" if corrects else "",
             parts=line.parts,
         )
         for line in charges.lines
     ]
 
 
-def corrections_of(charges: Charges, *, period: str, rate: Fraction = Fraction(1)) -> list[Item]:
-    """Turn charged differences of a closed period into correction items of an open one."""
-    return [
-        Item(
-            workspace=line.workspace,
-            flavor=line.flavor,
-            kind=RowKind.CORRECTION,
-            exact=line.exact * rate,
-            gpu_seconds=line.gpu_seconds,
-            class_of=RowKind(line.kind.value),
-            text=f"of {period}",
-            parts=line.parts,
-        )
-        for line in charges.lines
-    ]
-
-
-def funding_item(account: str, charges: Iterable[Charges], *, currency: str) -> Item | None:
-    """What the platform carries of one account's lending credits; None when it lent nothing.
+def funding_item(
+    kind: RowKind, credits: Iterable[tuple[Fraction, Money]], *, text: str, currency: str
+) -> list[Item]:
+    """What the platform carries of one account's credits; nothing without any.
 
     Its amount is the negative sum of the rounded credit lines, so that the books balance to the
     cent; the rounding line of the platform's statement leads to the exact sum.
+
+    Args:
+        kind: ``LENDING_FUNDING`` or ``PREEMPTION_FUNDING``.
+        credits: Each exact and rounded, below zero.
+        text: Whose credits.
+        currency: Of the credits.
     """
-    exact, rounded, is_any = Fraction(0), Money.zero(currency), False
-    for part in charges:
-        for line in part.lines:
-            if line.kind.value == RowKind.LENDING_CREDIT.value:
-                exact -= line.exact
-                rounded -= line.amount
-                is_any = True
-    if not is_any:
-        return None
-    return Item(
-        "", "", RowKind.LENDING_FUNDING, exact, text=f"lending in {account}", amount=rounded
-    )
-
-
-def preemption_funding(account: str, credits: Iterable[Item], *, currency: str) -> Item | None:
-    """What the platform carries of one account's preemption credits; None without any."""
     rows = list(credits)
     if not rows:
-        return None
-    rounded = sum(
-        (Money.rounded(row.exact, currency=currency) for row in rows), Money.zero(currency)
-    )
-    exact = sum((row.exact for row in rows), Fraction(0))
-    return Item(
-        "",
-        "",
-        RowKind.PREEMPTION_FUNDING,
-        -exact,
-        text=f"preemptions in {account}",
-        amount=Money.zero(currency) - rounded,
-    )
+        return []
+    exact = sum((exact for exact, _ in rows), Fraction(0))
+    rounded = sum((amount for _, amount in rows), Money.zero(currency))
+    return [Item("", "", kind, -exact, text=text, amount=-rounded)]

@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
+from budgets.charging.rows import RowKind
 from budgets.charging.tiers import Steps, Tier, averages
 from budgets.units import (
     FIXED_MONTH_H,
@@ -26,14 +27,6 @@ from budgets.units import (
     currency_digits,
     utc_hour,
 )
-
-
-class LineKind(StrEnum):
-    """What a line charges for."""
-
-    FLOOR = "floor"
-    BURST = "burst"
-    LENDING_CREDIT = "lending_credit"
 
 
 class FloorHours(StrEnum):
@@ -78,8 +71,8 @@ class Rate:
     burst: Decimal
     lending_credit: Decimal
     card: int = 0
-    tiers: Mapping[LineKind, tuple[Tier, ...]] = field(default_factory=dict)
-    averages: Mapping[LineKind, Fraction] = field(default_factory=dict)
+    tiers: Mapping[RowKind, tuple[Tier, ...]] = field(default_factory=dict)
+    averages: Mapping[RowKind, Fraction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if utc_hour(self.start) != self.start:
@@ -87,17 +80,17 @@ class Rate:
         if min(self.committed, self.burst, self.lending_credit) < 0:
             raise UnitsError(f"the rate of {self.flavor} has a negative price")
 
-    def of(self, kind: LineKind) -> Fraction:
+    def of(self, kind: RowKind) -> Fraction:
         """Return the exact price of a GPU-hour; a credit is negative."""
-        if kind is LineKind.LENDING_CREDIT:
-            return -self.of(LineKind.FLOOR) * Fraction(self.lending_credit)
+        if kind is RowKind.LENDING_CREDIT:
+            return -self.of(RowKind.FLOOR) * Fraction(self.lending_credit)
         if kind in self.averages:
             return self.averages[kind]
-        return Fraction(self.burst if kind is LineKind.BURST else self.committed)
+        return Fraction(self.burst if kind is RowKind.BURST else self.committed)
 
-    def steps(self, kind: LineKind) -> Steps:
+    def steps(self, kind: RowKind) -> Steps:
         """Return the volume steps of ``FLOOR`` or ``BURST``."""
-        base = self.burst if kind is LineKind.BURST else self.committed
+        base = self.burst if kind is RowKind.BURST else self.committed
         return Steps(base, self.tiers.get(kind, ()))
 
 
@@ -134,9 +127,9 @@ class Rates:
         at = bisect_right(self._starts.get(flavor, []), hour)
         return self._rates[flavor][at - 1] if at else None
 
-    def factor(self, kind: LineKind, window: Period) -> Fraction:
+    def factor(self, kind: RowKind, window: Period) -> Fraction:
         """Return what an hour of a period counts for: a floor's may always have 730 hours."""
-        if kind is LineKind.FLOOR and self.floor_hours is FloorHours.FIXED_730:
+        if kind is RowKind.FLOOR and self.floor_hours is FloorHours.FIXED_730:
             return Fraction(FIXED_MONTH_H * HOUR_S, window.seconds)
         return Fraction(1)
 
@@ -175,18 +168,13 @@ class Rates:
                     (rate.steps(kind), volumes[place])
                     for rate, volumes in zip(found, known, strict=True)
                 )
-                for place, kind in enumerate((LineKind.FLOOR, LineKind.BURST))
+                for place, kind in enumerate((RowKind.FLOOR, RowKind.BURST))
             }
             rates += [
                 replace(rate, tiers={}, averages={kind: row[at] for kind, row in prices.items()})
                 for at, rate in enumerate(found)
             ]
-        return Rates(
-            rates,
-            currency=self.currency,
-            floor_hours=self.floor_hours,
-            preemption=self.preemption,
-        )
+        return self._with(rates)
 
     def reaching_back(self, start: datetime) -> Rates:
         """Return the same card with every flavor's first rate holding from ``start`` on.
@@ -195,13 +183,16 @@ class Rates:
             start: A whole UTC hour. For use that turned up when its time was closed already and
                 had no price: it takes the first price that the flavor was given.
         """
-        rates = [rate for found in self._rates.values() for rate in found]
-        first = {flavor: found[0] for flavor, found in self._rates.items()}
+        return self._with(
+            replace(rate, start=min(rate.start, start)) if rate is found[0] else rate
+            for found in self._rates.values()
+            for rate in found
+        )
+
+    def _with(self, rates: Iterable[Rate]) -> Rates:
+        """Other prices on the same terms."""
         return Rates(
-            [
-                replace(rate, start=min(rate.start, start)) if rate is first[rate.flavor] else rate
-                for rate in rates
-            ],
+            rates,
             currency=self.currency,
             floor_hours=self.floor_hours,
             preemption=self.preemption,
@@ -232,7 +223,7 @@ class ChargeLine:
 
     workspace: WorkspaceName
     flavor: FlavorName
-    kind: LineKind
+    kind: RowKind
     gpu_seconds: GpuSeconds
     exact: Fraction
     amount: Money
@@ -255,7 +246,7 @@ class Unpriced:
 
     workspace: WorkspaceName
     flavor: FlavorName
-    kind: LineKind
+    kind: RowKind
     gpu_seconds: GpuSeconds
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from budgets.charging.model import LineKind, Rate
+from budgets.charging.model import Rate
+from budgets.charging.rows import RowKind
 from budgets.charging.tiers import Tier
 from budgets.units import FlavorName
 
@@ -34,9 +35,9 @@ class Price:
     burst_tiers: tuple[Tier, ...] = ()
 
     @property
-    def tiers(self) -> dict[LineKind, tuple[Tier, ...]]:
+    def tiers(self) -> dict[RowKind, tuple[Tier, ...]]:
         """By class; classes without steps are left out."""
-        both = {LineKind.FLOOR: self.committed_tiers, LineKind.BURST: self.burst_tiers}
+        both = {RowKind.FLOOR: self.committed_tiers, RowKind.BURST: self.burst_tiers}
         return {kind: tiers for kind, tiers in both.items() if tiers}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from budgets.charging.charge import charge
@@ -49,33 +50,12 @@ def _usage(usage: Usage) -> dict[str, Any]:
         total = workloads.setdefault(row.uid, [0, 0])
         total[0] += row.committed_used
         total[1] += row.burst
+    cover = "hour account flavor burst from_pool borrowed from_platform uncovered"
     return {
-        "hours": [
-            {
-                "hour": time_text(fact.hour),
-                "workspace": fact.workspace,
-                "flavor": fact.flavor,
-                "committed": fact.committed,
-                "committed_used": fact.committed_used,
-                "lent": fact.lent,
-                "idle": fact.idle,
-                "burst": fact.burst,
-            }
-            for fact in usage.hours
-        ],
-        "accounts": [
-            {
-                "hour": time_text(cover.hour),
-                "account": cover.account,
-                "flavor": cover.flavor,
-                "burst": cover.burst,
-                "from_pool": cover.from_pool,
-                "borrowed": cover.lent,
-                "from_platform": cover.from_platform,
-                "uncovered": cover.uncovered,
-            }
-            for cover in usage.accounts
-        ],
+        "hours": _rows(
+            "hour workspace flavor committed committed_used lent idle burst", usage.hours
+        ),
+        "accounts": _rows(cover, usage.accounts, borrowed="lent"),
         "workloads": [
             {"uid": uid, "committed": committed, "burst": burst}
             for uid, (committed, burst) in sorted(workloads.items())
@@ -85,26 +65,24 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _charges(charges: Charges) -> dict[str, Any]:
     return {
-        "lines": [
-            {
-                "workspace": line.workspace,
-                "flavor": line.flavor,
-                "kind": line.kind.value,
-                "gpu_seconds": line.gpu_seconds,
-                "amount": str(line.amount),
-            }
-            for line in charges.lines
-        ],
-        "totals": [
-            {
-                "workspace": total.workspace,
-                "rounding": str(total.rounding),
-                "payable": str(total.payable),
-            }
-            for total in charges.totals
-        ],
+        "lines": _rows("workspace flavor kind gpu_seconds amount", charges.lines),
+        "totals": _rows("workspace rounding payable", charges.totals),
         "platform_funding": str(charges.platform_funding),
     }
+
+
+def _rows(names: str, rows: Iterable[object], **called: str) -> list[dict[str, Any]]:
+    """Rows as objects of the format; ``called``: what the core calls a field differently."""
+    return [
+        {name: _plain(getattr(row, called.get(name, name))) for name in names.split()}
+        for row in rows
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return time_text(value)
+    return value if isinstance(value, int) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

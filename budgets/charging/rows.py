@@ -18,7 +18,7 @@ from fractions import Fraction
 
 
 class RowKind(StrEnum):
-    """What a row charges for; the first three are also the kinds of a line."""
+    """What a row or line charges for."""
 
     FLOOR = "floor"
     BURST = "burst"
@@ -29,6 +29,10 @@ class RowKind(StrEnum):
     ADJUSTMENT = "adjustment"
     ROUNDING = "rounding"
     CORRECTION = "correction"
+
+
+HOURLY = (RowKind.FLOOR, RowKind.BURST, RowKind.LENDING_CREDIT)
+"""What hours are charged for, by a rate; all else stands on a line of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

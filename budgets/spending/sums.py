@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from budgets.charging import LineKind, Rates
+from budgets.charging import Rates, RowKind
 from budgets.metering import HourFact
 from budgets.spending.model import Cap, Counts, Unit
 from budgets.units import HOUR_S
@@ -52,9 +52,9 @@ def spent_of(facts: Iterable[HourFact], card: Rates | None) -> Spent:
             if fact.burst or fact.committed:
                 unpriced.add(fact.flavor)
             continue
-        burst += rate.of(LineKind.BURST) * fact.burst
-        floor += rate.of(LineKind.FLOOR) * fact.committed
-        floor += rate.of(LineKind.LENDING_CREDIT) * fact.lent
+        burst += rate.of(RowKind.BURST) * fact.burst
+        floor += rate.of(RowKind.FLOOR) * fact.committed
+        floor += rate.of(RowKind.LENDING_CREDIT) * fact.lent
     return Spent(
         burst_hours=Fraction(burst_s, HOUR_S),
         floor_hours=Fraction(floor_s, HOUR_S),

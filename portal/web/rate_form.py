@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 
-from budgets.charging import LineKind
+from budgets.charging import RowKind
 from budgets.models import Account, RateCard
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
@@ -15,7 +15,7 @@ from portal.web.forms import PortalForm
 from portal.web.numbers import price_text
 
 PRICES = ("committed", "burst", "lending_credit")
-CLASS_NAMES = {LineKind.FLOOR: "committed", LineKind.BURST: "burst"}
+CLASS_NAMES = {RowKind.FLOOR: "committed", RowKind.BURST: "burst"}
 
 
 class PriceWidget(forms.TextInput):

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from budgets.charging import FloorHours, LineKind, Rate, Rates, charge
+from budgets.charging import FloorHours, Rate, Rates, RowKind, charge
 from budgets.metering import HourFact, Usage
 from budgets.units import Period, UnitsError
 
@@ -76,7 +76,7 @@ def test_use_before_the_first_rate_costs_nothing_and_is_named():
     card = Rates([rate(1)], currency="USD")
     charges = charge(usage(fact(burst=3600), fact(1, burst=3600)), card, workspaces=["vision"])
     assert amounts(charges) == {"burst": "3.00"}
-    assert [(row.kind, row.gpu_seconds) for row in charges.unpriced] == [(LineKind.BURST, 3600)]
+    assert [(row.kind, row.gpu_seconds) for row in charges.unpriced] == [(RowKind.BURST, 3600)]
 
 
 def test_fixed_month_of_730_hours_charges_the_floor_alone():

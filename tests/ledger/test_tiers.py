@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budgets.charging import LineKind, Rate, Rates, Tier, charge
+from budgets.charging import Rate, Rates, RowKind, Tier, charge
 from budgets.charging.tiers import Steps, averages
 from budgets.metering import HourFact, Usage
 from budgets.units import HOUR_S, Period, UnitsError
@@ -25,7 +25,7 @@ def rate(start=START, **more) -> Rate:
         "committed": Decimal("2"),
         "burst": Decimal("3"),
         "lending_credit": Decimal("0.5"),
-        "tiers": {LineKind.BURST: STEPS.tiers},
+        "tiers": {RowKind.BURST: STEPS.tiers},
         **more,
     }
     return Rate("h100", start, **given)
@@ -78,20 +78,20 @@ def test_a_volume_runs_on_when_the_rate_changes():
     found = charged(fact(0, "a", burst=15), fact(1, "a", burst=10), card=card)
     assert found.lines[0].exact == 30 + 5 * 2 + 10 * 6
 
-    stepped = rate(START + timedelta(hours=1), tiers={LineKind.BURST: (Tier(20, Decimal("1")),)})
+    stepped = rate(START + timedelta(hours=1), tiers={RowKind.BURST: (Tier(20, Decimal("1")),)})
     card = Rates([rate(), stepped], currency="EUR")
     found = charged(fact(0, "a", burst=15), fact(1, "a", burst=10), card=card)
     assert found.lines[0].exact == 30 + 5 * 2 + 5 * 3 + 5 * 1
 
 
 def test_a_lender_gets_its_share_of_what_the_floor_came_to():
-    tiers = {LineKind.FLOOR: (Tier(10, Decimal("1")),)}
+    tiers = {RowKind.FLOOR: (Tier(10, Decimal("1")),)}
     card = Rates([rate(tiers=tiers)], currency="EUR")
     found = charged(fact(0, "a", committed=20, lent=8), card=card)
     exact = {line.kind: line.exact for line in found.lines}
 
-    assert exact[LineKind.FLOOR] == 30
-    assert exact[LineKind.LENDING_CREDIT] == -Fraction(8) * Fraction(30, 20) / 2
+    assert exact[RowKind.FLOOR] == 30
+    assert exact[RowKind.LENDING_CREDIT] == -Fraction(8) * Fraction(30, 20) / 2
     assert found.platform_funding.amount == Decimal("6")
 
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from budgets.charging import Charges, LineKind, Rate, Rates, charge
+from budgets.charging import Charges, Rate, Rates, RowKind, charge
 from budgets.metering import (
     AccountPool,
     Floor,
@@ -172,7 +172,7 @@ def exact(charges: Charges) -> Counter[str]:
 
 def assert_books_balance(charges: Charges) -> None:
     credit = sum(
-        (row.exact for row in charges.lines if row.kind is LineKind.LENDING_CREDIT), Fraction(0)
+        (row.exact for row in charges.lines if row.kind is RowKind.LENDING_CREDIT), Fraction(0)
     )
     assert charges.platform_funding == Money.rounded(-credit, currency="EUR")
     for total in charges.totals:

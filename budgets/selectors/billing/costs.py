@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.amounts import METERED
-from budgets.charging import Charges, LineKind, Rates, Unpriced, charge
+from budgets.charging import Charges, Rates, RowKind, Unpriced, charge
 from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
 from budgets.selectors.billing.months import UTC_ZONE, unstored_month
@@ -273,22 +273,22 @@ def _zones(accounts: Iterable[int]) -> dict[int, str]:
 
 
 def _costs_of(charges: Charges) -> Iterator[tuple[str, Cost]]:
-    sums: dict[str, dict[LineKind, Fraction]] = {}
+    sums: dict[str, dict[RowKind, Fraction]] = {}
     for line in charges.lines:
-        of_kind = sums.setdefault(line.workspace, dict.fromkeys(LineKind, Fraction(0)))
+        of_kind = sums.setdefault(line.workspace, dict.fromkeys(RowKind, Fraction(0)))
         of_kind[line.kind] += line.exact
     unpriced: dict[str, set[str]] = {}
     for row in charges.unpriced:
         unpriced.setdefault(row.workspace, set()).add(row.flavor)
     for total in charges.totals:
-        of_kind = sums.get(total.workspace, dict.fromkeys(LineKind, Fraction(0)))
+        of_kind = sums.get(total.workspace, dict.fromkeys(RowKind, Fraction(0)))
         yield (
             total.workspace,
             Cost(
                 total.payable.currency,
-                of_kind[LineKind.FLOOR],
-                of_kind[LineKind.BURST],
-                of_kind[LineKind.LENDING_CREDIT],
+                of_kind[RowKind.FLOOR],
+                of_kind[RowKind.BURST],
+                of_kind[RowKind.LENDING_CREDIT],
                 total.payable,
                 tuple(sorted(unpriced.get(total.workspace, ()))),
             ),

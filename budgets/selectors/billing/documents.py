@@ -21,10 +21,8 @@ from budgets.charging import (
     RowKind,
     Unpriced,
     assemble,
-    corrections_of,
     funding_item,
     items_of,
-    preemption_funding,
 )
 from budgets.models import Account, Adjustment, BillingPeriod, BillingTerms, Workspace
 from budgets.selectors.billing.costs import (
@@ -35,7 +33,7 @@ from budgets.selectors.billing.costs import (
 from budgets.selectors.billing.months import UTC_ZONE
 from budgets.selectors.billing.preemptions import preemption_items
 from budgets.selectors.billing.prices import as_fraction, exchange_rate, price_book
-from budgets.units import Period
+from budgets.units import Money, Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +104,31 @@ def draw(period: BillingPeriod) -> Drawing:
     for key, account in accounts.items() if book.currency else ():
         corrected = late.get(key, [])
         own = [charged[key]] if key in charged else []
-        item = funding_item(
-            account.slug, [*own, *(part for _, part in corrected)], currency=book.currency
+        credited = lost.get(key, ())
+        funding += funding_item(
+            RowKind.LENDING_FUNDING,
+            (
+                (line.exact, line.amount)
+                for part in (*own, *(part for _, part in corrected))
+                for line in part.lines
+                if line.kind is RowKind.LENDING_CREDIT
+            ),
+            text=f"lending in {account.slug}",
+            currency=book.currency,
         )
-        funding += [item] if item else []
-        item = preemption_funding(account.slug, lost.get(key, ()), currency=book.currency)
-        funding += [item] if item else []
+        funding += funding_item(
+            RowKind.PREEMPTION_FUNDING,
+            ((row.exact, Money.rounded(row.exact, currency=book.currency)) for row in credited),
+            text=f"preemptions in {account.slug}",
+            currency=book.currency,
+        )
         currency = terms.get(key) or book.currency
         rate = rates.to(currency)
         if rate is None:
             missing.append((account.slug, currency))
             continue
         items = _items(own, corrected, changes.get(key, ()), as_fraction(rate))
-        items += [replace(row, exact=row.exact * as_fraction(rate)) for row in lost.get(key, ())]
+        items += [replace(row, exact=row.exact * as_fraction(rate)) for row in credited]
         if items:
             is_other = currency != book.currency
             drawn.append(
@@ -157,7 +167,7 @@ def _items(
 ) -> list[Item]:
     items = [item for part in own for item in items_of(part, rate=rate)]
     for name, part in corrected:
-        items += corrections_of(part, period=name, rate=rate)
+        items += items_of(part, rate=rate, corrects=name)
     items += [
         Item(
             workspace=row.workspace.namespace if row.workspace else "",

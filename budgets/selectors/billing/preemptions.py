@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from budgets.charging import Item, LineKind, Rates, RowKind
+from budgets.charging import Item, Rates, RowKind
 from budgets.models import Interval, WorkloadUsage
 from budgets.selectors.billing.costs import tiered
 from budgets.selectors.billing.prices import PriceBook
@@ -55,7 +55,7 @@ def preemption_items(window: Period, book: PriceBook) -> dict[int, list[Item]]:
                 cards[loss.account_id] = tiered(card, loss.account_id, window)
             rate = cards[loss.account_id].rate_at(FlavorName(loss.flavor), loss.hour)
             if rate is not None:
-                price = rate.of(LineKind.BURST) * Fraction(card.preemption.share)
+                price = rate.of(RowKind.BURST) * Fraction(card.preemption.share)
                 key = (loss.account_id, loss.workspace, loss.flavor, limit)
                 exact, seconds = sums.get(key, (Fraction(0), 0))
                 cost = price * loss.gpu_seconds / HOUR_S

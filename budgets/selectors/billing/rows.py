@@ -9,30 +9,74 @@ Source: spec money, sections 2.3 and 3.4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from django.db.models import QuerySet
 
-from budgets.charging import ChargeRow, LineKind, Rates, RowKind
+from budgets.charging import HOURLY, ChargeRow, HourPricer, Rates, RowKind
 from budgets.models import Account, BillingPeriod, Correction, Statement, UsageRecord, User
 from budgets.selectors.billing.costs import by_month, correction_card, facts_in, tiered
 from budgets.selectors.billing.documents import draw
-from budgets.selectors.billing.hours import Paper, PlainLine, Pricer
 from budgets.selectors.billing.prices import price_book
 from budgets.selectors.roles import RoleSet, roles_of
-from budgets.units import Period
+from budgets.units import FlavorName, Period
 
 CHUNK = 5000
 HOUR = timedelta(hours=1)
-CLASSES = (
-    (LineKind.FLOOR, "committed"),
-    (LineKind.BURST, "burst"),
-    (LineKind.LENDING_CREDIT, "lent"),
-)
+OF_HOURS = (*HOURLY, RowKind.CORRECTION)
+CHARGED = ("committed", "burst", "lent")
+"""What of an hour fact each kind of :data:`budgets.charging.HOURLY` charges for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLine:
+    """A line that has no hours: adjustment, rounding, funding."""
+
+    workspace_id: int | None
+    workspace: str
+    kind: RowKind
+    exact: Fraction
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """One statement, stored or drawn up now, with what its rows need."""
+
+    account_id: int | None
+    account: str
+    currency: str
+    rate: Decimal | None
+    number: str
+    period: BillingPeriod
+    plain: tuple[PlainLine, ...]
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What all of its rows say of it."""
+        return {
+            "account": self.account,
+            "currency": self.currency,
+            "period": self.period.name,
+            "statement": self.number,
+        }
+
+    def pricer(self, card: Rates, window: Period, place: tuple[str, str]) -> HourPricer:
+        """What prices the hours of one workspace and flavor."""
+        workspace, flavor = place
+        return HourPricer(
+            card,
+            flavor=FlavorName(flavor),
+            window=window,
+            exchange=self.rate,
+            workspace=workspace,
+            **self.common,
+        )
 
 
 def charge_lines(
@@ -98,9 +142,7 @@ def _papers(period: BillingPeriod, statement: Statement | None) -> Iterable[Pape
 
 
 def _stored(row: Statement) -> Paper:
-    lines = row.lines.exclude(kind__in=[kind.value for kind in LineKind]).exclude(
-        kind=RowKind.CORRECTION
-    )
+    lines = row.lines.exclude(kind__in=OF_HOURS)
     return _paper(
         row,
         tuple(
@@ -135,7 +177,6 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
         for account in Account.objects.prefetch_related("workspaces")
         for row in account.workspaces.all()
     }
-    hourly = {*(RowKind(kind.value) for kind in LineKind), RowKind.CORRECTION}
     return [
         Paper(
             drawn.account_id,
@@ -149,7 +190,7 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
                     keys.get(item.workspace), item.workspace, item.kind, item.exact, amount.amount
                 )
                 for item, amount in drawn.document.lines
-                if item.kind not in hourly
+                if item.kind not in OF_HOURS
             ),
         )
         for drawn in draw(period).drawn
@@ -164,20 +205,13 @@ def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     for line in paper.plain:
         if _may_see(line, paper, roles):
             yield ChargeRow(
-                account=paper.account,
+                **paper.common,
                 workspace=line.workspace,
-                flavor="",
                 kind=line.kind,
                 start=paper.period.start,
                 end=paper.period.end,
-                gpu_seconds=0,
-                unit_price=Decimal(0),
                 exact=line.exact,
                 amount=line.amount,
-                currency=paper.currency,
-                rate_card=0,
-                period=paper.period.name,
-                statement=paper.number,
             )
 
 
@@ -204,20 +238,16 @@ def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow
         "flavor__slug",
         "hour",
         "start",
-        "committed",
-        "burst",
-        "lent",
+        *CHARGED,
         "committed_used",
     )
-    for (workspace, flavor), group in groupby(
-        rows.iterator(chunk_size=CHUNK), key=lambda row: row[:2]
-    ):
-        pricer = Pricer(paper, card, window, workspace, flavor)
+    for place, group in groupby(rows.iterator(chunk_size=CHUNK), key=lambda row: row[:2]):
+        pricer = paper.pricer(card, window, place)
         for _, _, hour, start, *amounts, used in group:
-            end = min(hour + HOUR, window.end)
-            for (kind, _), seconds in zip(CLASSES, amounts, strict=True):
+            part = (start, min(hour + HOUR, window.end))
+            for kind, seconds in zip(HOURLY, amounts, strict=True):
                 if seconds:
-                    yield pricer.row(kind, hour, start, end, seconds, used)
+                    yield pricer.row(kind, hour, part, seconds, used)
 
 
 def _booked(period: BillingPeriod) -> QuerySet[Correction]:
@@ -232,22 +262,14 @@ def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[Cha
         assert paper.account_id is not None
         card = correction_card(paper.account_id, old, paper.period)
         late.sort(key=_place)
-        for (workspace, flavor), group in groupby(late, key=_place):
-            pricer = Pricer(
-                paper,
-                card or Rates((), currency=paper.currency),
-                _window(old),
-                workspace,
-                flavor,
-            )
+        for place, group in groupby(late, key=_place):
+            pricer = paper.pricer(card or Rates((), currency=paper.currency), _window(old), place)
             for row in group:
-                end = min(row.hour + HOUR, old.end)
-                for kind, name in CLASSES:
+                part = (row.start, min(row.hour + HOUR, old.end))
+                for kind, name in zip(HOURLY, CHARGED, strict=True):
                     if seconds := getattr(row, name):
-                        charged = pricer.row(
-                            kind, row.hour, row.start, end, seconds, row.committed_used
-                        )
-                        yield replace(charged, kind=RowKind.CORRECTION, class_of=charged.kind)
+                        charged = pricer.row(kind, row.hour, part, seconds, row.committed_used)
+                        yield replace(charged, kind=RowKind.CORRECTION, class_of=kind)
 
 
 def _place(row: Correction) -> tuple[str, str]:
