@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from budgets import selectors
-from budgets.models import Account, AlertRule, Delivery, Webhook, Workspace
+from budgets.models import Account, AlertRule, Delivery, User, Webhook, Workspace
 from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
@@ -89,9 +89,8 @@ class WebhookForm(ChoosingForm):
 
 
 @page("GET", "POST")
-def alerts(request: HttpRequest) -> HttpResponseBase:
+def alerts(request: HttpRequest, user: User) -> HttpResponseBase:
     """What was raised first, then the rules; webhooks and deliveries for platform roles."""
-    user: Any = request.user
     roles = selectors.roles_of(user)
     rules = list(seen.visible_rules(user))
     currency = portal_currency() if rules else ""
@@ -106,8 +105,7 @@ def alerts(request: HttpRequest) -> HttpResponseBase:
 
 def _raised(user: Any) -> Section:
     rows = [
-        Row((alert.text, when(alert.raised_at)))
-        for alert in seen.visible_alerts(user)[:ALERTS_SHOWN]
+        Row(alert.text, when(alert.raised_at)) for alert in seen.visible_alerts(user)[:ALERTS_SHOWN]
     ]
     return Section(
         key="raised",
@@ -144,13 +142,11 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
         columns=("Watched", "Value", "Told at", "Once in each", "Quiet until"),
         rows=[
             Row(
-                (
-                    rule.subject,
-                    rule.get_measure_display(),
-                    _limit(rule, currency),
-                    rule.window,
-                    when(rule.snoozed_until) if _is_quiet(rule) else "",
-                ),
+                rule.subject,
+                rule.get_measure_display(),
+                _limit(rule, currency),
+                rule.window,
+                when(rule.snoozed_until) if _is_quiet(rule) else "",
                 # What follows a spend rule goes with it.
                 remove=str(rule.pk) if may_change and rule.spend_rule_id is None else "",
             )
@@ -202,7 +198,9 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
         columns=("Name", "Address", "Alerts of"),
         rows=[
             Row(
-                (row.name, row.url, row.account.name if row.account else "every account"),
+                row.name,
+                row.url,
+                row.account.name if row.account else "every account",
                 remove=str(row.pk),
             )
             for row in seen.visible_webhooks(user)
@@ -230,13 +228,11 @@ def _deliveries(user: Any) -> Section:
         numbers=("Attempts",),
         rows=[
             Row(
-                (
-                    row.webhook.name if row.webhook else row.address,
-                    row.alert.rule.subject if row.alert else str(row.export),
-                    _sent(row),
-                    row.attempts,
-                    row.problem,
-                ),
+                row.webhook.name if row.webhook else row.address,
+                row.alert.rule.subject if row.alert else str(row.export),
+                _sent(row),
+                row.attempts,
+                row.problem,
                 remove=str(row.pk) if row.state == Delivery.State.GIVEN_UP else "",
             )
             for row in rows

@@ -10,7 +10,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
-from budgets.models import AuditEntry
+from budgets.models import AuditEntry, User
 from budgets.units import time_text
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import render
@@ -50,9 +50,8 @@ class AuditFilter(PortalForm):
 
 
 @page()
-def audit(request: HttpRequest) -> HttpResponseBase:
+def audit(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who changed what, newest first."""
-    user: Any = request.user
     workspaces = selectors.visible_workspaces(user, include_archived=True)
     names = list(workspaces.values_list("namespace", flat=True))
     form = AuditFilter(request.GET, names=names)

@@ -14,7 +14,7 @@ from django.utils.http import content_disposition_header
 
 from budgets import selectors
 from budgets.errors import Rejected
-from budgets.models import BillingPeriod, Statement
+from budgets.models import BillingPeriod, Statement, User
 from budgets.selectors import billing as read
 from budgets.selectors.clock import utc_now
 from budgets.services import billing as actions
@@ -24,7 +24,7 @@ from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import ReasonForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text
-from portal.web.pages import asked_day, may_bill, page, require_finance
+from portal.web.pages import asked_day, may_bill, page, rejected_aside, require_finance
 from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
@@ -32,9 +32,8 @@ MOST_PAPERS = 200
 
 
 @page()
-def billing(request: HttpRequest) -> HttpResponseBase:
+def billing(request: HttpRequest, user: User) -> HttpResponseBase:
     """Months for platform roles; the papers that others were sent."""
-    user: Any = request.user
     roles = selectors.roles_of(user)
     papers = list(read.visible_statements(user)[:MOST_PAPERS])
     months = read.billing_months(user)[:MOST_MONTHS] if roles.sees_everything else []
@@ -52,9 +51,8 @@ def billing(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def period(request: HttpRequest, name: str) -> HttpResponseBase:
+def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     """One month: what stands in the way of its close, and its statements."""
-    user: Any = request.user
     zone = request.GET.get("zone", "UTC")
     if not is_storable(zone):
         raise Http404
@@ -64,7 +62,7 @@ def period(request: HttpRequest, name: str) -> HttpResponseBase:
     is_checked = "checks" in request.GET
     faults: Iterable[str] = ()
     if request.method == "POST":
-        require_finance(request)
+        require_finance(user)
         try:
             said = _month_deed(request.POST.get("deed", ""))(user, name, zone)
         except Rejected as rejected:
@@ -119,9 +117,8 @@ def _statements(count: int) -> str:
 
 
 @page("GET", "POST")
-def statement(request: HttpRequest, key: int) -> HttpResponseBase:
+def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One statement or credit note: for the screen and for paper."""
-    user: Any = request.user
     paper = read.statement_for(user, key)
     roles = selectors.roles_of(user)
     may_write = may_bill(user)
@@ -131,7 +128,7 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
         if request.POST.get("deed") == "seen":
             actions.note_look(user, sheet)
             return redirect("statement", key=paper.pk)
-        require_finance(request)
+        require_finance(user)
         if _statement_deed(request, paper, form):
             return redirect("statement", key=paper.pk)
     changes = read.changes_since_look(user, sheet)
@@ -155,9 +152,8 @@ def statement(request: HttpRequest, key: int) -> HttpResponseBase:
 
 
 @page()
-def statement_file(request: HttpRequest, key: int) -> HttpResponseBase:
+def statement_file(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """The same document as a PDF, with what the reader sees of it."""
-    user: Any = request.user
     paper = read.statement_for(user, key)
     made = statement_pdf(read.statement_sheet(user, paper))
     name = f"{paper.number or f'draft-{paper.period.name}-{paper.pk}'}.pdf"
@@ -172,12 +168,8 @@ def _statement_deed(request: HttpRequest, paper: Statement, form: ReasonForm) ->
     deed = request.POST.get("deed", "")
     if deed in ("review", "issue"):
         act = actions.review_statements if deed == "review" else actions.issue_statements
-        try:
+        with rejected_aside(request):
             act(user, month=paper.period.name, zone=paper.period.zone, only=[paper.pk])
-        except Rejected as rejected:
-            for fault in rejected.faults:
-                messages.error(request, fault.message, extra_tags="trouble")
-        else:
             messages.success(request, "It is reviewed." if deed == "review" else "It is issued.")
         return True
     if deed not in ("send_back", "void"):
@@ -195,9 +187,8 @@ def _statement_deed(request: HttpRequest, paper: Statement, form: ReasonForm) ->
 
 
 @page()
-def statement_line(request: HttpRequest, key: int, position: int) -> HttpResponseBase:
+def statement_line(request: HttpRequest, user: User, key: int, position: int) -> HttpResponseBase:
     """Where a line comes from: its prices, its days, the hours and workloads of one day."""
-    user: Any = request.user
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
     day = asked_day(request, "day")

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 
 from budgets import selectors
 from budgets.charging import Tier
-from budgets.models import RateCard
+from budgets.models import RateCard, User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.web.forms import PortalForm, ReasonForm, TimeField
@@ -26,9 +26,8 @@ TRIED_WORKSPACES = 50
 
 
 @page()
-def rates(request: HttpRequest) -> HttpResponseBase:
+def rates(request: HttpRequest, user: User) -> HttpResponseBase:
     """Every card that the reader may see, those in force first."""
-    user: Any = request.user
     now = selectors.utc_now()
     cards = list(read.visible_rate_cards(user))
     in_force = read.cards_in_force(cards, now)
@@ -44,9 +43,9 @@ def rates(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def rate_propose(request: HttpRequest) -> HttpResponseBase:
+def rate_propose(request: HttpRequest, user: User) -> HttpResponseBase:
     """A new card, filled with the prices of the one in force."""
-    user = require_finance(request)
+    require_finance(user)
     flavors = list(selectors.visible_flavors(user))
     current = read.card_in_force(None, selectors.utc_now())
     form = CardForm(
@@ -86,9 +85,8 @@ class ActivateForm(ReasonForm):
 
 
 @page("GET", "POST")
-def rate_card(request: HttpRequest, key: int) -> HttpResponseBase:
+def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One card: its prices, what it changes, what last month would have cost, its decision."""
-    user: Any = request.user
     card = read.visible_rate_cards(user).get(pk=key)
     now = selectors.utc_now()
     deed = request.POST.get("deed")
@@ -97,7 +95,7 @@ def rate_card(request: HttpRequest, key: int) -> HttpResponseBase:
     )
     withdrawal = ReasonForm(request.POST if deed == "withdraw" else None, prefix="withdraw")
     if request.method == "POST":
-        require_finance(request)
+        require_finance(user)
         if deed not in ("activate", "withdraw"):
             raise Http404
         done = _decide(user, card, form if deed == "activate" else withdrawal)

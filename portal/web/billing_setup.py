@@ -19,6 +19,7 @@ from budgets.models import (
     ExchangeRate,
     Flavor,
     SpotPrice,
+    User,
     Workspace,
 )
 from budgets.selectors import billing as read
@@ -51,13 +52,12 @@ class AdjustmentForm(ChoosingForm):
 
 
 @page("GET", "POST")
-def adjustments(request: HttpRequest) -> HttpResponseBase:
+def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     """Every adjustment that the reader may see; finance proposes."""
-    user: Any = request.user
     rows = read.visible_adjustments(user).order_by("-pk")[:SHOWN]
     may_write = may_bill(user)
     if request.method == "POST":
-        require_finance(request)
+        require_finance(user)
 
     def propose(typed: dict[str, Any]) -> Any:
         terms = BillingTerms.objects.filter(account=typed["account"]).first()
@@ -71,13 +71,11 @@ def adjustments(request: HttpRequest) -> HttpResponseBase:
         numbers=("Amount",),
         rows=[
             Row(
-                (
-                    row.workspace.namespace if row.workspace else row.account.name,
-                    money_text(row.amount, row.currency),
-                    str(row.period),
-                    row.reason,
-                    f"{row.get_state_display()} ({row.decided_by or row.proposed_by or 'portal'})",
-                ),
+                row.workspace.namespace if row.workspace else row.account.name,
+                money_text(row.amount, row.currency),
+                str(row.period),
+                row.reason,
+                f"{row.get_state_display()} ({row.decided_by or row.proposed_by or 'portal'})",
                 url=reverse("adjustment", args=[row.pk]),
             )
             for row in rows
@@ -114,13 +112,12 @@ class DecisionForm(PortalForm):
 
 
 @page("GET", "POST")
-def adjustment(request: HttpRequest, key: int) -> HttpResponseBase:
+def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One adjustment, and its decision by somebody else than its proposer."""
-    user: Any = request.user
     row = read.visible_adjustments(user).get(pk=key)
     form = DecisionForm(typed(request))
     if request.method == "POST":
-        require_finance(request)
+        require_finance(user)
     answer = carried_out(
         request,
         form,
@@ -204,10 +201,9 @@ def _moment(text: str) -> Any:
 
 
 @page("GET", "POST")
-def terms(request: HttpRequest) -> HttpResponseBase:
+def terms(request: HttpRequest, user: User) -> HttpResponseBase:
     """Where finance says in which months and money accounts are billed."""
-    user: Any = request.user
-    require_finance(request)
+    require_finance(user)
     return sections_page(
         request,
         title="Billing terms",
@@ -226,12 +222,10 @@ def _account_terms(user: Any) -> Section:
         columns=("Account", "Months of", "Currency", "Closed to"),
         rows=[
             Row(
-                (
-                    row.account.name,
-                    row.zone,
-                    row.currency or "that of the rate cards",
-                    when(row.closed_until),
-                )
+                row.account.name,
+                row.zone,
+                row.currency or "that of the rate cards",
+                when(row.closed_until),
             )
             for row in kept
         ],
@@ -253,8 +247,7 @@ def _exchange_rates(user: Any) -> Section:
         text="A statement in another currency takes the rate of its month's last day.",
         columns=("Day", "Rate"),
         rows=[
-            Row((str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}"))
-            for row in rates
+            Row(str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}") for row in rates
         ],
         empty="No rate is recorded.",
         form=ExchangeForm,
@@ -275,7 +268,7 @@ def _time_series(user: Any) -> Section:
         columns=("From", "Flavor", "Price per GPU-hour"),
         numbers=("Price per GPU-hour",),
         rows=[
-            Row((when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}"))
+            Row(when(row.start), row.flavor.name, f"{price_text(row.price)} {row.currency}")
             for row in points
         ],
         empty="No flavor has a time series.",

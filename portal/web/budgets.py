@@ -15,7 +15,7 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.errors import Rejected, StaleVersion
-from budgets.models import Budget, BudgetRevision, Workspace
+from budgets.models import Budget, BudgetRevision, User, Workspace
 from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
 from clusters import selectors as seen
@@ -28,9 +28,8 @@ TEMPLATE = "budgets/form.html"
 
 
 @page("GET", "POST")
-def budget_form(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Change a budget: typed, looked at, saved. ``check`` in the POST only looks."""
-    user: Any = request.user
     workspace = _editable(user, namespace)
     flavors = list(selectors.visible_flavors(user))
     if request.method == "POST":
@@ -44,9 +43,8 @@ def budget_form(request: HttpRequest, namespace: str) -> HttpResponseBase:
 
 
 @page("POST")
-def budget_check(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def budget_check(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """The consequence panel and the faults beside the fields, while somebody types."""
-    user: Any = request.user
     workspace = _editable(user, namespace)
     form = BudgetForm(request.POST, flavors=list(selectors.visible_flavors(user)))
     return _checked(request, workspace, form)
@@ -151,9 +149,8 @@ class StopForm(VersionedForm):
 
 
 @page("GET", "POST")
-def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def stop_policy(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Hold a budget, drain it, or let it go on; says what happens to running jobs."""
-    user: Any = request.user
     workspace = _editable(user, namespace)
     budget = workspace.budget
     initial = {"policy": budget.stop_policy, "version": budget.version}
@@ -185,11 +182,10 @@ def stop_policy(request: HttpRequest, namespace: str) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def reallocate(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def reallocate(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Split a budget over the workers anew; an admin's action with a preview."""
-    user: Any = request.user
     workspace = selectors.workspace_for(user, namespace)
-    require_admin(request, "Only a platform admin splits a budget anew.")
+    require_admin(user, "Only a platform admin splits a budget anew.")
     form = VersionedForm(typed(request), initial={"version": workspace.budget.version})
     answer = carried_out(
         request,

@@ -11,11 +11,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets import selectors
+from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
-from portal.web.forms import PortalForm, ReasonForm, YamlField
+from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField
 from portal.web.htmx import is_partial, render, target, unchanged
 from portal.web.maintenance import summaries
 from portal.web.pages import page, require_admin, typed
@@ -118,12 +119,6 @@ class RemoveForm(ReasonForm):
     field_order = ["slug", "reason", "abandon"]
 
 
-class RenameForm(PortalForm):
-    """What people read."""
-
-    name = forms.CharField(label="Name", max_length=120)
-
-
 FORMS: dict[str, type[PortalForm]] = {
     "mode": ModeForm,
     "drift": DriftForm,
@@ -134,15 +129,14 @@ FORMS: dict[str, type[PortalForm]] = {
     "token": PortalForm,
     "block": BlockForm,
     "deregister": RemoveForm,
-    "rename": RenameForm,
+    "rename": NameForm,
 }
 """What is typed for a change; a reason alone where it is not listed."""
 
 
 @page()
-def clusters(request: HttpRequest) -> HttpResponseBase:
+def clusters(request: HttpRequest, user: User) -> HttpResponseBase:
     """Health of each cluster in one row."""
-    user: Any = request.user
     rows = seen.cluster_rows(user)
     context = {
         "rows": rows,
@@ -157,9 +151,8 @@ def clusters(request: HttpRequest) -> HttpResponseBase:
 
 
 @page()
-def cluster(request: HttpRequest, slug: str) -> HttpResponseBase:
+def cluster(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One cluster: what is applied against what is wanted, drift, preflight, switches."""
-    user: Any = request.user
     detail = seen.cluster_detail(user, slug, with_tree=False)
     shown = seen.objects_of(user, slug, page=request.GET.get("page"))
     context = {"detail": detail, "row": detail.row, "shown": shown}
@@ -179,9 +172,8 @@ def cluster(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 @page()
-def cluster_rights(request: HttpRequest, slug: str) -> HttpResponseBase:
+def cluster_rights(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """The roles and policies that an admin applies there, as a file."""
-    user: Any = request.user
     text = seen.generated_rights(user, slug)
     answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{slug}-rights.yaml"'
@@ -189,13 +181,12 @@ def cluster_rights(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def cluster_change(request: HttpRequest, slug: str, change: str) -> HttpResponseBase:
+def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> HttpResponseBase:
     """One switch, confirmed on a page of its own that says what it touches."""
-    user: Any = request.user
     if change not in CHANGES:
         raise Http404
     detail = seen.cluster_detail(user, slug, with_tree=False)
-    require_admin(request, "Only a platform admin changes a cluster.")
+    require_admin(user, "Only a platform admin changes a cluster.")
     what = CHANGES[change]
     kind = FORMS.get(change, ReasonForm)
     form = kind(typed(request), initial=_now(detail))
@@ -235,9 +226,8 @@ def _now(detail: seen.ClusterDetail) -> dict[str, Any]:
 
 
 @page("POST")
-def cluster_preflight(request: HttpRequest, slug: str) -> HttpResponseBase:
+def cluster_preflight(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """Run the preflight again."""
-    user: Any = request.user
     found = seen.cluster_for(user, slug)
     operation = enforcement.start_preflight(user, cluster=found)
     return redirect("operation", operation_id=operation.pk)

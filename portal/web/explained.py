@@ -14,6 +14,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets import selectors
+from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
@@ -148,9 +149,8 @@ OWNERS: tuple[type[WhatIfForm], ...] = (RaiseForm,)
 
 
 @page("GET", "POST")
-def what_if(request: HttpRequest) -> HttpResponseBase:
+def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
     """Ask, and read the answer; an owner about own budgets, an admin about everything."""
-    user: Any = request.user
     is_admin = selectors.roles_of(user).is_admin
     if not is_admin and not seen.askable_workspaces(user).exists():
         raise PermissionDenied("Only who may change a budget can ask what a change would lead to.")
@@ -169,9 +169,8 @@ def what_if(request: HttpRequest) -> HttpResponseBase:
 
 
 @page()
-def shadow(request: HttpRequest, slug: str) -> HttpResponseBase:
+def shadow(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """Where the engine decided otherwise than Kueue did, with both sides."""
-    user: Any = request.user
     context = {
         "cluster": seen.cluster_for(user, slug),
         "report": seen.shadow_report(user, slug),

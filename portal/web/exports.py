@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from budgets import selectors
 from budgets.exports import FORMATS
 from budgets.exports.datasets import table_of
-from budgets.models import Export, ExportPlan, Operation
+from budgets.models import Export, ExportPlan, Operation, User
 from budgets.models.exports import DATASETS
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import Preview, preview
@@ -75,9 +75,8 @@ class ExportForm(PortalForm):
 
 
 @page("GET", "POST")
-def exports(request: HttpRequest) -> HttpResponseBase:
+def exports(request: HttpRequest, user: User) -> HttpResponseBase:
     """The form and one's own exports; changing the data set brings its columns."""
-    user: Any = request.user
     given = request.POST if request.method == "POST" else request.GET
     known = dict(DATASETS)
     dataset = given.get("dataset", "")
@@ -132,9 +131,8 @@ def _previewed(request: HttpRequest, form: ExportForm, found: Preview) -> HttpRe
 
 
 @page("POST")
-def export_plan_remove(request: HttpRequest, plan_id: int) -> HttpResponseBase:
+def export_plan_remove(request: HttpRequest, user: User, plan_id: int) -> HttpResponseBase:
     """Ends what is made regularly; the files stay until they expire."""
-    user: Any = request.user
     plan = reads.visible_export_plans(user).get(pk=plan_id)
     plans.remove_export_plan(user, plan=plan)
     messages.success(request, f"{plan} is not made any more.")
@@ -142,9 +140,8 @@ def export_plan_remove(request: HttpRequest, plan_id: int) -> HttpResponseBase:
 
 
 @page()
-def export(request: HttpRequest, export_id: int) -> HttpResponseBase:
+def export(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase:
     """One export: how far it is, what it holds, the way to the file."""
-    user: Any = request.user
     found = reads.export_for(user, export_id)
     context = {
         "export": found,
@@ -160,9 +157,8 @@ def export(request: HttpRequest, export_id: int) -> HttpResponseBase:
 
 
 @page()
-def export_file(request: HttpRequest, export_id: int) -> HttpResponseBase:
+def export_file(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase:
     """The file, whole or from where a download stopped."""
-    user: Any = request.user
     found = reads.export_file_for(user, export_id)
     return send_file(
         request,
@@ -174,9 +170,8 @@ def export_file(request: HttpRequest, export_id: int) -> HttpResponseBase:
 
 
 @page()
-def export_about(request: HttpRequest, export_id: int) -> HttpResponseBase:
+def export_about(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase:
     """The label beside the file, for formats that have no room for one."""
-    user: Any = request.user
     found: Export = reads.export_file_for(user, export_id)
     answer = JsonResponse({"file": found.file_name, "sha256": found.sha256, **found.about})
     answer["Content-Disposition"] = f'attachment; filename="{found.file_name}.about.json"'

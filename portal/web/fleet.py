@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
+from budgets.models import User
 from clusters import selectors as seen
 from portal.web.htmx import is_partial, render, unchanged
 from portal.web.maintenance import summaries
@@ -14,9 +15,8 @@ from portal.web.pages import page
 
 
 @page()
-def fleet(request: HttpRequest) -> HttpResponseBase:
+def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
     """Flavor × cluster; red where promises exceed capacity."""
-    user: Any = request.user
     grid = selectors.fleet_grid(user)
     rows: list[dict[str, Any]] = [
         {

@@ -153,6 +153,12 @@ class TimeField(forms.DateTimeField):
         super().__init__(**kwargs)
 
 
+class NameForm(PortalForm):
+    """What people read."""
+
+    name = forms.CharField(label="Name", max_length=120)
+
+
 class ReasonForm(PortalForm):
     """Why; asked wherever somebody will want to know later."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets.errors import Fault, Rejected
+from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import WorkloadAction
@@ -44,9 +43,8 @@ WORDS = {
 
 
 @page("GET", "POST")
-def job_act(request: HttpRequest) -> HttpResponseBase:
+def job_act(request: HttpRequest, user: User) -> HttpResponseBase:
     """Confirm an action on one job or many: which, what they used so far, and why."""
-    user: Any = request.user
     given = request.POST if request.method == "POST" else request.GET
     verb, jobs = given.get("verb", Verb.DEACTIVATE), keys_of(given.getlist("job"))
     stakes = enforcement.jobs_at_stake(user, jobs=jobs, verb=verb)
@@ -84,9 +82,8 @@ def job_act(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("POST")
-def job_act_withdraw(request: HttpRequest, key: int) -> HttpResponseBase:
+def job_act_withdraw(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """Take back what was not carried out yet."""
-    user: Any = request.user
     action = seen.action_for(user, key)
     try:
         enforcement.withdraw_action(user, action=action)

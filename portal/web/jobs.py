@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
 from budgets import selectors
+from budgets.models import User
 from clusters import selectors as seen
 from clusters.selectors.bars import DEACTIVATED
 from portal.web.forms import PortalForm, offer_names
@@ -50,9 +51,8 @@ class JobFilter(PortalForm):
 
 
 @page()
-def jobs(request: HttpRequest) -> HttpResponseBase:
+def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
     """Jobs of the visible workspaces, one page by keyset."""
-    user: Any = request.user
     workspaces = selectors.visible_workspaces(user, include_archived=True)
     names = list(workspaces.values_list("namespace", flat=True))
     form = JobFilter(request.GET, names=names)
@@ -79,12 +79,11 @@ def jobs(request: HttpRequest) -> HttpResponseBase:
 
 
 @page()
-def job(request: HttpRequest, cluster: str, uid: str) -> HttpResponseBase:
+def job(request: HttpRequest, user: User, cluster: str, uid: str) -> HttpResponseBase:
     """One job: its state in one sentence, its time line, its GPU-hours by class.
 
     The address of a copy leads to the job: what became of one copy says little of it.
     """
-    user: Any = request.user
     detail = seen.workload_detail(user, cluster, uid)
     own = next((row for row in detail.copies if not row.is_remote_copy), None)
     if detail.row.is_remote_copy and own is not None:

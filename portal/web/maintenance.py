@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from budgets import selectors
-from budgets.models import Flavor
+from budgets.models import Flavor, User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.web.forms import PortalForm, ReasonForm, TimeField
@@ -55,9 +55,8 @@ class WindowForm(PortalForm):
 
 
 @page()
-def windows(request: HttpRequest) -> HttpResponseBase:
+def windows(request: HttpRequest, user: User) -> HttpResponseBase:
     """Windows that are open or were lately; owners see those that touch a floor of theirs."""
-    user: Any = request.user
     context = {
         "windows": summaries(seen.visible_windows(user)),
         "is_admin": selectors.roles_of(user).is_admin,
@@ -65,10 +64,9 @@ def windows(request: HttpRequest) -> HttpResponseBase:
     return render(request, "maintenance/windows.html", context)
 
 
-@page("GET", "POST")
-def plan(request: HttpRequest) -> HttpResponseBase:
+@page("GET", "POST", only_admins=ADMINS)
+def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
-    user = require_admin(request, ADMINS)
     workers = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
     form = WindowForm(typed(request), user=user, workers=workers, initial=chosen)
@@ -91,18 +89,17 @@ def plan(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def window(request: HttpRequest, key: int) -> HttpResponseBase:
+def window(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One window: whose floors stand there, what was not given, and its end."""
-    user: Any = request.user
     found = seen.window_for(user, key)
     may_end = selectors.roles_of(user).is_admin and found.state in ("scheduled", "active")
     form = ReasonForm(typed(request))
+    if request.method == "POST":
+        require_admin(user, ADMINS)
     answer = carried_out(
         request,
         form,
-        lambda given: enforcement.end_maintenance(
-            require_admin(request, ADMINS), window=found, reason=given["reason"]
-        ),
+        lambda given: enforcement.end_maintenance(user, window=found, reason=given["reason"]),
         said="The window is closed; work goes there again.",
         to=request.path,
     )

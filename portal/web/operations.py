@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
 
 from budgets import selectors
-from budgets.models import Operation
+from budgets.models import Operation, User
 from portal.web.htmx import is_partial, render, unchanged
 from portal.web.pages import page
 
 
 @page()
-def operation(request: HttpRequest, operation_id: uuid.UUID) -> HttpResponseBase:
+def operation(request: HttpRequest, user: User, operation_id: uuid.UUID) -> HttpResponseBase:
     """One operation, for who started it and for admins; it stops asking when it has ended."""
-    user: Any = request.user
     scope = Q() if selectors.roles_of(user).is_admin else Q(started_by=user)
     found = get_object_or_404(Operation.objects.filter(scope), pk=operation_id)
     kind, _, name = found.subject.partition(":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
@@ -17,6 +17,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from budgets.errors import NotAllowed, Rejected
+from budgets.models import User
 from budgets.selectors import remembered_roles, roles_of
 from portal.web.errors import method_not_allowed
 from portal.web.forms import YEARS, PortalForm
@@ -25,8 +26,8 @@ View = Callable[..., HttpResponseBase]
 log = structlog.stdlib.get_logger(__name__)
 
 
-def page(*methods: str) -> Callable[[View], View]:
-    """Make a function a page.
+def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
+    """Make a function a page; it is given the request and who reads it.
 
     What the reader may not see, a selector does not find: a 404 that tells nothing. What the
     reader may see but not do is a 403 with the service's sentence. A rejection without a form to
@@ -34,6 +35,7 @@ def page(*methods: str) -> Callable[[View], View]:
 
     Args:
         methods: Allowed HTTP methods; GET alone when none is named. HEAD goes with GET.
+        only_admins: What is said to everybody else where a page is for platform admins.
     """
     allowed = list(methods or ("GET",))
     if "GET" in allowed:
@@ -46,9 +48,12 @@ def page(*methods: str) -> Callable[[View], View]:
                 return method_not_allowed(request, allowed)
             is_read = request.method in ("GET", "HEAD")
             remembering = remembered_roles() if is_read else contextlib.nullcontext()
-            with timezone.override(zone_of(request.user)), remembering:
+            user: Any = request.user
+            with timezone.override(zone_of(user)), remembering:
                 try:
-                    return view(request, *args, **kwargs)
+                    if only_admins:
+                        require_admin(user, only_admins)
+                    return view(request, user, *args, **kwargs)
                 except ObjectDoesNotExist as error:
                     log.debug("not_found", path=request.path, model=type(error).__qualname__)
                     raise Http404 from error
@@ -63,37 +68,34 @@ def page(*methods: str) -> Callable[[View], View]:
     return decorate
 
 
-def require_admin(request: HttpRequest, words: str) -> Any:
-    """The admin who asks.
+def require_admin(user: User, words: str) -> None:
+    """Ask for a platform admin.
 
     Args:
-        request: Of anybody.
+        user: Who asks for the page.
         words: What only an admin does, for everybody else.
 
     Raises:
         PermissionDenied: For every other role.
     """
-    user: Any = request.user
     if not roles_of(user).is_admin:
         raise PermissionDenied(words)
-    return user
 
 
-def may_bill(user: Any) -> bool:
+def may_bill(user: User) -> bool:
     """Whether this reader writes prices and statements."""
     roles = roles_of(user)
     return roles.is_admin or roles.is_finance
 
 
-def require_finance(request: HttpRequest) -> Any:
-    """The one of finance, or the admin, who asks.
+def require_finance(user: User) -> None:
+    """Ask for one of finance, or an admin.
 
     Raises:
         PermissionDenied: For every other role.
     """
-    if not may_bill(request.user):
+    if not may_bill(user):
         raise PermissionDenied("Only finance or a platform admin can do this.")
-    return request.user
 
 
 def typed(request: HttpRequest) -> Any:
@@ -125,6 +127,16 @@ def carried_out(
         return None
     messages.success(request, said if isinstance(said, str) else said(done))
     return redirect(to if isinstance(to, str) else to(done))
+
+
+@contextlib.contextmanager
+def rejected_aside(request: HttpRequest) -> Iterator[None]:
+    """Let a message on the next page say what was rejected, where no form can show it."""
+    try:
+        yield
+    except Rejected as rejected:
+        for fault in rejected.faults:
+            messages.error(request, fault.message, extra_tags="trouble")
 
 
 def asked_day(request: HttpRequest, name: str) -> date | None:

@@ -13,13 +13,12 @@ from django.shortcuts import redirect
 from django.utils.text import capfirst
 
 from budgets.amounts import BY_NAME, HELD
-from budgets.errors import Rejected
-from budgets.models import Discrepancy
+from budgets.models import Discrepancy, User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import asked_day, may_bill, page, require_finance
+from portal.web.pages import asked_day, may_bill, page, rejected_aside, require_finance
 
 SHOWN = 200
 TAGS = {
@@ -49,9 +48,8 @@ class DayForm(PortalForm):
 
 
 @page()
-def reconciliation(request: HttpRequest) -> HttpResponseBase:
+def reconciliation(request: HttpRequest, user: User) -> HttpResponseBase:
     """One day of one cluster by hour and flavor, and every discrepancy."""
-    user: Any = request.user
     day = asked_day(request, "day")
     found = read.reconciliation(user, cluster=request.GET.get("cluster", ""), day=day)
     form = DayForm(initial={"cluster": found.cluster, "day": found.day})
@@ -80,14 +78,13 @@ def reconciliation(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def discrepancy(request: HttpRequest, key: int) -> HttpResponseBase:
+def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One discrepancy; one of finance says why it may stand, somebody else accepts that."""
-    user: Any = request.user
     row = read.visible_discrepancies(user).get(pk=key)
     may_write = may_bill(user)
     form = ReasonForm(request.POST or None)
     if request.method == "POST":
-        require_finance(request)
+        require_finance(user)
         if _deed(request, row, form):
             return redirect("discrepancy", key=row.pk)
     context = {
@@ -107,12 +104,8 @@ def _deed(request: HttpRequest, row: Discrepancy, form: ReasonForm) -> bool:
     user: Any = request.user
     deed = request.POST.get("deed", "")
     if deed in ("accept", "decline"):
-        try:
+        with rejected_aside(request):
             actions.decide_acceptance(user, discrepancy=row, is_approved=deed == "accept")
-        except Rejected as rejected:
-            for fault in rejected.faults:
-                messages.error(request, fault.message, extra_tags="trouble")
-        else:
             messages.success(request, "It is accepted." if deed == "accept" else "It is open.")
         return True
     if deed != "propose":

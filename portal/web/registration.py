@@ -18,10 +18,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
 from budgets.errors import Rejected
+from budgets.models import User
 from clusters import services as enforcement
 from portal.web.forms import PortalForm, YamlField
 from portal.web.htmx import render
-from portal.web.pages import page, require_admin
+from portal.web.pages import page
 
 TEMPLATE = "clusters/register.html"
 MOST_BYTES = 200_000
@@ -109,10 +110,9 @@ class PlaceForm(PortalForm):
 
 @never_cache
 @sensitive_post_parameters("kubeconfig", "held", "upload")
-@page("GET", "POST")
-def register(request: HttpRequest) -> HttpResponseBase:
+@page("GET", "POST", only_admins="Only a platform admin registers a cluster.")
+def register(request: HttpRequest, user: User) -> HttpResponseBase:
     """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
-    user = require_admin(request, "Only a platform admin registers a cluster.")
     if "held" in request.POST:
         return _second(request, user)
     form = SourceForm(request.POST or None, request.FILES or None)

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import BudgetRevision, Workspace
+from budgets.models import BudgetRevision, User, Workspace
 from budgets.plan import RevisionDraft, Spill
 from portal.web.forms import VersionedForm
 from portal.web.htmx import render
@@ -23,9 +23,8 @@ PER_PAGE = 50
 
 
 @page()
-def history(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def history(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Every revision, newest first."""
-    user: Any = request.user
     workspace = selectors.workspace_for(user, namespace)
     context = {
         "workspace": workspace,
@@ -36,9 +35,8 @@ def history(request: HttpRequest, namespace: str) -> HttpResponseBase:
 
 
 @page("GET", "POST")
-def revision(request: HttpRequest, namespace: str, number: int) -> HttpResponseBase:
+def revision(request: HttpRequest, user: User, namespace: str, number: int) -> HttpResponseBase:
     """One revision beside another, and its way back into force."""
-    user: Any = request.user
     workspace = selectors.workspace_for(user, namespace)
     shown = selectors.revision_for(user, namespace, number)
     other = _other(request, user, namespace, number)
@@ -84,9 +82,8 @@ def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> Budg
 
 
 @page()
-def requests(request: HttpRequest) -> HttpResponseBase:
+def requests(request: HttpRequest, user: User) -> HttpResponseBase:
     """Requests that wait: all for an admin, one's own for an owner."""
-    user: Any = request.user
     waiting = Paginator(selectors.visible_requests(user), PER_PAGE)
     shown = waiting.get_page(request.GET.get("page"))
     context = {
@@ -109,9 +106,8 @@ class DecisionForm(VersionedForm):
 
 
 @page("GET", "POST")
-def decide(request: HttpRequest, namespace: str, number: int) -> HttpResponseBase:
+def decide(request: HttpRequest, user: User, namespace: str, number: int) -> HttpResponseBase:
     """One request with its impact; an admin accepts or declines, its owner may withdraw it."""
-    user: Any = request.user
     workspace = selectors.workspace_for(user, namespace)
     wanted = selectors.revision_for(user, namespace, number)
     if wanted.state != BudgetRevision.State.REQUESTED:

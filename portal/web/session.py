@@ -20,7 +20,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
 from budgets import services as promises
-from budgets.models import ApiToken
+from budgets.models import ApiToken, User
 from portal.throttling import WrongPasswordThrottle
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
@@ -80,9 +80,8 @@ class PasswordForm(PortalForm):
 
 @never_cache
 @page("GET", "POST")
-def password_change(request: HttpRequest) -> HttpResponseBase:
+def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
     """Change one's own password; other sessions end, this one stays."""
-    user: Any = request.user
     form = PasswordForm(typed(request), user=user)
     answer = carried_out(
         request,
@@ -109,9 +108,8 @@ class ProfileForm(PortalForm):
 
 
 @page("GET", "POST")
-def profile(request: HttpRequest) -> HttpResponseBase:
+def profile(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who one is here, one's roles, one's time zone."""
-    user: Any = request.user
     form = ProfileForm(request.POST or None, initial={"time_zone": user.time_zone})
     if request.method == "POST" and form.is_valid():
         # Only how this reader sees times; no promise depends on it, so no service and no audit.
@@ -140,9 +138,8 @@ class TokenForm(PortalForm):
 
 @never_cache
 @page("GET", "POST")
-def tokens(request: HttpRequest) -> HttpResponseBase:
+def tokens(request: HttpRequest, user: User) -> HttpResponseBase:
     """One's API tokens; the plain text of a new one is on this one answer and nowhere else."""
-    user: Any = request.user
     form = TokenForm(request.POST or None)
     made: tuple[ApiToken, str] | None = None
     if request.method == "POST" and form.is_valid():
@@ -168,9 +165,8 @@ def tokens(request: HttpRequest) -> HttpResponseBase:
 
 
 @page("POST")
-def token_revoke(request: HttpRequest, token_id: int) -> HttpResponseBase:
+def token_revoke(request: HttpRequest, user: User, token_id: int) -> HttpResponseBase:
     """End one of one's own tokens."""
-    user: Any = request.user
     token = get_object_or_404(ApiToken, pk=token_id, user=user)
     promises.revoke_api_token(user, token=token)
     messages.success(request, f"The token {token.name} has ended; it opens nothing any more.")

@@ -9,20 +9,21 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import Capacity, Envelope, Flavor, MeasuredCapacity, Workspace
+from budgets.models import Capacity, Envelope, MeasuredCapacity, User
 from clusters import selectors as seen
 from portal.web import setup_forms
+from portal.web.forms import NameForm
 from portal.web.htmx import render
-from portal.web.pages import page
 from portal.web.setup_pages import (
     Row,
     Section,
-    WayOut,
     crumbs,
+    dated_gpus,
     item_page,
+    item_row,
     list_page,
     sections_page,
-    setup_admin,
+    setup_page,
 )
 from portal.web.tags import gpus, when
 
@@ -47,10 +48,9 @@ PARTS = (
 )
 
 
-@page()
-def setup(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def setup(request: HttpRequest, user: User) -> HttpResponseBase:
     """Where an empty portal leads its admin, and the way to every part later."""
-    user = setup_admin(request)
     steps: list[dict[str, Any]] = [
         {"step": step, "url": reverse(STEP_PAGES[step.key])} for step in selectors.setup_steps(user)
     ]
@@ -63,49 +63,36 @@ def setup(request: HttpRequest) -> HttpResponseBase:
     return render(request, "setup/setup.html", context)
 
 
-@page("GET", "POST")
-def accounts(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def accounts(request: HttpRequest, user: User) -> HttpResponseBase:
     """Customers: list, and a new one."""
-    user = setup_admin(request)
-    rows = [
-        Row(
-            (row.slug, row.name),
-            reverse("setup_account", args=[row.slug]),
-            "",
-            bool(row.archived_at),
-        )
-        for row in selectors.visible_accounts(user, include_archived=True)
-    ]
-    new = Section(
-        key="new",
-        title="New account",
-        form=setup_forms.AccountForm,
-        do=lambda typed: promises.create_account(user, **typed),
-        button="Add account",
-        said="Account {slug} is there; give it an envelope next.",
-    )
     return list_page(
         request,
+        what="account",
         title="Accounts",
         headline="A customer and trust boundary; its envelope says what it may promise unasked.",
         columns=("Slug", "Name"),
-        rows=rows,
+        rows=[
+            item_row("setup_account", row, row.slug, row.name)
+            for row in selectors.visible_accounts(user, include_archived=True)
+        ],
         empty="No account yet. An account is a customer: accounts never lend to each other.",
-        new=new,
+        form=setup_forms.AccountForm,
+        do=lambda typed: promises.create_account(user, **typed),
+        said="Account {slug} is there; give it an envelope next.",
     )
 
 
-@page("GET", "POST")
-def account(request: HttpRequest, slug: str) -> HttpResponseBase:
+@setup_page
+def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One customer: name, envelopes, the way out."""
-    user = setup_admin(request)
     found = selectors.account_for(user, slug)
     envelopes = Envelope.objects.filter(account=found).select_related("flavor")
     sections = [
         Section(
             key="name",
             title="Name",
-            form=setup_forms.NameForm,
+            form=NameForm,
             arguments={"initial": {"name": found.name}},
             do=lambda typed: promises.edit_account(user, account=found, **typed),
         ),
@@ -116,7 +103,7 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
             columns=("Flavor", "Committed", "Ceiling of each workspace", "Account pool"),
             numbers=("Committed", "Ceiling of each workspace", "Account pool"),
             rows=[
-                Row((row.flavor.name, gpus(row.committed), gpus(row.ceiling), gpus(row.pool)))
+                Row(row.flavor.name, gpus(row.committed), gpus(row.ceiling), gpus(row.pool))
                 for row in envelopes
             ],
             empty="No envelope yet: every budget of this account will wait for an admin.",
@@ -128,158 +115,131 @@ def account(request: HttpRequest, slug: str) -> HttpResponseBase:
     ]
     return item_page(
         request,
-        title=found.name,
+        found,
+        what="account",
         headline=f"Account {found.slug}",
         sections=sections,
-        crumbs=crumbs(("Accounts", "setup_accounts")),
-        way_out=WayOut(
-            what="account",
-            text="Cannot be undone. Its workspaces have to be archived first; use stays.",
-            do=lambda reason: promises.archive_account(user, account=found, reason=reason),
-            to=reverse("setup_accounts"),
-            is_closed=found.archived_at is not None,
-        ),
+        above=("Accounts", "setup_accounts"),
+        farewell="Its workspaces have to be archived first; use stays.",
+        archive=lambda reason: promises.archive_account(user, account=found, reason=reason),
     )
 
 
-@page("GET", "POST")
-def workspaces(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
     """Workspaces: list, and a new one."""
-    user = setup_admin(request)
-    rows = [
-        Row(
-            (row.namespace, row.name, row.account.name, row.home_flavor.name),
-            reverse("setup_workspace", args=[row.namespace]),
-            "",
-            bool(row.archived_at),
-        )
-        for row in selectors.visible_workspaces(user, include_archived=True)
-    ]
-    new = Section(
-        key="new",
-        title="New workspace",
+    return list_page(
+        request,
+        what="workspace",
+        title="Workspaces",
+        headline="One namespace, one queue and one budget each.",
+        columns=("Namespace", "Name", "Account", "Home flavor"),
+        rows=[
+            item_row(
+                "setup_workspace",
+                row,
+                row.namespace,
+                row.name,
+                row.account.name,
+                row.home_flavor.name,
+            )
+            for row in selectors.visible_workspaces(user, include_archived=True)
+        ],
+        empty="No workspace yet. It needs an account and a flavor first.",
         form=setup_forms.WorkspaceForm,
         arguments={
             "accounts": selectors.visible_accounts(user),
             "flavors": selectors.visible_flavors(user),
         },
         do=lambda typed: promises.create_workspace(user, **typed),
-        button="Add workspace",
         said="Workspace {slug} is there; its budget is empty until somebody promises GPUs.",
     )
-    return list_page(
-        request,
-        title="Workspaces",
-        headline="One namespace, one queue and one budget each.",
-        columns=("Namespace", "Name", "Account", "Home flavor"),
-        rows=rows,
-        empty="No workspace yet. It needs an account and a flavor first.",
-        new=new,
-    )
 
 
-@page("GET", "POST")
-def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
+@setup_page
+def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """One workspace: name, home flavor, the way out."""
-    user = setup_admin(request)
-    found: Workspace = selectors.workspace_for(user, namespace)
-    initial = {"name": found.name, "home_flavor": found.home_flavor}
-    sections = [
-        Section(
-            key="edit",
-            title="Name and home flavor",
-            text="The home flavor is where the three-field form puts committed GPUs.",
-            form=setup_forms.WorkspaceEditForm,
-            arguments={"initial": initial, "flavors": selectors.visible_flavors(user)},
-            do=lambda typed: promises.edit_workspace(user, workspace=found, **typed),
-        )
-    ]
+    found = selectors.workspace_for(user, namespace)
+    edit = Section(
+        key="edit",
+        title="Name and home flavor",
+        text="The home flavor is where the three-field form puts committed GPUs.",
+        form=setup_forms.WorkspaceEditForm,
+        arguments={
+            "initial": {"name": found.name, "home_flavor": found.home_flavor},
+            "flavors": selectors.visible_flavors(user),
+        },
+        do=lambda typed: promises.edit_workspace(user, workspace=found, **typed),
+    )
     return item_page(
         request,
-        title=found.name,
+        found,
+        what="workspace",
         headline=f"Workspace {namespace}",
-        sections=sections,
-        crumbs=crumbs(("Workspaces", "setup_workspaces")),
-        way_out=WayOut(
-            what="workspace",
-            text="Cannot be undone. Its queue is held and its promise ends; the namespace, "
-            "its jobs and its use stay.",
-            do=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
-            to=reverse("setup_workspaces"),
-            is_closed=found.archived_at is not None,
-        ),
+        sections=[edit],
+        above=("Workspaces", "setup_workspaces"),
+        farewell="Its queue is held and its promise ends; "
+        "the namespace, its jobs and its use stay.",
+        archive=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
     )
 
 
-@page("GET", "POST")
-def flavors(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def flavors(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPU flavors: list, and a new one."""
-    user = setup_admin(request)
-    rows = [
-        Row(
-            (row.slug, row.name, row.resource_name, row.gpus_per_node, row.oversubscription_factor),
-            reverse("setup_flavor", args=[row.slug]),
-            "",
-            bool(row.archived_at),
-        )
-        for row in selectors.visible_flavors(user, include_archived=True)
-    ]
-    new = Section(
-        key="new",
-        title="New flavor",
-        form=setup_forms.FlavorForm,
-        do=lambda typed: promises.create_flavor(user, **typed),
-        button="Add flavor",
-        said="Flavor {slug} is there.",
-    )
     return list_page(
         request,
+        what="flavor",
         title="GPU flavors",
         heading="Flavors",
         headline="A kind of GPU node: a ResourceFlavor on the clusters, a line in budgets.",
         columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
-        rows=rows,
+        rows=[
+            item_row(
+                "setup_flavor",
+                row,
+                row.slug,
+                row.name,
+                row.resource_name,
+                row.gpus_per_node,
+                row.oversubscription_factor,
+            )
+            for row in selectors.visible_flavors(user, include_archived=True)
+        ],
         empty="No flavor yet. Describe the first kind of GPU node below.",
-        new=new,
+        form=setup_forms.FlavorForm,
+        do=lambda typed: promises.create_flavor(user, **typed),
+        said="Flavor {slug} is there.",
     )
 
 
-@page("GET", "POST")
-def flavor(request: HttpRequest, slug: str) -> HttpResponseBase:
+@setup_page
+def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One flavor: its nodes, its factor, the way out."""
-    user = setup_admin(request)
-    found: Flavor = selectors.visible_flavors(user, include_archived=True).get(slug=slug)
+    found = selectors.visible_flavors(user, include_archived=True).get(slug=slug)
     names = setup_forms.FlavorEditForm.base_fields
-    initial = {name: getattr(found, name) for name in names}
-    sections = [
-        Section(
-            key="edit",
-            title="Nodes and rules",
-            form=setup_forms.FlavorEditForm,
-            arguments={"initial": initial},
-            do=lambda typed: promises.edit_flavor(user, flavor=found, **typed),
-        )
-    ]
+    edit = Section(
+        key="edit",
+        title="Nodes and rules",
+        form=setup_forms.FlavorEditForm,
+        arguments={"initial": {name: getattr(found, name) for name in names}},
+        do=lambda typed: promises.edit_flavor(user, flavor=found, **typed),
+    )
     return item_page(
         request,
-        title=found.name,
+        found,
+        what="flavor",
         headline=f"Flavor {slug}",
-        sections=sections,
-        crumbs=crumbs(("GPU flavors", "setup_flavors")),
-        way_out=WayOut(
-            what="flavor",
-            text="Cannot be undone. It takes no new promise; nothing in force may use it.",
-            do=lambda reason: promises.archive_flavor(user, flavor=found, reason=reason),
-            to=reverse("setup_flavors"),
-            is_closed=found.archived_at is not None,
-        ),
+        sections=[edit],
+        above=("GPU flavors", "setup_flavors"),
+        farewell="It takes no new promise; nothing in force may use it.",
+        archive=lambda reason: promises.archive_flavor(user, flavor=found, reason=reason),
     )
 
 
-@page("GET", "POST")
-def capacity(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
-    user = setup_admin(request)
     clusters = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")
@@ -290,19 +250,7 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
             text="Wins over what is measured, while its window lasts.",
             columns=("Cluster", "Flavor", "GPUs", "From", "Until", "Reason"),
             numbers=("GPUs",),
-            rows=[
-                Row(
-                    (
-                        r.cluster,
-                        r.flavor.name,
-                        gpus(r.gpus),
-                        when(r.valid_from),
-                        when(r.valid_until) if r.valid_until else "for good",
-                        r.reason,
-                    )
-                )
-                for r in stated
-            ],
+            rows=[Row(row.cluster, *dated_gpus(row), row.reason) for row in stated],
             empty="Nothing is stated: what is measured counts.",
             form=setup_forms.CapacityForm,
             arguments={"clusters": clusters, "flavors": selectors.visible_flavors(user)},
@@ -317,16 +265,14 @@ def capacity(request: HttpRequest) -> HttpResponseBase:
             numbers=("Ready", "Broken", "In use"),
             rows=[
                 Row(
-                    (
-                        r.cluster,
-                        r.flavor.name,
-                        gpus(r.ready_gpus),
-                        gpus(r.broken_gpus),
-                        gpus(r.used_gpus),
-                        when(r.measured_at),
-                    )
+                    row.cluster,
+                    row.flavor.name,
+                    gpus(row.ready_gpus),
+                    gpus(row.broken_gpus),
+                    gpus(row.used_gpus),
+                    when(row.measured_at),
                 )
-                for r in measured
+                for row in measured
             ],
             empty="Nothing measured yet. Register a worker cluster; it is measured within seconds.",
         ),

@@ -11,6 +11,7 @@ from budgets.models import Account, Flavor, Membership, Role, Workspace
 from portal.web.forms import (
     ChoosingForm,
     GpuField,
+    NameForm,
     PairsField,
     PortalForm,
     TaintsField,
@@ -21,17 +22,11 @@ from portal.web.forms import (
 SLUG_HINT = "Never changes; part of names on the clusters."
 
 
-class AccountForm(PortalForm):
+class AccountForm(NameForm):
     """A new customer."""
 
     slug = forms.CharField(label="Slug", max_length=30, help_text=f"{SLUG_HINT} No hyphen.")
-    name = forms.CharField(label="Name", max_length=120)
-
-
-class NameForm(PortalForm):
-    """A new name."""
-
-    name = forms.CharField(label="Name", max_length=120)
+    field_order = ["slug", "name"]
 
 
 class EnvelopeForm(ChoosingForm):
@@ -45,29 +40,26 @@ class EnvelopeForm(ChoosingForm):
     pool = GpuField(label="Account pool", help_text="In GPUs.", initial=0)
 
 
-class WorkspaceForm(ChoosingForm):
+class WorkspaceEditForm(ChoosingForm, NameForm):
+    """Name and home flavor of a workspace."""
+
+    home_flavor = choice_of(Flavor, "Home flavor")
+
+
+class WorkspaceForm(WorkspaceEditForm):
     """A new workspace."""
 
     account = choice_of(Account, "Account")
     slug = forms.CharField(
         label="Slug", max_length=40, help_text=f"{SLUG_HINT} Namespace is ACCOUNT-SLUG."
     )
-    name = forms.CharField(label="Name", max_length=120)
-    home_flavor = choice_of(Flavor, "Home flavor")
     fault_fields = {"namespace": "slug"}
+    field_order = ["account", "slug", "name", "home_flavor"]
 
 
-class WorkspaceEditForm(ChoosingForm):
-    """Name and home flavor of a workspace."""
-
-    name = forms.CharField(label="Name", max_length=120)
-    home_flavor = choice_of(Flavor, "Home flavor")
-
-
-class FlavorEditForm(PortalForm):
+class FlavorEditForm(NameForm):
     """What may change of a kind of GPU node."""
 
-    name = forms.CharField(label="Name", max_length=120)
     resource_name = forms.CharField(label="Resource name", max_length=120, initial="nvidia.com/gpu")
     gpus_per_node = forms.IntegerField(label="GPUs on one node", min_value=1, initial=8)
     node_labels = PairsField(
@@ -100,15 +92,21 @@ class FlavorForm(FlavorEditForm):
     field_order = ["slug", "name"]
 
 
-class CapacityForm(ChoosingForm):
-    """GPUs of a flavor on a cluster, as an admin states them."""
+class PoolAmountForm(ChoosingForm):
+    """GPUs of a flavor in a pool."""
 
-    cluster = forms.ChoiceField(label="Cluster")
     flavor = choice_of(Flavor, "Flavor")
     gpus = GpuField(label="GPUs")
     valid_from = TimeField(label="From", help_text="Empty: now.")
     valid_until = TimeField(label="Until", help_text="Empty: for good.")
+
+
+class CapacityForm(PoolAmountForm):
+    """GPUs of a flavor on a cluster, as an admin states them."""
+
+    cluster = forms.ChoiceField(label="Cluster")
     reason = forms.CharField(label="Reason", max_length=200, required=False)
+    field_order = ["cluster"]
 
     def __init__(self, *args: Any, clusters: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -128,15 +126,6 @@ class PoolForm(ChoosingForm):
     )
 
 
-class PoolAmountForm(ChoosingForm):
-    """GPUs of a flavor in a pool."""
-
-    flavor = choice_of(Flavor, "Flavor")
-    gpus = GpuField(label="GPUs")
-    valid_from = TimeField(label="From", help_text="Empty: now.")
-    valid_until = TimeField(label="Until", help_text="Empty: for good.")
-
-
 class PoolShareForm(ChoosingForm):
     """An account that may draw on a platform pool."""
 
@@ -154,21 +143,6 @@ class PoolShareForm(ChoosingForm):
         return limits
 
 
-class PersonForm(PortalForm):
-    """A new person."""
-
-    username = forms.CharField(label="User name", max_length=150)
-    email = forms.EmailField(label="E-mail")
-    first_name = forms.CharField(label="First name", max_length=150, required=False)
-    last_name = forms.CharField(label="Last name", max_length=150, required=False)
-    password = forms.CharField(
-        label="First password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        strip=False,
-        help_text="At least 12 characters; they change it under their name.",
-    )
-
-
 class NewPasswordForm(PortalForm):
     """A password that an admin sets."""
 
@@ -177,6 +151,22 @@ class NewPasswordForm(PortalForm):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         strip=False,
     )
+
+
+class PersonForm(NewPasswordForm):
+    """A new person."""
+
+    username = forms.CharField(label="User name", max_length=150)
+    email = forms.EmailField(label="E-mail")
+    first_name = forms.CharField(label="First name", max_length=150, required=False)
+    last_name = forms.CharField(label="Last name", max_length=150, required=False)
+    field_order = ["username", "email", "first_name", "last_name", "password"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        password = self.part("password")
+        password.label = "First password"
+        password.help_text = "At least 12 characters; they change it under their name."
 
 
 class RoleForm(ChoosingForm):

@@ -11,27 +11,32 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from budgets.errors import Rejected
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import require_admin
+from portal.web.pages import page, rejected_aside
+from portal.web.tags import gpus, when
+
+setup_page = page("GET", "POST", only_admins="Only a platform admin sets the portal up.")
+"""A page of the set-up."""
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """One row of a section's table.
 
-    Attributes:
+    Args:
         cells: What it shows; the first is its heading.
         url: Where the first cell leads; empty for nowhere.
         remove: Key that is posted when the row's button is pressed; empty for no button.
         is_closed: Archived; shown faintly.
     """
 
-    cells: Sequence[Any]
-    url: str = ""
-    remove: str = ""
-    is_closed: bool = False
+    def __init__(
+        self, *cells: Any, url: str = "", remove: str = "", is_closed: bool = False
+    ) -> None:
+        self.cells = cells
+        self.url = url
+        self.remove = remove
+        self.is_closed = is_closed
 
 
 @dataclass(slots=True)
@@ -94,11 +99,6 @@ class Section:
         ]
 
 
-def setup_admin(request: HttpRequest) -> Any:
-    """The admin who sets the portal up."""
-    return require_admin(request, "Only a platform admin sets the portal up.")
-
-
 def sections_page(
     request: HttpRequest, *, title: str, headline: str, sections: list[Section], crumbs: Any = ()
 ) -> HttpResponseBase:
@@ -135,29 +135,34 @@ def sections_page(
 def list_page(
     request: HttpRequest,
     *,
+    what: str,
     title: str,
     headline: str,
     columns: Sequence[str],
     rows: Sequence[Row],
-    empty: str,
-    new: Section,
+    empty: str = "",
     heading: str = "",
+    **new: Any,
 ) -> HttpResponseBase:
     """A page that lists all of a kind and adds one.
 
     Args:
-        request: Its POST fills the form of ``new``.
+        request: Its POST fills the form of the new one.
+        what: The kind, in one word.
         title: Heading of the page.
         headline: What this page is for, in a sentence.
         columns: Headings of the table.
         rows: Of the table.
         empty: What is said instead of an empty table.
-        new: Titled, with the form that adds one.
         heading: Of the table, where it is not the page's.
+        new: Of the :class:`Section` whose form adds one.
     """
-    table = Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty)
+    sections = [
+        Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty),
+        Section(key="new", title=f"New {what}", button=f"Add {what}", **new),
+    ]
     return sections_page(
-        request, title=title, headline=headline, sections=[table, new], crumbs=crumbs()
+        request, title=title, headline=headline, sections=sections, crumbs=crumbs()
     )
 
 
@@ -174,12 +179,8 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
     if removed is not None and section.remove is not None:
         if not (removed.isascii() and removed.isdecimal()):
             raise Http404
-        try:
+        with rejected_aside(request):
             section.remove(removed)
-        except Rejected as rejected:
-            for fault in rejected.faults:
-                messages.error(request, fault.message, extra_tags="trouble")
-        else:
             messages.success(request, section.removed)
         return redirect(request.path)
     if section.form is None or section.do is None:
@@ -201,63 +202,57 @@ def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     return (("Set-up", reverse("setup")), *((title, reverse(name)) for title, name in more))
 
 
-@dataclass(frozen=True, slots=True)
-class WayOut:
-    """How an item is closed for good.
+def item_row(route: str, item: Any, key: str, *cells: Any) -> Row:
+    """A row that leads to the page of an item, whose address has its first cell."""
+    url = reverse(route, args=[key])
+    return Row(key, *cells, url=url, is_closed=item.archived_at is not None)
 
-    Attributes:
-        what: Its kind, in one word.
-        text: What becomes of it.
-        do: Takes the reason; raises Rejected.
-        to: Where to go then.
-        is_closed: It was archived already.
-    """
 
-    what: str
-    text: str
-    do: Callable[[str], Any]
-    to: str
-    is_closed: bool
+def dated_gpus(row: Any) -> tuple[Any, ...]:
+    """Flavor, GPUs, and from when to when they are there."""
+    until = when(row.valid_until) if row.valid_until else "for good"
+    return row.flavor.name, gpus(row.gpus), when(row.valid_from), until
 
 
 def item_page(
     request: HttpRequest,
+    found: Any,
     *,
-    title: str,
+    what: str,
     headline: str,
     sections: Sequence[Section],
-    crumbs: Any,
-    way_out: WayOut,
+    above: tuple[str, str],
+    farewell: str,
+    archive: Callable[[str], Any],
 ) -> HttpResponseBase:
     """A page of one item: its sections, and last the one that archives it, while that is open.
 
     Args:
         request: As for :func:`sections_page`.
-        title: Heading.
+        found: The item; its name is the heading.
+        what: Its kind, in one word.
         headline: What it is; that it is archived is added.
         sections: In order.
-        crumbs: (title, address) pairs of the pages above.
-        way_out: How it is closed.
+        above: Title and route of the list that it is in.
+        farewell: What becomes of it when it is archived.
+        archive: Closes it for good; takes the reason, raises Rejected.
     """
     shown = list(sections)
-    if not way_out.is_closed:
-        shown.append(_archive_section(way_out))
-    state = ", archived" if way_out.is_closed else ""
+    if found.archived_at is None:
+        closing = Section(
+            key="archive",
+            title=f"Archive this {what}",
+            text=f"Cannot be undone. {farewell}",
+            form=ReasonForm,
+            do=lambda typed: archive(typed["reason"]),
+            button=f"Archive {what}",
+            said=f"The {what} is archived.",
+            to=reverse(above[1]),
+            is_danger=True,
+        )
+        shown.append(closing)
+    else:
+        headline += ", archived"
     return sections_page(
-        request, title=title, headline=headline + state, sections=shown, crumbs=crumbs
-    )
-
-
-def _archive_section(way_out: WayOut) -> Section:
-    what = way_out.what
-    return Section(
-        key="archive",
-        title=f"Archive this {what}",
-        text=way_out.text,
-        form=ReasonForm,
-        do=lambda typed: way_out.do(typed["reason"]),
-        button=f"Archive {what}",
-        said=f"The {what} is archived.",
-        to=way_out.to,
-        is_danger=True,
+        request, title=found.name, headline=headline, sections=shown, crumbs=crumbs(above)
     )

@@ -12,51 +12,46 @@ from budgets import selectors
 from budgets import services as promises
 from budgets.models import Membership, Pool, PoolShare, User
 from portal.web import setup_forms
-from portal.web.pages import page
 from portal.web.setup_pages import (
     Row,
     Section,
-    WayOut,
     crumbs,
+    dated_gpus,
     item_page,
+    item_row,
     list_page,
     sections_page,
-    setup_admin,
+    setup_page,
 )
 from portal.web.tags import gpus, when
 
 
-@page("GET", "POST")
-def people(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def people(request: HttpRequest, user: User) -> HttpResponseBase:
     """Everybody with a login, and a new one."""
-    user = setup_admin(request)
     everybody = User.objects.prefetch_related("memberships__account", "memberships__workspace")
-    rows = [
-        Row(
-            (row.username, row.get_full_name(), row.email, _roles(row), _last_login(row)),
-            reverse("setup_person", args=[row.pk]),
-            "",
-            not row.is_active,
-        )
-        for row in everybody
-    ]
-    table = Section(
-        key="list",
-        title="People",
+    return list_page(
+        request,
+        what="person",
+        title="People and roles",
+        heading="People",
+        headline="A role says what somebody sees and changes; without one there is nothing to see.",
         columns=("User name", "Name", "E-mail", "Roles", "Last login"),
-        rows=rows,
-    )
-    new = Section(
-        key="new",
-        title="New person",
+        rows=[
+            Row(
+                row.username,
+                row.get_full_name(),
+                row.email,
+                _roles(row),
+                when(row.last_login) if row.last_login else "never",
+                url=reverse("setup_person", args=[row.pk]),
+                is_closed=not row.is_active,
+            )
+            for row in everybody
+        ],
         form=setup_forms.PersonForm,
         do=lambda typed: promises.create_user(user, **typed),
-        button="Add person",
         said="{username} can sign in; give them a role next.",
-    )
-    headline = "A role says what somebody sees and changes; without one there is nothing to see."
-    return sections_page(
-        request, title="People and roles", headline=headline, sections=[table, new], crumbs=crumbs()
     )
 
 
@@ -67,14 +62,9 @@ def _roles(person: User) -> str:
     return ", ".join(roles) or "none"
 
 
-def _last_login(person: User) -> Any:
-    return when(person.last_login) if person.last_login else "never"
-
-
-@page("GET", "POST")
-def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
+@setup_page
+def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
     """One person: roles and password."""
-    user = setup_admin(request)
     found = get_object_or_404(User, pk=user_id)
     memberships = found.memberships.select_related("account", "workspace").order_by("pk")
 
@@ -88,7 +78,7 @@ def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
             title="Roles",
             columns=("Role", "Of"),
             rows=[
-                Row((m.get_role_display(), setup_forms.scope_of(m)), remove=str(m.pk))
+                Row(m.get_role_display(), setup_forms.scope_of(m), remove=str(m.pk))
                 for m in memberships
             ],
             empty="No role: after the login there is nothing to see.",
@@ -120,44 +110,37 @@ def person(request: HttpRequest, user_id: int) -> HttpResponseBase:
     )
 
 
-@page("GET", "POST")
-def pools(request: HttpRequest) -> HttpResponseBase:
+@setup_page
+def pools(request: HttpRequest, user: User) -> HttpResponseBase:
     """Pools: list, and a new one."""
-    user = setup_admin(request)
     found = Pool.objects.select_related("account").order_by("slug")
-    rows = [
-        Row(
-            (row.slug, row.name, row.account.name if row.account else "the platform"),
-            reverse("setup_pool", args=[row.slug]),
-            "",
-            bool(row.archived_at),
-        )
-        for row in found
-    ]
-    new = Section(
-        key="new",
-        title="New pool",
-        form=setup_forms.PoolForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
-        do=lambda typed: promises.create_pool(user, **typed),
-        button="Add pool",
-        said="Pool {slug} is there; give it GPUs next.",
-    )
     return list_page(
         request,
+        what="pool",
         title="Pools",
         headline="An account's own extra quota, or a platform pool that several accounts draw on.",
         columns=("Slug", "Name", "Belongs to"),
-        rows=rows,
+        rows=[
+            item_row(
+                "setup_pool",
+                row,
+                row.slug,
+                row.name,
+                row.account.name if row.account else "the platform",
+            )
+            for row in found
+        ],
         empty="No pool yet. Pools are extra quota beside the committed GPUs; budgets work without.",
-        new=new,
+        form=setup_forms.PoolForm,
+        arguments={"accounts": selectors.visible_accounts(user)},
+        do=lambda typed: promises.create_pool(user, **typed),
+        said="Pool {slug} is there; give it GPUs next.",
     )
 
 
-@page("GET", "POST")
-def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
+@setup_page
+def pool(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One pool: amounts, shares, the way out."""
-    user = setup_admin(request)
     found = get_object_or_404(Pool.objects.select_related("account"), slug=slug)
     amounts = found.amounts.select_related("flavor").order_by("flavor", "-valid_from", "-pk")
     sections = [
@@ -167,17 +150,7 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
             text="The newest row in force counts.",
             columns=("Flavor", "GPUs", "From", "Until"),
             numbers=("GPUs",),
-            rows=[
-                Row(
-                    (
-                        r.flavor.name,
-                        gpus(r.gpus),
-                        when(r.valid_from),
-                        when(r.valid_until) if r.valid_until else "for good",
-                    )
-                )
-                for r in amounts
-            ],
+            rows=[Row(*dated_gpus(row)) for row in amounts],
             empty="The pool is empty.",
             form=setup_forms.PoolAmountForm,
             arguments={"flavors": selectors.visible_flavors(user)},
@@ -190,17 +163,13 @@ def pool(request: HttpRequest, slug: str) -> HttpResponseBase:
     owner = f"Pool of {found.account.name}" if found.account else "Platform pool"
     return item_page(
         request,
-        title=found.name,
+        found,
+        what="pool",
         headline=owner,
         sections=sections,
-        crumbs=crumbs(("Pools", "setup_pools")),
-        way_out=WayOut(
-            what="pool",
-            text="Cannot be undone. Running jobs on it go on until they end.",
-            do=lambda reason: promises.archive_pool(user, pool=found, reason=reason),
-            to=reverse("setup_pools"),
-            is_closed=found.archived_at is not None,
-        ),
+        above=("Pools", "setup_pools"),
+        farewell="Running jobs on it go on until they end.",
+        archive=lambda reason: promises.archive_pool(user, pool=found, reason=reason),
     )
 
 
@@ -215,7 +184,7 @@ def _shares(user: Any, found: Pool) -> Section:
         text="An account draws on one platform pool at most; tenants never lend to each other.",
         columns=("Account", "At most"),
         rows=[
-            Row((row.account.name, _limits(row)), remove=str(row.pk))
+            Row(row.account.name, _limits(row), remove=str(row.pk))
             for row in found.shares.select_related("account")
         ],
         empty="No account draws on it yet.",

@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from budgets import selectors
-from budgets.models import SpendEffect, SpendRule, Workspace
+from budgets.models import SpendEffect, SpendRule, User, Workspace
 from budgets.selectors import spending as seen
 from budgets.services import spending
 from budgets.services.spending import RuleDraft
@@ -110,9 +110,8 @@ class RemoveForm(ChosenRule, ReasonForm):
 
 
 @page("GET", "POST")
-def spend_rules(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def spend_rules(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Every cap with its bar; forms for those who may change one."""
-    user: Any = request.user
     found = selectors.workspace_for(user, namespace)
     roles = selectors.roles_of(user)
     rules = list(seen.rules_of(found))
@@ -171,15 +170,13 @@ def _caps(states: list[seen.CapState]) -> Section:
 def _row(state: seen.CapState) -> Row:
     rule, cap = state.rule, state.rule.as_cap
     return Row(
-        (
-            str(rule),
-            _bar(state),
-            _reached(state),
-            new_jobs_words(cap),
-            running_jobs_words(cap),
-            _state(state),
-            rule.created_by.get_username() if rule.created_by else "portal",
-        )
+        str(rule),
+        _bar(state),
+        _reached(state),
+        new_jobs_words(cap),
+        running_jobs_words(cap),
+        _state(state),
+        rule.created_by.get_username() if rule.created_by else "portal",
     )
 
 

@@ -15,6 +15,7 @@ from django.utils.text import capfirst
 
 from budgets import selectors
 from budgets.amounts import COLUMNS, PARTS, Amount, Group
+from budgets.models import User
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
@@ -109,9 +110,8 @@ def read_filter(request: HttpRequest) -> Asked:
 
 
 @page()
-def usage(request: HttpRequest) -> HttpResponseBase:
+def usage(request: HttpRequest, user: User) -> HttpResponseBase:
     """The chart, the tables beside it, the workloads behind it; CSV of the same."""
-    user: Any = request.user
     asked = read_filter(request)
     chosen = asked.chosen
     if chosen is None:

@@ -10,6 +10,7 @@ from django.utils.text import capfirst
 
 from budgets import selectors
 from budgets.amounts import BY_NAME, HELD
+from budgets.models import User
 from portal.web import charts
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -37,9 +38,8 @@ def _frame(request: HttpRequest, asked: Asked, name: str) -> dict[str, Any]:
 
 
 @page()
-def lending(request: HttpRequest) -> HttpResponseBase:
+def lending(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who lent to whom, and what covered the burst of an account."""
-    user: Any = request.user
     asked = read_filter(request)
     if asked.chosen is None:
         return _unreadable(request, asked, "usage_lending", "usage/lending.html")
@@ -58,9 +58,8 @@ def lending(request: HttpRequest) -> HttpResponseBase:
 
 
 @page()
-def idle(request: HttpRequest) -> HttpResponseBase:
+def idle(request: HttpRequest, user: User) -> HttpResponseBase:
     """Floors that stood idle, and the floor that would have been enough."""
-    user: Any = request.user
     asked = read_filter(request)
     if asked.chosen is None:
         return _unreadable(request, asked, "usage_idle", "usage/idle.html")
@@ -70,9 +69,8 @@ def idle(request: HttpRequest) -> HttpResponseBase:
 
 
 @page()
-def capacity(request: HttpRequest) -> HttpResponseBase:
+def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """Where the capacity went, flavor by cluster; for people who see the whole platform."""
-    user: Any = request.user
     asked = read_filter(request)
     if asked.chosen is None:
         return _unreadable(request, asked, "usage_capacity", "usage/capacity.html")

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from budgets import selectors
-from budgets.models import BudgetRevision, MonthOutlook, Workspace
+from budgets.models import BudgetRevision, MonthOutlook, User, Workspace
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
@@ -37,9 +37,8 @@ class HomeRow:
 
 
 @page()
-def home(request: HttpRequest) -> HttpResponseBase:
+def home(request: HttpRequest, user: User) -> HttpResponseBase:
     """My workspaces, one row each, and what needs me."""
-    user: Any = request.user
     shown = Paginator(selectors.visible_workspaces(user), PER_PAGE).get_page(
         request.GET.get("page")
     )
@@ -89,9 +88,8 @@ def _open_steps(user: Any, roles: selectors.RoleSet) -> list[Any]:
 
 
 @page()
-def workspace(request: HttpRequest, namespace: str) -> HttpResponseBase:
+def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """One workspace: its bars now, jobs that wait and run, a week of use, how to submit."""
-    user: Any = request.user
     found = selectors.workspace_for(user, namespace)
     context = {"workspace": found, **_now(user, found)}
     if is_partial(request) and target(request) == "now":
