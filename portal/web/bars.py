@@ -10,30 +10,8 @@ any width and the page needs no inline style.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-
-class BarNumbers(Protocol):
-    """Whole GPUs now, as ``clusters.selectors.bars_now`` gives them."""
-
-    @property
-    def flavor(self) -> str: ...
-    @property
-    def flavor_name(self) -> str: ...
-    @property
-    def committed(self) -> int: ...
-    @property
-    def ceiling(self) -> int: ...
-    @property
-    def committed_used(self) -> int: ...
-    @property
-    def burst(self) -> int: ...
-    @property
-    def lent(self) -> int: ...
-    @property
-    def pending(self) -> int: ...
-    @property
-    def cap(self) -> int | None: ...
+from clusters.selectors import BudgetBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +46,7 @@ class Bar:
     text: str
 
 
-def draw(numbers: BarNumbers) -> Bar:
+def draw(numbers: BudgetBar) -> Bar:
     """Draw one bar; its scale ends at the largest of ceiling, use, and use plus waiting."""
     committed, ceiling = numbers.committed, max(numbers.ceiling, numbers.committed)
     burst_end = committed + numbers.burst
@@ -104,7 +82,7 @@ def draw(numbers: BarNumbers) -> Bar:
     )
 
 
-def _facts(numbers: BarNumbers, ceiling: int, over: int) -> tuple[tuple[str, str], ...]:
+def _facts(numbers: BudgetBar, ceiling: int, over: int) -> tuple[tuple[str, str], ...]:
     facts = []
     room = ceiling - numbers.committed
     if numbers.committed or not room:

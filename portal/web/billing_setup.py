@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -24,7 +23,7 @@ from budgets.models import (
 )
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import ChoosingForm, DayField, PortalForm, choice_of
+from portal.web.forms import ChoosingForm, DayField, PortalForm, choice_of, read_cells
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
 from portal.web.pages import carried_out, may_bill, page, require_finance, typed
@@ -172,32 +171,22 @@ class SeriesForm(ChoosingForm):
         help_text="One on each line: 2026-10-01T00:00:00Z,1.50. Each holds until the next.",
     )
 
-    def clean_prices(self) -> list[tuple[Any, str]]:
-        found, wrong = [], []
-        lines = self.cleaned_data["prices"].splitlines()
-        for number, cells in enumerate(csv.reader(lines), start=1):
-            if not cells:
-                continue
-            moment = _moment(cells[0]) if len(cells) == 2 else None
-            if moment is None:
-                wrong.append(f"Line {number} is not of the form 2026-10-01T00:00:00Z,1.50.")
-            else:
-                found.append((moment, cells[1].strip()))
-        if wrong:
-            raise forms.ValidationError(wrong[:20])
-        return found
+    def clean_prices(self) -> list[tuple[datetime, str]]:
+        return read_cells(self.cleaned_data["prices"], _point)
 
     def field_of(self, path: str) -> str:
         """Every fault of a point stands at the points."""
         return "prices" if path.startswith("prices") else super().field_of(path)
 
 
-def _moment(text: str) -> Any:
+def _point(cells: list[str]) -> tuple[datetime, str]:
     try:
-        moment = parse_datetime(text.strip())
+        moment = parse_datetime(cells[0]) if len(cells) == 2 else None
     except ValueError:
-        return None
-    return moment.astimezone(UTC) if moment is not None and moment.tzinfo else None
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(" is not of the form 2026-10-01T00:00:00Z,1.50.")
+    return moment.astimezone(UTC), cells[1]
 
 
 @page("GET", "POST")

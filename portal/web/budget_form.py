@@ -10,20 +10,19 @@ from django import forms
 
 from budgets.models import BudgetRevision, Flavor, Workspace
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
-from portal.web.forms import GpuField, PortalForm, TimeField
+from portal.web.forms import GpuField, TimeField, Versioned
 
 SHORT, LINES = "short", "lines"
 AMOUNTS = ("committed", "ceiling", "lendable")
 
 
-class BudgetForm(PortalForm):
+class BudgetForm(Versioned):
     """What an owner types.
 
     ``shape`` says which part counts: the three fields, or the lines per flavor. Both stay
     filled, so that nothing typed is lost by changing one's mind.
     """
 
-    version = forms.IntegerField(widget=forms.HiddenInput)
     shape = forms.ChoiceField(
         choices=[
             (SHORT, "The three fields above"),

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
 from django.template import loader
 from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.errors import Rejected, StaleVersion
 from budgets.models import Budget, BudgetRevision, User, Workspace
 from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
@@ -31,15 +28,28 @@ TEMPLATE = "budgets/form.html"
 def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Change a budget: typed, looked at, saved. ``check`` in the POST only looks."""
     workspace = _editable(user, namespace)
-    flavors = list(selectors.visible_flavors(user))
-    if request.method == "POST":
-        form = BudgetForm(request.POST, flavors=flavors)
-        if "check" in request.POST:
-            return _checked(request, workspace, form)
-        return _saved(request, workspace, form)
-    revision = workspace.budget.in_force
-    form = BudgetForm(initial=initial_of(workspace, revision), flavors=flavors)
-    return render(request, TEMPLATE, _context(workspace, form))
+    form = BudgetForm(
+        typed(request),
+        flavors=list(selectors.visible_flavors(user)),
+        initial=initial_of(workspace, workspace.budget.in_force),
+    )
+    if "check" in request.POST:
+        return _checked(request, workspace, form)
+    answer = carried_out(
+        request,
+        form,
+        lambda given: promises.revise_budget(
+            user, workspace=workspace, draft=form.draft(), expected_version=given["version"]
+        ),
+        said=_saved_words,
+        to=reverse("workspace", args=[namespace]),
+    )
+    if answer is not None:
+        return answer
+    if form.stale:
+        # Somebody saved in between: every typed value is kept, beside what is in force now.
+        workspace = selectors.workspace_for(user, namespace)
+    return render(request, TEMPLATE, _context(workspace, form), status=form.status)
 
 
 @page("POST")
@@ -63,6 +73,7 @@ def _context(workspace: Workspace, form: BudgetForm, **more: Any) -> dict[str, A
         "budget": workspace.budget,
         "revision": workspace.budget.in_force,
         "form": form,
+        "stale": form.stale,
         **more,
     }
 
@@ -95,39 +106,6 @@ def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str
         "losers": [row for row in preview.impact if row.after < row.before],
         "gainers": [row for row in preview.impact if row.after > row.before],
     }
-
-
-def _saved(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> HttpResponse:
-    user: Any = request.user
-    if not form.is_valid():
-        return render(request, TEMPLATE, _context(workspace, form), status=422)
-    try:
-        revision = promises.revise_budget(
-            user,
-            workspace=workspace,
-            draft=form.draft(),
-            expected_version=form.cleaned_data["version"],
-        )
-    except Rejected as rejected:
-        form.take(rejected.faults)
-        return render(request, TEMPLATE, _context(workspace, form), status=422)
-    except StaleVersion as stale:
-        return _conflict(request, workspace, form, stale)
-    messages.success(request, _saved_words(revision))
-    return redirect("workspace", namespace=workspace.namespace)
-
-
-def _conflict(
-    request: HttpRequest, workspace: Workspace, form: BudgetForm, stale: StaleVersion
-) -> HttpResponse:
-    """Somebody saved in between: say who and what, keep every typed value, let them decide."""
-    typed = request.POST.copy()
-    typed["version"] = str(stale.current_version)
-    kept = BudgetForm(typed, flavors=form.flavors)
-    kept.full_clean()
-    user: Any = request.user
-    workspace = selectors.workspace_for(user, workspace.namespace)
-    return render(request, TEMPLATE, _context(workspace, kept, stale=stale), status=409)
 
 
 def _saved_words(revision: BudgetRevision) -> str:

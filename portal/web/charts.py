@@ -11,7 +11,7 @@ are, for checking them anew on every request took longer than everything else of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from functools import cache
@@ -164,13 +164,20 @@ def _line(
     return trace
 
 
-def _bar_style(color: Color) -> Trace:
-    return deepcopy(_checked_bar(color))
+def _checked(part: Callable[..., Any]) -> Callable[..., Trace]:
+    """A part of a figure that Plotly has checked once; each call gives a copy as JSON values."""
+
+    @cache
+    def document(*given: Any) -> Trace:
+        checked: Trace = json.loads(json.dumps(part(*given).to_plotly_json()))
+        return checked
+
+    return lambda *given: deepcopy(document(*given))
 
 
-@cache
-def _checked_bar(color: Color) -> Trace:
-    trace = go.Bar(
+@_checked
+def _bar_style(color: Color) -> Any:
+    return go.Bar(
         marker={
             "color": color.fill,
             "line": {"color": color.line, "width": 0},
@@ -183,30 +190,20 @@ def _checked_bar(color: Color) -> Trace:
         },
         meta={"meaning": color.meaning},
     )
-    return _document(trace)
 
 
-def _line_style(color: Color, dash: str) -> Trace:
-    return deepcopy(_checked_line(color, dash))
-
-
-@cache
-def _checked_line(color: Color, dash: str) -> Trace:
-    trace = go.Scatter(
+@_checked
+def _line_style(color: Color, dash: str) -> Any:
+    return go.Scatter(
         mode="lines",
         line={"color": color.line, "width": 1.5, "dash": dash, "shape": "hv"},
         meta={"meaning": color.meaning},
     )
-    return _document(trace)
 
 
-def _heat_style() -> Trace:
-    return deepcopy(_checked_heat())
-
-
-@cache
-def _checked_heat() -> Trace:
-    trace = go.Heatmap(
+@_checked
+def _heat_style() -> Any:
+    return go.Heatmap(
         colorscale=[[0, "#ffffff"], [1, COMMITTED.line]],
         zmin=0,
         xgap=1,
@@ -217,42 +214,11 @@ def _checked_heat() -> Trace:
         meta={"meaning": COMMITTED.meaning},
         hovertemplate="%{y}, %{x}:00: %{z:.1f} GPUs, %{customdata} GPU-hours<extra></extra>",
     )
-    return _document(trace)
 
 
-def _time_layout(unit: str) -> dict[str, Any]:
-    layout = deepcopy(_checked_layout())
-    layout["bargap"] = 0
-    layout["hovermode"] = "x unified"
-    layout["xaxis"] = {"type": "date", "title": {"text": ""}}
-    layout["yaxis"] = {"title": {"text": unit}, "rangemode": "tozero", "tickformat": PLAIN}
-    return layout
-
-
-def _keys_layout() -> dict[str, Any]:
-    layout = deepcopy(_checked_layout())
-    layout["margin"] = {"l": 160, "r": 12, "t": 8, "b": 44}
-    layout["hovermode"] = "y unified"
-    layout["xaxis"] = {
-        "title": {"text": "GPU-hours"},
-        "rangemode": "tozero",
-        "tickformat": PLAIN,
-    }
-    layout["yaxis"] = {"type": "category", "autorange": "reversed", "title": {"text": ""}}
-    return layout
-
-
-def _heat_layout() -> dict[str, Any]:
-    layout = deepcopy(_checked_layout())
-    layout["margin"] = {"l": 76, "r": 12, "t": 8, "b": 44}
-    layout["xaxis"] = {"type": "category", "title": {"text": "Hour of the day"}, "showgrid": False}
-    layout["yaxis"] = {"type": "category", "autorange": "reversed", "showgrid": False}
-    return layout
-
-
-@cache
-def _checked_layout() -> dict[str, Any]:
-    layout = go.Layout(
+@_checked
+def _layout() -> Any:
+    return go.Layout(
         barmode="stack",
         bargap=0.2,
         template="none",
@@ -262,13 +228,33 @@ def _checked_layout() -> dict[str, Any]:
         # The page draws the legend with the swatches of the bars.
         showlegend=False,
     )
-    return _document(layout)
 
 
-def _document(part: Any) -> dict[str, Any]:
-    """A checked part of a figure as plain JSON values."""
-    document: dict[str, Any] = json.loads(json.dumps(part.to_plotly_json()))
-    return document
+def _time_layout(unit: str) -> dict[str, Any]:
+    return _layout() | {
+        "bargap": 0,
+        "hovermode": "x unified",
+        "xaxis": {"type": "date", "title": {"text": ""}},
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "tickformat": PLAIN},
+    }
+
+
+def _keys_layout() -> dict[str, Any]:
+    return _layout() | {
+        "margin": {"l": 160, "r": 12, "t": 8, "b": 44},
+        "hovermode": "y unified",
+        "xaxis": {"title": {"text": "GPU-hours"}, "rangemode": "tozero", "tickformat": PLAIN},
+        "yaxis": {"type": "category", "autorange": "reversed", "title": {"text": ""}},
+    }
+
+
+def _heat_layout() -> dict[str, Any]:
+    hours = {"type": "category", "title": {"text": "Hour of the day"}, "showgrid": False}
+    return _layout() | {
+        "margin": {"l": 76, "r": 12, "t": 8, "b": 44},
+        "xaxis": hours,
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
+    }
 
 
 def _local(times: Iterable[datetime]) -> list[str]:

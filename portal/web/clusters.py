@@ -17,7 +17,7 @@ from clusters import services as enforcement
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
 from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField
-from portal.web.htmx import is_partial, render, target, unchanged
+from portal.web.htmx import is_partial, polled, render, target
 from portal.web.maintenance import summaries
 from portal.web.pages import page, require_admin, typed
 
@@ -144,8 +144,7 @@ def clusters(request: HttpRequest, user: User) -> HttpResponseBase:
         "is_admin": selectors.roles_of(user).is_admin,
     }
     if is_partial(request):
-        answer = render(request, "clusters/clusters.html", context, partial="rows")
-        return unchanged(request, answer)
+        return polled(request, "clusters/clusters.html", context, partial="rows")
     context |= {"races": seen.dispatch_races(user), "preemptions": seen.recent_preemptions(user)}
     return render(request, "clusters/clusters.html", context)
 
@@ -157,8 +156,7 @@ def cluster(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     shown = seen.objects_of(user, slug, page=request.GET.get("page"))
     context = {"detail": detail, "row": detail.row, "shown": shown}
     if is_partial(request) and target(request) == "state":
-        answer = render(request, "clusters/cluster.html", context, partial="state")
-        return unchanged(request, answer)
+        return polled(request, "clusters/cluster.html", context, partial="state")
     entries = selectors.audit_entries(user, cluster=slug, limit=AUDIT_SHOWN)
     context |= {
         "is_admin": selectors.roles_of(user).is_admin,

@@ -19,7 +19,7 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
 from portal.web.forms import PortalForm, offer_names
-from portal.web.htmx import is_partial, render, unchanged
+from portal.web.htmx import is_partial, polled, render
 from portal.web.pages import page
 
 TEMPLATE = "explained/what_if.html"
@@ -159,7 +159,7 @@ def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
         return _asked(request, kinds)
     context = _answered(user, _keys(request))
     if is_partial(request):
-        return unchanged(request, render(request, TEMPLATE, context, partial="answer"))
+        return polled(request, TEMPLATE, context, partial="answer")
     typed = request.GET if request.GET.get("change") in kinds else QueryDict()
     shown = [
         kind(user=user, initial=_initial(typed) if typed.get("change") == change else None)

@@ -23,7 +23,7 @@ from budgets.services.exports.requests import request_export
 from budgets.services.exports.runs import spool_path
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names
-from portal.web.htmx import is_partial, render, unchanged
+from portal.web.htmx import is_partial, polled, render
 from portal.web.pages import page
 
 SHOWN = 50
@@ -152,8 +152,7 @@ def export(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase
         "format_title": FORMATS[found.format].title,
         "deliveries": found.deliveries.all() if found.plan_id else (),
     }
-    answer = render(request, "exports/export.html", context, partial="progress")
-    return unchanged(request, answer) if is_partial(request) else answer
+    return polled(request, "exports/export.html", context, partial="progress")
 
 
 @page()

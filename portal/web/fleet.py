@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from budgets import selectors
 from budgets.models import User
 from clusters import selectors as seen
-from portal.web.htmx import is_partial, render, unchanged
+from portal.web.htmx import polled
 from portal.web.maintenance import summaries
 from portal.web.pages import page
 
@@ -37,8 +37,7 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
         "is_admin": selectors.roles_of(user).is_admin,
         "windows": summaries(seen.visible_windows(user)),
     }
-    answer = render(request, "fleet/fleet.html", context, partial="grid")
-    return unchanged(request, answer) if is_partial(request) else answer
+    return polled(request, "fleet/fleet.html", context, partial="grid")
 
 
 def _share(total: selectors.FleetTotal) -> dict[str, str]:

@@ -6,6 +6,7 @@ field that they name, all at once.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any, Final, TypeVar
@@ -170,12 +171,29 @@ class ReasonForm(PortalForm):
     )
 
 
-def lines_of(text: str) -> list[str]:
-    """Lines with something on them, without the blanks around."""
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def read_cells(text: str, read: Callable[[list[str]], Result]) -> list[Result]:
+    """Rows of cells that are divided by commas, one on each line.
+
+    Args:
+        text: As it was typed; empty lines are left out.
+        read: Makes something of a row; raises ValueError with what is wrong after "Line N".
+
+    Raises:
+        forms.ValidationError: With the faults of all lines, the first 20.
+    """
+    found, wrong = [], []
+    for number, cells in enumerate(csv.reader(text.splitlines()), start=1):
+        try:
+            if cells:
+                found.append(read([cell.strip() for cell in cells]))
+        except ValueError as error:
+            wrong.append(f"Line {number}{error}")
+    if wrong:
+        raise forms.ValidationError(wrong[:20])
+    return found
 
 
-class VersionedForm(ReasonForm):
+class Versioned(PortalForm):
     """A change of something that somebody else may have saved in between.
 
     Attributes:
@@ -197,6 +215,10 @@ class VersionedForm(ReasonForm):
     @property
     def status(self) -> int:
         return 409 if self.stale else super().status
+
+
+class VersionedForm(Versioned, ReasonForm):
+    """Such a change for a reason alone."""
 
 
 class YamlField(forms.CharField):
@@ -225,17 +247,29 @@ class YamlField(forms.CharField):
         return yaml.safe_dump(value, sort_keys=False) if isinstance(value, dict) else value
 
 
-class PairsField(forms.CharField):
-    """``key=value`` on each line → dict."""
+class LinesField(forms.CharField):
+    """Something on each line."""
+
+    rows = 2
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("widget", forms.Textarea(attrs={"rows": 3, "class": "mono"}))
-        kwargs.setdefault("required", False)
-        super().__init__(**kwargs)
+        widget = forms.Textarea(attrs={"rows": self.rows, "class": "mono"})
+        super().__init__(widget=widget, required=False, **kwargs)
+
+    def lines(self, value: Any) -> list[str]:
+        """Lines with something on them, without the blanks around."""
+        text = super().to_python(value) or ""
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class PairsField(LinesField):
+    """``key=value`` on each line → dict."""
+
+    rows = 3
 
     def to_python(self, value: Any) -> Any:
         pairs: dict[str, str] = {}
-        for line in lines_of(super().to_python(value) or ""):
+        for line in self.lines(value):
             key, found, content = line.partition("=")
             if not found or not key.strip():
                 raise forms.ValidationError(f"{line!r} is not of the form key=value.")
@@ -248,17 +282,15 @@ class PairsField(forms.CharField):
         return value
 
 
-class TaintsField(forms.CharField):
+class TaintsField(LinesField):
     """``key=value:Effect`` on each line → Kubernetes taints, or tolerations of them."""
 
     def __init__(self, *, as_tolerations: bool = False, **kwargs: Any) -> None:
         self.as_tolerations = as_tolerations
-        kwargs.setdefault("widget", forms.Textarea(attrs={"rows": 2, "class": "mono"}))
-        kwargs.setdefault("required", False)
         super().__init__(**kwargs)
 
     def to_python(self, value: Any) -> Any:
-        return [self._read(line) for line in lines_of(super().to_python(value) or "")]
+        return [self._read(line) for line in self.lines(value)]
 
     def _read(self, line: str) -> dict[str, str]:
         head, found, effect = line.rpartition(":")

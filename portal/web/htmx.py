@@ -54,6 +54,14 @@ def render(
     return response
 
 
+def polled(
+    request: HttpRequest, template_name: str, context: Mapping[str, Any], *, partial: str
+) -> HttpResponseBase:
+    """A page, or its part that is asked for again and again: 304 while that stays as it is."""
+    answer = render(request, template_name, context, partial=partial)
+    return unchanged(request, answer) if is_partial(request) else answer
+
+
 def unchanged(request: HttpRequest, response: HttpResponse) -> HttpResponseBase:
     """Answer 304 when the browser already holds exactly this; for polls."""
     response["Cache-Control"] = "private, no-cache"

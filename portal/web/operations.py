@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 
 from budgets import selectors
 from budgets.models import Operation, User
-from portal.web.htmx import is_partial, render, unchanged
+from portal.web.htmx import polled
 from portal.web.pages import page
 
 
@@ -26,5 +26,4 @@ def operation(request: HttpRequest, user: User, operation_id: uuid.UUID) -> Http
         "about": name or found.subject,
         "cluster": name if kind == "cluster" else "",
     }
-    answer = render(request, "operations/operation.html", context, partial="progress")
-    return unchanged(request, answer) if is_partial(request) else answer
+    return polled(request, "operations/operation.html", context, partial="progress")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from typing import Any
 
 from django import forms
@@ -11,7 +10,7 @@ from budgets.charging import RowKind
 from budgets.models import Account, RateCard
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import PortalForm
+from portal.web.forms import PortalForm, read_cells
 from portal.web.numbers import price_text
 
 PRICES = ("committed", "burst", "lending_credit")
@@ -113,25 +112,21 @@ class CardForm(PortalForm):
 
     def clean_steps(self) -> list[tuple[str, actions.TierDraft]]:
         """(flavor, step) of each line; what is right about them the service says."""
-        found, wrong = [], []
         priced = {
             flavor.slug
             for flavor in self.flavors
             if any(self.cleaned_data.get(f"{flavor.slug}.{name}") for name in PRICES)
         }
-        for number, cells in enumerate(csv.reader(self.cleaned_data["steps"].splitlines()), 1):
-            if not cells:
-                continue
-            slug, *rest = (cell.strip() for cell in cells)
+
+        def step(cells: list[str]) -> tuple[str, actions.TierDraft]:
+            slug, *rest = cells
             if len(rest) != 3:
-                wrong.append(f"Line {number} is not of the form h100,burst,1000,2.50.")
-            elif slug not in priced:
-                wrong.append(f"Line {number}: {slug!r} has no price above; name one that has.")
-            else:
-                found.append((slug, actions.TierDraft(*rest)))
-        if wrong:
-            raise forms.ValidationError(wrong[:20])
-        return found
+                raise ValueError(" is not of the form h100,burst,1000,2.50.")
+            if slug not in priced:
+                raise ValueError(f": {slug!r} has no price above; name one that has.")
+            return slug, actions.TierDraft(*rest)
+
+        return read_cells(self.cleaned_data["steps"], step)
 
     def field_of(self, path: str) -> str:
         """Every fault of a step stands at the steps."""

@@ -18,7 +18,8 @@ from django.utils.safestring import SafeString
 from budgets.amounts import Amount
 from budgets.selectors import UsageRow
 from budgets.units import HOUR_S
-from portal.web.bars import Bar, BarNumbers, draw
+from clusters.selectors import BudgetBar
+from portal.web.bars import draw
 from portal.web.numbers import hours_text, money_text
 
 register = template.Library()
@@ -44,11 +45,10 @@ TONES: Mapping[str, Mapping[str, str]] = {
 
 @register.inclusion_tag("partials/bars.html")
 def budget_bars(
-    bars: Iterable[BarNumbers] | None, compact: bool = False, empty: str = ""
+    bars: Iterable[BudgetBar] | None, compact: bool = False, empty: str = ""
 ) -> dict[str, Any]:
     """Draw the bars of one budget, one per flavor."""
-    drawn: list[Bar] = [draw(numbers) for numbers in bars or ()]
-    return {"bars": drawn, "compact": compact, "empty": empty}
+    return {"bars": [draw(numbers) for numbers in bars or ()], "compact": compact, "empty": empty}
 
 
 @register.inclusion_tag("partials/field.html")
@@ -168,7 +168,10 @@ def percent(share: float) -> str:
 
 @register.simple_tag(takes_context=True)
 def querystring_of(context: Context, **changes: Any) -> str:
-    """The query of this address with some keys changed; an empty value takes the key away."""
+    """The query of this address with some keys changed; an empty value takes the key away.
+
+    Django's own ``querystring`` gives nothing for no key: a link to that keeps every key.
+    """
     query = context["request"].GET.copy()
     for key, value in changes.items():
         if value in (None, ""):

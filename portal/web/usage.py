@@ -1,7 +1,9 @@
-"""Usage: committed used, lent, idle, burst and waiting by time and key; down to the workloads."""
+"""Usage by time and key, down to the workloads; what was lent, what stood idle, the capacity."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -9,12 +11,11 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.http import HttpRequest, HttpResponseBase, QueryDict
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 
 from budgets import selectors
-from budgets.amounts import COLUMNS, PARTS, Amount, Group
+from budgets.amounts import BY_NAME, COLUMNS, HELD, PARTS, Amount, Group
 from budgets.models import User
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
@@ -30,6 +31,8 @@ TABLE_ROWS = 31
 KEYS = 25
 KEYS_DRAWN = 20
 WORKLOADS = 25
+LENDERS = 50
+PAIRS = 100
 HEAT_DAYS = 35
 SPLITS = [
     ("none", "nothing"),
@@ -86,6 +89,16 @@ def _as_list(data: QueryDict, files: Any, name: str) -> list[str]:
     return [value for value in data.getlist(name) if value]
 
 
+TABLES = "usage/usage.html"
+CAPACITY_PARTS = (
+    *((name, capfirst(BY_NAME[name].words)) for name in HELD),
+    ("race", "Race losers"),
+    ("reserved", "Reserved"),
+    ("undecided", "Undecided"),
+    ("outside", "Outside"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The form of a page about use, and the filter that it came to; None when it is wrong."""
@@ -96,9 +109,12 @@ class Asked:
     is_large: bool
 
 
-def read_filter(request: HttpRequest) -> Asked:
+Look = Callable[[User, Asked, selectors.UsageFilter], dict[str, Any]]
+"""What a page about use shows of a filter."""
+
+
+def _read_filter(request: HttpRequest, user: User) -> Asked:
     """What the address asks for: days of the reader, workspace, flavor, step and split."""
-    user: Any = request.user
     visible = selectors.visible_workspaces(user, include_archived=True)
     names = list(visible.values_list("namespace", flat=True))
     flavors = list(selectors.visible_flavors(user, include_archived=True))
@@ -109,22 +125,34 @@ def read_filter(request: HttpRequest) -> Asked:
     return Asked(form, _filter(form.cleaned_data), form.cleaned_data, is_large)
 
 
-@page()
-def usage(request: HttpRequest, user: User) -> HttpResponseBase:
+def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase]]:
+    """Make a page about use of what it shows of a filter: the form and its faults are the same."""
+
+    def decorate(look: Look) -> Callable[..., HttpResponseBase]:
+        @page()
+        @functools.wraps(look)
+        def wrapped(request: HttpRequest, user: User) -> HttpResponseBase:
+            asked = _read_filter(request, user)
+            context = {"form": asked.form, "ranges": _ranges(request)}
+            if asked.chosen is None:
+                return render(request, template, context, partial="result", status=422)
+            if template == TABLES and request.GET.get("format") == "csv":
+                return csv_answer("usage.csv", selectors.usage_csv(user, asked.chosen))
+            context |= {"chosen": asked.chosen, **look(user, asked, asked.chosen)}
+            return render(request, template, context, partial="result")
+
+        return wrapped
+
+    return decorate
+
+
+@usage_page(TABLES)
+def usage(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """The chart, the tables beside it, the workloads behind it; CSV of the same."""
-    asked = read_filter(request)
-    chosen = asked.chosen
-    if chosen is None:
-        context = {"form": asked.form, "ranges": ranges(request, "usage")}
-        return render(request, "usage/usage.html", context, partial="result", status=422)
-    if request.GET.get("format") == "csv":
-        return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
     table = selectors.usage_table(user, replace(chosen, split_by="none"))
     # Over the whole of a large platform the largest jobs say little and cost much.
     shows_workloads = bool(chosen.workspaces) or not asked.is_large
-    context = {
-        "form": asked.form,
-        "chosen": chosen,
+    return {
         "table": table,
         "columns": _COLUMNS,
         **_newest(table, chosen.step),
@@ -135,9 +163,48 @@ def usage(request: HttpRequest, user: User) -> HttpResponseBase:
         "workloads": selectors.workload_usage(user, chosen, limit=WORKLOADS)
         if shows_workloads
         else [],
-        "ranges": ranges(request, "usage"),
     }
-    return render(request, "usage/usage.html", context, partial="result")
+
+
+@usage_page("usage/lending.html")
+def lending(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+    """Who lent to whom, and what covered the burst of an account."""
+    moved = selectors.lending(user, chosen, limit=LENDERS)
+    drawn = moved.rows[:KEYS_DRAWN]
+    pairs = moved.pairs or ()
+    return {
+        "moved": moved,
+        "pairs": pairs[:PAIRS],
+        "pairs_hidden": len(pairs[PAIRS:]),
+        "pairs_rest": sum(pair.lent for pair in pairs[PAIRS:]),
+        "is_too_long": moved.pairs is None,
+        "figure": charts.lending_figure(drawn) if drawn else None,
+    }
+
+
+@usage_page("usage/idle.html")
+def idle(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+    """Floors that stood idle, and the floor that would have been enough."""
+    return {"floors": selectors.idle_floors(user, chosen)}
+
+
+@usage_page("usage/capacity.html")
+def capacity(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+    """Where the capacity went, flavor by cluster; for people who see the whole platform."""
+    use = selectors.capacity_use(user, replace(chosen, workspaces=()), now=selectors.utc_now())
+    if use is None:
+        return {"use": None}
+    # Columns of what never happened in the range would only be zeros.
+    parts = [
+        (name, words) for name, words in CAPACITY_PARTS if name in HELD or getattr(use.total, name)
+    ]
+    return {
+        "use": use,
+        "parts": [words for _, words in parts],
+        "rows": [
+            (row, [getattr(row, name) for name, _ in parts]) for row in (*use.rows, use.total)
+        ],
+    }
 
 
 def _newest(table: selectors.UsageTable, step: str) -> dict[str, Any]:
@@ -264,13 +331,13 @@ def _midnight(day: Any) -> datetime:
     return local.astimezone(UTC)
 
 
-def ranges(request: HttpRequest, name: str) -> list[tuple[str, str, bool]]:
-    """Links to the usual ranges of the page of that name, everything else kept."""
+def _ranges(request: HttpRequest) -> list[tuple[str, str, bool]]:
+    """Links to the usual ranges of this page, everything else kept."""
     query = request.GET
     found = []
     for days, words in (("1", "Today"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days")):
         kept = [(k, v) for k, v in query.lists() if k not in {"days", "start", "until", "step"}]
         address = urlencode([*((k, v) for k, vs in kept for v in vs), ("days", days)])
         is_current = not query.get("start") and query.get("days", "7") == days
-        found.append((words, f"{reverse(name)}?{address}", is_current))
+        found.append((words, f"{request.path}?{address}", is_current))
     return found

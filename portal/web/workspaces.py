@@ -15,7 +15,7 @@ from budgets.models import BudgetRevision, MonthOutlook, User, Workspace
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
-from portal.web.htmx import is_partial, render, target, unchanged
+from portal.web.htmx import is_partial, polled, render, target
 from portal.web.pages import page
 from portal.web.usage import last_days
 
@@ -67,9 +67,7 @@ def home(request: HttpRequest, user: User) -> HttpResponseBase:
         "roles": roles,
         "steps": _open_steps(user, roles),
     }
-    if is_partial(request):
-        return unchanged(request, render(request, "workspaces/home.html", context, partial="rows"))
-    return render(request, "workspaces/home.html", context)
+    return polled(request, "workspaces/home.html", context, partial="rows")
 
 
 def _outlooks(workspaces: list[Workspace]) -> dict[int, MonthOutlook]:
@@ -93,8 +91,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
     found = selectors.workspace_for(user, namespace)
     context = {"workspace": found, **_now(user, found)}
     if is_partial(request) and target(request) == "now":
-        answer = render(request, "workspaces/workspace.html", context, partial="now")
-        return unchanged(request, answer)
+        return polled(request, "workspaces/workspace.html", context, partial="now")
     week = _week(user, found)
     history = selectors.budget_news(found, most=REVISIONS_SHOWN)
     context |= {
