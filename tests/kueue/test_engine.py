@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.cycle.engine import CycleFailed, culprits
 from clusters.kueue.cycle.entries import Entry
 from clusters.kueue.cycle.intake import Unreadable
 from clusters.kueue.cycle.scheduler import Scheduler
 from clusters.kueue.explanation.reports import (
-    capacity,
     cluster_queue_report,
     local_queue_report,
 )
@@ -315,7 +315,9 @@ def test_stopped_queue_still_lends_and_counts():
         cluster_queue("lost", group(f0=quota(8), gone=quota(3)), in_cohort="pool"),
         reserved(workload("held", "stopped", gpus=2), "stopped"),
     )
-    assert capacity(world.engine, "a", now=world.now).available[("f0", GPU)] == 18
+    world.engine.state.settle(world.now)
+    node = world.engine.state.snapshot.queues["a"].node
+    assert node.available(FlavorResource("f0", GPU)) == 18
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Questions about an engine's state: usage, conditions, capacity, order and shares.
+"""Questions about an engine's state: usage, conditions and shares.
 
 Reads only. Figures have the shapes of the status fields that show them.
 
@@ -43,19 +43,6 @@ class QueueReport:
     reserving: int
     admitted: int
     weighted_share: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a ClusterQueue could take, by (flavor, resource).
-
-    Attributes:
-        available: now, by borrowing what nobody uses; never negative.
-        potential: if nobody used anything.
-    """
-
-    available: Mapping[FlavorResource, int]
-    potential: Mapping[FlavorResource, int]
 
 
 def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueReport:
@@ -135,20 +122,6 @@ def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
     """
     engine.state.settle(now)
     return share_of(engine.state.snapshot.cohorts[name].node).published
-
-
-def capacity(engine: Engine, name: str, *, now: datetime) -> Capacity:
-    """What a ClusterQueue could take now and at most.
-
-    Raises:
-        KeyError: it does not exist.
-    """
-    engine.state.settle(now)
-    queue = engine.state.snapshot.queues[name]
-    return Capacity(
-        available={key: max(0, queue.node.available(key)) for key in queue.spec.quotas},
-        potential={key: queue.node.potential(key) for key in queue.spec.quotas},
-    )
 
 
 def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:

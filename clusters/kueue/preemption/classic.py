@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -67,17 +66,23 @@ class Preemptor:
 
 
 class _Variant(Enum):
-    WITHIN_QUEUE = 0
-    HIERARCHICAL = 1
-    WITHOUT_BORROWING = 2
-    WHILE_BORROWING = 3
+    """On what terms a candidate is preempted, in the order in which they are tried."""
+
+    HIERARCHICAL = 0
+    WITHOUT_BORROWING = 1
+    WHILE_BORROWING = 2
+    WITHIN_QUEUE = 3
 
 
 _REASONS: Mapping[_Variant, PreemptionReason] = {
-    _Variant.WITHIN_QUEUE: PreemptionReason.IN_CLUSTER_QUEUE,
     _Variant.HIERARCHICAL: PreemptionReason.IN_COHORT_RECLAMATION,
     _Variant.WITHOUT_BORROWING: PreemptionReason.IN_COHORT_RECLAMATION,
     _Variant.WHILE_BORROWING: PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    _Variant.WITHIN_QUEUE: PreemptionReason.IN_CLUSTER_QUEUE,
+}
+# Those two of another queue are tried as one.
+_TURNS: Mapping[_Variant, int] = {item: item.value for item in _Variant} | {
+    _Variant.WHILE_BORROWING: _Variant.WITHOUT_BORROWING.value
 }
 
 
@@ -86,21 +91,6 @@ class _Candidate:
     holding: Holding
     variant: _Variant
     lowest_common: ResourceNode | None = None
-
-
-@dataclass(slots=True)
-class _Candidates:
-    hierarchical: list[_Candidate]
-    priority: list[_Candidate]
-    same_queue: list[_Candidate]
-
-    @property
-    def in_order(self) -> list[_Candidate]:
-        """Those already told to stop first, each kind after the other."""
-        kinds = (self.hierarchical, self.priority, self.same_queue)
-        evicted = [item for kind in kinds for item in kind if item.holding.is_evicted]
-        running = [item for kind in kinds for item in kind if not item.holding.is_evicted]
-        return evicted + running
 
 
 def candidate_order(queue_name: str) -> Callable[[Holding], Any]:
@@ -113,15 +103,11 @@ def candidate_order(queue_name: str) -> Callable[[Holding], Any]:
             not holding.is_evicted,
             reservation.cluster_queue == queue_name,
             holding.workload.priority,
-            -_seconds(reservation.reserved_at),
+            -reservation.reserved_at.timestamp(),
             holding.workload.uid,
         )
 
     return key
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
 
 
 def satisfies(policy: PreemptionPolicy, *, preemptor: Workload, candidate: Workload) -> bool:
@@ -186,26 +172,25 @@ class ClassicalPreemption:
 
         Cost: candidates x (flavor, resource) pairs x depth.
         """
-        found = self._collect(preemptor)
-        candidates = found.in_order
+        candidates = self._collect(preemptor)
         if not candidates:
             return []
-        for may_borrow in self._attempts(preemptor, found):
+        for may_borrow in self._attempts(preemptor, {item.variant for item in candidates}):
             targets = self._attempt(preemptor, candidates, may_borrow=may_borrow)
             if targets:
                 return targets
         return []
 
-    def _attempts(self, preemptor: Preemptor, found: _Candidates) -> tuple[bool, ...]:
+    def _attempts(self, preemptor: Preemptor, variants: Collection[_Variant]) -> tuple[bool, ...]:
         """Whether borrowing is allowed, attempt by attempt."""
         may_borrow = preemptor.queue.spec.preemption.may_borrow_while_preempting
         node = preemptor.queue.node
         is_under_nominal = all(node.usage.get(key, 0) < node.nominal(key) for key in preemptor.keys)
-        if not (found.hierarchical or found.priority):
+        if variants == {_Variant.WITHIN_QUEUE}:
             return (True,)
         if not may_borrow and not is_under_nominal:
             return (True,)
-        if not may_borrow and not found.hierarchical:
+        if not may_borrow and _Variant.HIERARCHICAL not in variants:
             return (False, True)
         return (True, False)
 
@@ -242,7 +227,8 @@ class ClassicalPreemption:
             node = node.parent
         return True
 
-    def _collect(self, preemptor: Preemptor) -> _Candidates:
+    def _collect(self, preemptor: Preemptor) -> list[_Candidate]:
+        """Those already told to stop first, each turn after the other."""
         queue, rules = preemptor.queue, preemptor.queue.spec.preemption
         order = candidate_order(queue.spec.name)
         same = candidates_in(
@@ -251,18 +237,19 @@ class ClassicalPreemption:
             policy=rules.within_cluster_queue,
             keys=preemptor.keys,
         )
-        found = _Candidates(
-            hierarchical=[],
-            priority=[],
-            same_queue=[_Candidate(item, _Variant.WITHIN_QUEUE) for item in same],
-        )
+        found = [_Candidate(item, _Variant.WITHIN_QUEUE) for item in same]
         if rules.reclaim_within_cohort is not PreemptionPolicy.NEVER:
-            self._collect_elsewhere(preemptor, found)
-        for kind in (found.hierarchical, found.priority, found.same_queue):
-            kind.sort(key=lambda item: order(item.holding))
+            found.extend(self._elsewhere(preemptor))
+        found.sort(
+            key=lambda item: (
+                not item.holding.is_evicted,
+                _TURNS[item.variant],
+                order(item.holding),
+            )
+        )
         return found
 
-    def _collect_elsewhere(self, preemptor: Preemptor, found: _Candidates) -> None:
+    def _elsewhere(self, preemptor: Preemptor) -> Iterator[_Candidate]:
         """Walk up from the queue; what one subtree could hold alone has a better claim."""
         has_advantage, rest = preemptor.queue.node.fits_in_quota(preemptor.requests)
         below: CohortState | None = None
@@ -270,8 +257,7 @@ class ClassicalPreemption:
         while cohort is not None:
             for holding in self._borrowers(preemptor, cohort, skipped=below):
                 variant = _variant(preemptor, holding, has_advantage=has_advantage)
-                kind = found.hierarchical if has_advantage else found.priority
-                kind.append(_Candidate(holding, variant, cohort.node))
+                yield _Candidate(holding, variant, cohort.node)
             fits, rest = cohort.node.fits_in_quota(rest)
             has_advantage = has_advantage or fits
             below = cohort

@@ -8,9 +8,7 @@ exact ties between Cohorts go to the name that sorts last (Kueue follows map ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from clusters.kueue.configuration import Configuration, FairStrategy
 from clusters.kueue.preemption.classic import (
@@ -29,50 +27,31 @@ from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, CohortState, Holding
 
-_Order = Callable[[Holding], Any]
 
-
-@dataclass(slots=True)
 class _Walk:
     """Chooses the next ClusterQueue to take from, while shares change."""
 
-    snapshot: Snapshot
-    preemptor: ClusterQueueState
-    left: dict[str, list[Holding]]
-    order: _Order
-    own_path: frozenset[int]
-    pruned: set[int]
-
-    @classmethod
-    def start(
-        cls,
-        snapshot: Snapshot,
-        *,
-        preemptor: ClusterQueueState,
-        candidates: list[Holding],
-    ) -> _Walk:
-        left: dict[str, list[Holding]] = {}
+    def __init__(
+        self, snapshot: Snapshot, *, preemptor: ClusterQueueState, candidates: list[Holding]
+    ) -> None:
+        self.left: dict[str, list[Holding]] = {}
         for holding in candidates:
-            left.setdefault(holding.cluster_queue, []).append(holding)
-        return cls(
-            snapshot=snapshot,
-            preemptor=preemptor,
-            left=left,
-            order=candidate_order(preemptor.spec.name),
-            own_path=frozenset(id(node) for node in preemptor.node.path()),
-            pruned=set(),
-        )
+            self.left.setdefault(holding.cluster_queue, []).append(holding)
+        self._snapshot, self._preemptor = snapshot, preemptor
+        self._order = candidate_order(preemptor.spec.name)
+        self._own_path = frozenset(id(node) for node in preemptor.node.path())
+        self._pruned: set[int] = set()
 
     def queues(self) -> Iterator[ClusterQueueState]:
         """Queues to take from; the same one again as long as it has the highest share."""
-        root = self.snapshot.cohort_of(self.preemptor)
+        root = self._snapshot.cohort_of(self._preemptor)
         if root is None:
-            while self.left.get(self.preemptor.spec.name):
-                yield self.preemptor
+            while self.left.get(self._preemptor.spec.name):
+                yield self._preemptor
             return
         while root.spec.parent:
-            root = self.snapshot.cohorts[root.spec.parent]
-        while id(root) not in self.pruned:
+            root = self._snapshot.cohorts[root.spec.parent]
+        while id(root) not in self._pruned:
             queue = self._next(root)
             if queue is not None:
                 yield queue
@@ -85,7 +64,7 @@ class _Walk:
         best_queue, queue_share = self._best_queue(cohort)
         best_cohort, cohort_share = self._best_cohort(cohort)
         if best_cohort is None and best_queue is None:
-            self.pruned.add(id(cohort))
+            self._pruned.add(id(cohort))
             return None
         if best_cohort is not None and (best_queue is None or cohort_share >= queue_share):
             return self._next(best_cohort)
@@ -95,15 +74,15 @@ class _Walk:
         best: ClusterQueueState | None = None
         best_share = Share()
         for _, queue in sorted(cohort.queues.items()):
-            if id(queue) in self.pruned or not queue.takes_part:
+            if id(queue) in self._pruned or not queue.takes_part:
                 continue
             share = share_of(queue.node)
             waiting = self.left.get(queue.spec.name)
-            if not waiting or not (share.is_borrowing or queue is self.preemptor):
-                self.pruned.add(id(queue))
+            if not waiting or not (share.is_borrowing or queue is self._preemptor):
+                self._pruned.add(id(queue))
                 continue
             if best is not None and share == best_share:
-                if self.order(waiting[0]) < self.order(self.left[best.spec.name][0]):
+                if self._order(waiting[0]) < self._order(self.left[best.spec.name][0]):
                     best = queue
             elif best is None or share > best_share:
                 best, best_share = queue, share
@@ -113,11 +92,11 @@ class _Walk:
         best: CohortState | None = None
         best_share = Share()
         for _, child in sorted(cohort.cohorts.items()):
-            if id(child) in self.pruned:
+            if id(child) in self._pruned:
                 continue
             share = share_of(child.node)
-            if not share.is_borrowing and id(child.node) not in self.own_path:
-                self.pruned.add(id(child))
+            if not share.is_borrowing and id(child.node) not in self._own_path:
+                self._pruned.add(id(child))
                 continue
             if best is None or share >= best_share:
                 best, best_share = child, share
@@ -182,7 +161,7 @@ class FairPreemption:
         """Apply the first strategy; returns whether it fits and who was spared by the shares."""
         retry: list[Holding] = []
         own = preemptor.queue
-        walk = _Walk.start(self._snapshot, preemptor=own, candidates=candidates)
+        walk = _Walk(self._snapshot, preemptor=own, candidates=candidates)
         # Weighed once: recorded runs show that own victims do not make the queue entitled later.
         is_entitled = self._within_nominal and own.node.is_within_nominal(preemptor.keys)
         for queue in walk.queues():
@@ -226,7 +205,7 @@ class FairPreemption:
 
     def _second(self, preemptor: Preemptor, retry: list[Holding], targets: list[Target]) -> bool:
         own = preemptor.queue
-        walk = _Walk.start(self._snapshot, preemptor=own, candidates=retry)
+        walk = _Walk(self._snapshot, preemptor=own, candidates=retry)
         for queue in walk.queues():
             ours, theirs = _diverging_nodes(own.node, queue.node)
             if share_of(ours) < share_of(theirs):
