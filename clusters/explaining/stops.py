@@ -71,11 +71,7 @@ def closed_flavor(stops: Iterable[Stop], flavor: str) -> Stop | None:
 
 
 def hold_clause(stops: Sequence[Stop]) -> str:
-    """Who or what holds a queue, since when and until when, as a clause; the first at length.
-
-    Args:
-        stops: Of :func:`holding`, at least one.
-    """
+    """Who or what holds a queue, since when and until when; of at least one :func:`holding`."""
     text = _CLAUSES[stops[0].source](stops[0])
     others = [_also(stop) for stop in stops[1:]]
     return f"{text}; it is also held by {' and by '.join(others)}" if others else text

@@ -27,13 +27,7 @@ def devices_first(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def amount(pair: Pair, count: int, names: Names) -> str:
-    """``8 H100``, ``1.5 CPUs``, ``64 GiB of memory``.
-
-    Args:
-        pair: Of what.
-        count: In the resource's own unit: devices, thousandths of a CPU, bytes.
-        names: For the flavor's name.
-    """
+    """``8 H100``, ``1.5 CPUs``, ``64 GiB of memory``; the count is in the resource's own unit."""
     if pair.resource == "cpu":
         return f"{_thousandths(count)} CPU{'' if count == 1000 else 's'}"
     if pair.resource in ("memory", "ephemeral-storage"):

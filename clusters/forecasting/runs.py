@@ -58,12 +58,7 @@ class RunTimes:
         return sum(not run.is_cut_off for run in self._runs)
 
     def draw(self, rng: random.Random, *, elapsed: float = 0.0) -> float | None:
-        """A total run time beyond ``elapsed``; None when the records do not reach so far.
-
-        Args:
-            rng: Where chance comes from.
-            elapsed: Seconds that the job runs already.
-        """
+        """A total run time beyond ``elapsed`` seconds; None where the records do not reach."""
         first = bisect_right(self._seconds, elapsed)
         floor = elapsed
         while first < len(self._runs):

@@ -100,12 +100,7 @@ class StartForecast:
 
 
 def forecast_start(question: Waiting, *, now: datetime, seed: int) -> StartForecast:
-    """Say when a job is likely to start.
-
-    Args:
-        question: What it asks for and what is in its way.
-        now: Aware.
-        seed: The same seed gives the same answer.
+    """Say when a job is likely to start; the same seed gives the same answer.
 
     Returns:
         A range that holds in 8 of 10 cases; with few records a narrower claim, down to "unknown".

@@ -70,10 +70,7 @@ def _bounded(amount: int) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_decimal(text: str) -> Decimal:
-    """Exact value of a Kubernetes quantity.
-
-    Args:
-        text: for example ``"8"``, ``"250m"``, ``"1.5Gi"``, ``"1e3"``.
+    """Exact value of a Kubernetes quantity, as ``"8"``, ``"250m"``, ``"1.5Gi"``, ``"1e3"``.
 
     Raises:
         ValueError: the text is no quantity, or one beyond all that can be counted.
@@ -96,14 +93,11 @@ def parse_decimal(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def parse_amount(text: str, resource: str) -> int:
-    """Amount of a resource, finer fractions rounded away from zero.
-
-    Args:
-        text: Kubernetes quantity.
-        resource: resource name; ``cpu`` counts in thousandths.
+    """Amount of a resource in a quantity, finer fractions rounded away from zero.
 
     Returns:
-        The amount, ``UNLIMITED`` for anything at or beyond the largest 64-bit number.
+        Thousandths for ``cpu``, else units; ``UNLIMITED`` for anything at or beyond the largest
+        64-bit number.
 
     Raises:
         ValueError: the text is no quantity.

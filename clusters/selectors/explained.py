@@ -71,12 +71,9 @@ class WhyPending:
 
 
 def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
-    """Why a job waits; None for one that does not. Sixteen queries at most.
+    """Why a job waits, seen on a cluster; None for one that does not. Sixteen queries at most.
 
-    Args:
-        user: The reader; names, ids and numbers of others are not told.
-        cluster: Slug of the cluster that ``uid`` was seen on.
-        uid: Of the Workload.
+    Names, ids and numbers of others are not told.
 
     Raises:
         WorkloadState.DoesNotExist: It is not there, or not for this user.

@@ -63,11 +63,7 @@ def start_forecast(
 ) -> StartForecast:
     """Say when a waiting job is likely to start; three queries at most.
 
-    Args:
-        state: The job on the cluster that the evidence is of.
-        evidence: Why it waits.
-        names: Of the reader; how many runs of others stand behind it is not told.
-        now: UTC.
+    How many runs of others stand behind it is not told.
     """
     short = shortage(evidence)
     if evidence.hold is not StopPolicy.NONE or short is None or not is_device(short[0]):

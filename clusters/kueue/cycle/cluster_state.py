@@ -53,12 +53,7 @@ class ClusterState:
     # Taking over parsed objects
 
     def adopt(self, other: ClusterState, *, names: Collection[str]) -> None:
-        """Become a copy of whole trees of another, settled state. O(objects in them).
-
-        Args:
-            other: shares what never changes with the copy.
-            names: ClusterQueues of those trees.
-        """
+        """Become a copy of a settled state's trees of some ClusterQueues. O(objects in them)."""
         self.snapshot.flavors.update(other.snapshot.flavors)
         self.checks.update(other.checks)
         self.namespaces.update(other.namespaces)

@@ -50,11 +50,7 @@ class Engine:
     """Decides as Kueue does, for one cluster."""
 
     def __init__(self, configuration: Configuration | Mapping[str, Any] | None = None) -> None:
-        """Start empty.
-
-        Args:
-            configuration: parsed, or a Kueue ``Configuration`` document, or defaults.
-        """
+        """Start empty; by default with the defaults of a Kueue ``Configuration``."""
         if not isinstance(configuration, Configuration):
             configuration = Configuration.from_document(configuration)
         self.configuration = configuration
@@ -73,11 +69,8 @@ class Engine:
     ) -> None:
         """Take in the current version of an object.
 
-        Args:
-            document: v1beta2 API document (core/v1, node.k8s.io/v1 for Namespace, LimitRange,
-                RuntimeClass).
-            now: current time, aware.
-            kind: in case the document does not say it (lists often do not).
+        A v1beta2 API document (core/v1, node.k8s.io/v1 for Namespace, LimitRange, RuntimeClass),
+        with its kind where it does not say it, as lists often do not.
 
         Raises:
             KeyError: the kind is unknown.
@@ -87,13 +80,7 @@ class Engine:
         self._intake.upsert(document, kind=kind or document["kind"], now=now)
 
     def delete(self, kind: str, *, key: str, now: datetime) -> None:
-        """Forget an object; one that is not known is no error.
-
-        Args:
-            kind: as in documents.
-            key: name, or ``namespace/name`` of namespaced kinds.
-            now: current time, aware.
-        """
+        """Forget an object by its name, or ``namespace/name``; an unknown one is no error."""
         self._intake.delete(kind, key=key, now=now)
 
     def cycle(self, now: datetime) -> CycleResult:
@@ -158,11 +145,9 @@ class Engine:
             state.unreserve(key, is_evicted=False, now=now)
 
     def assume_again(self, before: Engine, keys: Iterable[str]) -> None:
-        """Assume what an engine had assumed about some workloads that this one replaces.
+        """Assume what an engine that this one replaces had, of decisions still to be written.
 
-        Args:
-            before: The other one; nothing but reservations and evictions is read of it.
-            keys: Workloads whose decisions still wait to be written.
+        Nothing but reservations and evictions is read of the other one.
         """
         state = self.state
         for key in keys:
@@ -189,10 +174,8 @@ class Engine:
     def fork(self, *, now: datetime, names: Collection[str] | None = None) -> Engine:
         """An independent copy that shares what never changes. O(objects copied).
 
-        Args:
-            now: current time, aware.
-            names: ClusterQueues whose trees are enough; ``None`` for everything. The copy knows
-                nothing of what waits in, and holds, the others.
+        Of the trees of some ClusterQueues, or of all: the copy knows nothing of what waits in, and
+        holds, the others.
         """
         self.state.settle(now)
         copy = Engine(self.configuration)
@@ -300,12 +283,9 @@ class Engine:
 
 
 def culprits(engine: Engine, heads: Sequence[str], *, now: datetime) -> Sequence[str]:
-    """Which of some heads a cycle fails about, tried on copies in ever smaller groups.
+    """Which heads of a cycle that failed it fails about, tried on copies in ever smaller groups.
 
-    Args:
-        engine: A sound one that knows the heads; it stays as it is.
-        heads: Of a cycle that failed.
-        now: Current time, aware.
+    The engine, a sound one that knows the heads, stays as it is.
 
     Returns:
         Keys; of a group that fails only together all but the first, which can go on alone. Empty

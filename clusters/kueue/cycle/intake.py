@@ -123,14 +123,7 @@ def _noted(
     changed: Callable[[], None] | None = None,
     gone: Callable[[], None] | None = None,
 ) -> _Kind:
-    """Objects of which one value each is noted by name.
-
-    Args:
-        read: Gives name and value.
-        known: Where they are noted.
-        changed: Called where a value came or became another one.
-        gone: Called where one is no more.
-    """
+    """Objects of which one value each is noted by name; tells when one changed or is gone."""
 
     def note(found: tuple[str, Any], now: datetime) -> None:
         name, value = found

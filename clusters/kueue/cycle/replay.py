@@ -76,13 +76,7 @@ class _Replay:
 
 
 def replay_line(line: str) -> ScenarioResult:
-    """Replay one recorded scenario.
-
-    Args:
-        line: its JSON.
-
-    Returns:
-        The result, up to and including the first step that differs.
+    """Replay one recorded scenario, its JSON, up to and including the first step that differs.
 
     Raises:
         ValueError: the line is no scenario.

@@ -68,11 +68,7 @@ class Scheduler:
         self._assigner = FlavorAssigner(snapshot, configuration=configuration, oracle=self)
 
     def run(self, entries: Sequence[Entry], *, cycle: int) -> list[Entry]:
-        """Decide about the heads of a cycle.
-
-        Args:
-            entries: heads; those that were refused before are left as they are.
-            cycle: its number.
+        """Decide about the heads of a cycle; those that were refused before are left as they are.
 
         Returns:
             The entries in the order in which they were decided. Usage of admitted ones stays added
@@ -326,16 +322,13 @@ def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, lev
 def _smallest_reduction(
     workload: Workload, *, attempt: Callable[[Sequence[int]], _Tried | None]
 ) -> _Tried | None:
-    """Search the smallest number of pods to leave out.
+    """What the attempt with the most pods found; ``None`` when even the fewest cannot go on.
 
     The search is binary, as Kueue's: it takes for granted that fewer pods never fit worse.
 
     Args:
         workload: with at least one pod set that accepts fewer pods.
         attempt: tries counts per pod set; returns what it found, ``None`` when that cannot go on.
-
-    Returns:
-        What the attempt with the most pods found, ``None`` when even the fewest cannot go on.
 
     Source: Kueue pkg/scheduler/flavorassigner/podset_reducer.go, v0.19.2.
     """

@@ -32,11 +32,7 @@ def tournament(
 
     The caller changes the snapshot between two entries; only the entries below the same child of
     the root as the last one are weighed again, as no other's share can have changed.
-
-    Args:
-        entries: one per ClusterQueue, every queue takes part in the snapshot.
-        snapshot: read, and changed within one step only.
-        prioritizes_non_borrowing: whoever does not borrow wins over whoever does.
+    There is one entry per ClusterQueue, and every queue takes part in the snapshot.
     """
     trees: dict[str, _Tree] = {}
     for item in entries:

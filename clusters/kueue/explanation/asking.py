@@ -86,11 +86,7 @@ def _read(change: Mapping[str, Any]) -> AnyChange:
 
 
 def answer_document(engine: Engine, forecast: Forecast) -> dict[str, Any]:
-    """A forecast as JSON.
-
-    Args:
-        engine: that was asked; says what the preempted hold.
-        forecast: its answer.
+    """A forecast of an engine as JSON.
 
     Returns:
         ``{"started": [{"key", "clusterQueue", "flavors": {pod set: {resource: flavor}},

@@ -68,12 +68,7 @@ def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueRe
 
 
 def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueReport:
-    """Status of a LocalQueue.
-
-    Args:
-        engine: the engine.
-        key: ``namespace/name``.
-        now: current time.
+    """Status of a LocalQueue, named as ``namespace/name``.
 
     Raises:
         KeyError: it does not exist.

@@ -62,13 +62,7 @@ class Forecast:
 def what_if(
     engine: Engine, changes: Iterable[AnyChange], *, now: datetime, bounds: Bounds | None = None
 ) -> Forecast:
-    """Say what changes would lead to, without making them.
-
-    Args:
-        engine: is not changed.
-        changes: in order.
-        now: time at which the first virtual cycle runs.
-        bounds: of the work; by default 200 cycles.
+    """Say what changes would lead to, one after the other, without making them.
 
     Raises:
         Inapplicable: a change names what is not there.
@@ -137,13 +131,9 @@ def _outcome(results: Iterable[CycleResult]) -> tuple[dict[str, Admit], dict[str
 def run_until_quiet(
     engine: Engine, *, now: datetime, bounds: Bounds, stops_victims: bool = True
 ) -> tuple[list[CycleResult], bool]:
-    """Run cycles until nothing moves.
+    """Run cycles, the first at ``now``, until nothing moves; changes the engine.
 
-    Args:
-        engine: is changed.
-        now: time of the first cycle.
-        bounds: of the work.
-        stops_victims: preempted workloads stop at once; else they go on holding their quota.
+    Preempted workloads stop at once, or else go on holding their quota.
 
     Returns:
         The cycles, and false when there would have been more.

@@ -62,15 +62,10 @@ class _View:
 
 
 def next_steps(engine: Engine, document: Document, *, now: datetime) -> tuple[step.Step, ...]:
-    """Say what has to be written to a Workload now.
-
-    Args:
-        engine: knows queues, checks and classes; is not changed.
-        document: the Workload as the API server has it.
-        now: current time, aware.
+    """Say what has to be written to a Workload now; the engine is not changed.
 
     Returns:
-        At most one step that changes the workload's state, the most urgent one, and ``LookAgain``
+        At most one step: the most urgent one that changes the workload's state, or ``LookAgain``
         when time alone will bring the next. Nothing for a finished workload.
 
     Raises:

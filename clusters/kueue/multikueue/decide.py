@@ -27,15 +27,7 @@ __all__ = ["Copy", "Group", "Verdict", "check_of", "decide"]
 
 
 def decide(group: Group, *, dispatcher: InForce = all_at_once) -> Verdict:
-    """Say what has to be done for a workload.
-
-    Args:
-        group: The workload and its copies.
-        dispatcher: Chooses the workers to nominate.
-
-    Returns:
-        Actions in order; none when the workload is at rest.
-    """
+    """Say what has to be done for a workload, in order; nothing when it is at rest."""
     if group.local is None or group.local["metadata"].get("deletionTimestamp"):
         return Verdict(remove_all(group, "gone"))
     view = View(group, group.local)
@@ -49,9 +41,7 @@ def decide(group: Group, *, dispatcher: InForce = all_at_once) -> Verdict:
 def check_of(local: Document, *, controllers: Mapping[str, str]) -> str:
     """Name of the first listed AdmissionCheck that dispatches; empty when there is none.
 
-    Args:
-        local: The manager's Workload.
-        controllers: ``spec.controllerName`` by AdmissionCheck name.
+    ``controllers`` has ``spec.controllerName`` by AdmissionCheck name.
     """
     for entry in (local.get("status") or {}).get("admissionChecks") or ():
         if controllers.get(entry["name"]) == labels.MULTIKUEUE:

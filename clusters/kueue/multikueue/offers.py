@@ -177,11 +177,9 @@ class WorkerQuota:
         return found
 
     def offer(self, document: Document, *, prices: Mapping[str, Decimal]) -> Offer:
-        """What this worker could give a workload now.
+        """What this worker could give a workload of the manager now.
 
-        Args:
-            document: The manager's Workload.
-            prices: Per device and hour, by flavor; empty without a rate card.
+        Prices are per device and hour, by flavor; none without a rate card.
         """
         queue = self._snapshot.queues.get(self.queue_of(document))
         if queue is None:

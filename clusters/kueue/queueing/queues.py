@@ -161,14 +161,9 @@ class PendingQueue:
             self._park_equals(item.workload.shape_hash)
 
     def wake(self, *, is_welcome: Callable[[str], bool], now: datetime) -> bool:
-        """Move what is parked back to the heap.
+        """Move what is parked, in namespaces that are welcome, back to the heap.
 
-        Args:
-            is_welcome: whether the ClusterQueue takes workloads of a namespace.
-            now: for back-offs.
-
-        Returns:
-            Whether anything moved.
+        Returns whether anything moved.
         """
         self._woken_at = self._pops
         self._unschedulable.clear()

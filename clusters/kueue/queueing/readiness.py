@@ -42,13 +42,7 @@ def queue_condition(
     flavors: Mapping[str, FlavorSpec],
     checks: Mapping[str, CheckSpec],
 ) -> ActiveCondition:
-    """Active condition of a ClusterQueue.
-
-    Args:
-        spec: of the ClusterQueue.
-        flavors: ResourceFlavors that exist, by name.
-        checks: AdmissionChecks that exist, by name.
-    """
+    """Active condition of a ClusterQueue, by the flavors and checks that exist."""
     if spec.is_deleted:
         return _TERMINATING
     problems = list(_problems(spec, flavors, checks))
@@ -61,12 +55,7 @@ def queue_condition(
 def local_queue_condition(
     spec: LocalQueueSpec, *, queue: ActiveCondition | None
 ) -> ActiveCondition:
-    """Active condition of a LocalQueue.
-
-    Args:
-        spec: of the LocalQueue.
-        queue: condition of its ClusterQueue, ``None`` when that does not exist.
-    """
+    """Active condition of a LocalQueue, by its ClusterQueue's; ``None`` where there is none."""
     if spec.stop_policy is not StopPolicy.NONE:
         return ActiveCondition(False, "Stopped", "LocalQueue is stopped")
     if queue is None:

@@ -123,11 +123,9 @@ class Snapshot:
         self._dirty.clear()
 
     def adopt(self, other: Snapshot, *, names: Collection[str]) -> None:
-        """Become a copy of whole trees of another, refreshed snapshot.
+        """Become a copy of another, refreshed snapshot.
 
-        Args:
-            other: what to copy.
-            names: ClusterQueues, with every tree complete; Cohorts without any are copied too.
+        Of its ClusterQueues, with every tree complete; Cohorts without any are copied too.
         """
         for cohort in other.cohorts.values():
             if cohort.is_declared:

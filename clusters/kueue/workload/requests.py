@@ -110,12 +110,9 @@ class PodRequests:
 
 
 def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> PodRequests:
-    """Work out the requests of one pod.
+    """Work out the requests of one pod, by the pod spec of its template.
 
-    Args:
-        spec: pod spec of the template.
-        surroundings: configuration, LimitRanges, overheads.
-        path: of the pod set, for messages, as ``spec.podSets[0].template``.
+    Messages name the path of the pod set, as ``spec.podSets[0].template``.
 
     Raises:
         ValueError: a quantity is malformed.

@@ -98,10 +98,7 @@ class Reporter:
     def work(self, engine: Engine, documents: Mapping[str, Document], *, now: datetime) -> None:
         """One step: an answer, or a round of reasons when one is due.
 
-        Args:
-            engine: The deciding one; its items carry the messages of their last cycles.
-            documents: Workloads by key.
-            now: Current time.
+        Of the deciding engine, as its items carry the messages of their last cycles.
         """
         if not self.answer_one(engine, now=now) and self.is_due:
             explain = Explainer(engine, now=now).explain
@@ -124,14 +121,7 @@ class Reporter:
         *,
         now: datetime,
     ) -> None:
-        """Begin a round; only when one is due.
-
-        Args:
-            waiting: Keys of everything that waits now.
-            explain: None for one of which nothing is known yet.
-            documents: Workloads by key.
-            now: Current time.
-        """
+        """Begin a round about everything that waits now, by key; only when one is due."""
         assert self._store is not None
         begun, used = time.monotonic(), time.thread_time()
         for uid in self._store.take_refused():
@@ -199,12 +189,7 @@ class Reporter:
 
 
 def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
-    """What ``PendingReason.evidence`` stores of one pending workload.
-
-    Args:
-        explanation: The engine's.
-        workload: Its document, for the states of its AdmissionChecks and what they did.
-    """
+    """What ``PendingReason.evidence`` stores: the engine's words, what the checks say and did."""
     states = (workload.get("status") or {}).get("admissionChecks") or ()
     checks = tuple(
         CheckState(*(str(item.get(key) or "") for key in ("name", "state", "message")))
