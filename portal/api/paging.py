@@ -18,6 +18,9 @@ from portal.api.problems import PreconditionRequired
 
 LIMIT = 100
 MOST = 1000
+Rows = QuerySet[Any] | Sequence[Any]
+Slice = tuple[Sequence[Any], str | None]
+"""Rows of a page, and the cursor of the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,12 @@ class Order:
     cursor: re.Pattern[str]
     is_descending: bool = False
 
-    def after(self, rows: QuerySet[Any], cursor: str | None) -> QuerySet[Any]:
-        """Sorted, from behind a cursor on."""
-        found = rows.order_by(("-" if self.is_descending else "") + self.field)
-        if cursor is None:
-            return found
-        return found.filter(**{f"{self.field}__{'lt' if self.is_descending else 'gt'}": cursor})
-
-    def rest(self, rows: Sequence[Any], cursor: str | None) -> Sequence[Any]:
-        """The same of rows that are sorted by a number."""
+    def rest(self, rows: Rows, cursor: str | None) -> Rows:
+        """What comes behind a cursor, sorted; rows that are no queryset are so, by a number."""
+        if isinstance(rows, QuerySet):
+            found = rows.order_by(("-" if self.is_descending else "") + self.field)
+            beyond = f"{self.field}__{'lt' if self.is_descending else 'gt'}"
+            return found if cursor is None else found.filter(**{beyond: cursor})
         if cursor is None:
             return rows
         sign = -1 if self.is_descending else 1
@@ -50,67 +50,50 @@ class Order:
 
 
 CREATED = Order("pk", re.compile(r"[0-9]{1,18}"), is_descending=True)
-NUMBER = Order("number", re.compile(r"[0-9]{1,9}"), is_descending=True)
+BY_NUMBER = Order("number", re.compile(r"[0-9]{1,9}"), is_descending=True)
 OLDEST = Order("pk", re.compile(r"[0-9]{1,18}"))
-SLUG = Order("slug", re.compile(r"[a-z0-9-]{1,63}"))
-NAMESPACE = Order("namespace", re.compile(r"[a-z0-9-]{1,63}"))
-USERNAME = Order("username", re.compile(r"[\w.@+-]{1,150}"))
+BY_SLUG = Order("slug", re.compile(r"[a-z0-9-]{1,63}"))
+BY_NAMESPACE = Order("namespace", re.compile(r"[a-z0-9-]{1,63}"))
+BY_USERNAME = Order("username", re.compile(r"[\w.@+-]{1,150}"))
 
 
 def page(
     request: Request,
-    rows: QuerySet[Any] | Sequence[Any],
-    serializer: type[serializers.BaseSerializer[Any]],
+    rows: Rows | Callable[[int, str | None], Slice],
+    shape: Callable[..., serializers.BaseSerializer[Any]],
     order: Order,
+    **more: Any,
 ) -> Response:
     """One page: ``{"next", "results"}``; one row more is read to know the next.
 
     Args:
         request: With ``limit`` and ``cursor``.
-        rows: A queryset, or what a selector hands out as a whole and already in ``order``.
-        serializer: Of one row.
+        rows: A queryset, or what a selector hands out as a whole and already in ``order``; or
+            ``read(limit, cursor) -> rows, next cursor or None`` of one that pages by itself.
+        shape: Of one row.
         order: What a cursor is a value of.
-    """
-
-    def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
-        if isinstance(rows, QuerySet):
-            items: Sequence[Any] = list(order.after(rows, cursor)[: limit + 1])
-        else:
-            items = order.rest(rows, cursor)
-        following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
-        return serializer(items[:limit], many=True).data, following
-
-    return keyset_page(request, read, order.cursor)
-
-
-def keyset_page(
-    request: Request,
-    read: Callable[[int, str | None], tuple[Sequence[Any], str | None]],
-    pattern: re.Pattern[str],
-    **more: Any,
-) -> Response:
-    """One page of a read model.
-
-    Args:
-        request: With ``limit`` and ``cursor``.
-        read: ``read(limit, cursor) -> rows ready for JSON, next cursor or None``.
-        pattern: What a cursor looks like; ASCII.
         more: Further keys of the answer.
 
     Raises:
         Rejected: The cursor or the limit is nonsense.
     """
     cursor = request.query_params.get("cursor") or None
-    if cursor is not None and not (cursor.isprintable() and pattern.fullmatch(cursor)):
+    if cursor is not None and not (cursor.isprintable() and order.cursor.fullmatch(cursor)):
         message = f"{cursor[:80]!r} is no cursor of this list; follow the address in 'next'."
         raise Rejected([Fault("cursor", "invalid", message)])
-    rows, following = read(limit_of(request), cursor)
+    limit = limit_of(request)
+    if callable(rows):
+        items, following = rows(limit, cursor)
+    else:
+        items = list(order.rest(rows, cursor)[: limit + 1])
+        following = str(getattr(items[limit - 1], order.field)) if len(items) > limit else None
     address = None
     if following:
         query = request.query_params.copy()
         query["cursor"] = following
         address = f"{request.build_absolute_uri(request.path)}?{query.urlencode()}"
-    return Response({**more, "next": address, "results": list(rows)})
+    results = shape(items[:limit], many=True).data
+    return Response({**more, "next": address, "results": results})
 
 
 def limit_of(request: Request) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import get_doc, is_list_serializer
 from drf_spectacular.utils import OpenApiParameter, inline_serializer
-from rest_framework import serializers
+from rest_framework import serializers, status
 
-from portal.api.serializers.base import ProblemSerializer
+from portal.api.shapes import ProblemSerializer
 
 VERBS = {"GET": "read", "POST": "create", "PUT": "set", "PATCH": "edit", "DELETE": "remove"}
 DEEDS = frozenset(
@@ -24,6 +27,7 @@ IF_MATCH = OpenApiParameter(
 CURSOR = OpenApiParameter("cursor", str, description="Continues a list; taken out of 'next'.")
 LIMIT = OpenApiParameter("limit", int, description="1 to 1000 rows; 100 when left out.")
 PAGED = (CURSOR, LIMIT)
+Shape = type[serializers.Serializer[Any]]
 
 
 @cache
@@ -39,18 +43,79 @@ def paged(serializer: type[serializers.Serializer[Any]]) -> serializers.Serializ
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is said of a method of a view, for its answers and for the document.
+
+    Attributes:
+        shape: How a row is told; None: as the view's others.
+        codes: Of its answers; 204 is empty.
+        takes: Of the body.
+        many: The method finds a list.
+        query: Parameters that a GET knows.
+        is_paged: It answers with pages of rows.
+        needs_version: It asks for If-Match.
+        only_reads: A POST that writes nothing, open to read-only tokens.
+        method, at: Of an address below a noun: its HTTP method and path, of the name if empty.
+        is_of_all: That address stands below the list, not below one.
+    """
+
+    shape: Shape | None = None
+    codes: tuple[int, ...] = (status.HTTP_200_OK,)
+    takes: Shape | None = None
+    many: bool = False
+    query: Sequence[OpenApiParameter] = ()
+    is_paged: bool = False
+    needs_version: bool = False
+    only_reads: bool = False
+    method: str = "POST"
+    at: str = ""
+    is_of_all: bool = False
+
+
+UNDECLARED = Declared()
+
+
+def _method_of(view: Any, method: str) -> Any:
+    """What of a view, or of a noun, answers to an HTTP method."""
+    return getattr(view, getattr(view, "action", None) or method.lower(), None)
+
+
+def declared_of(view: Any, method: str) -> Declared:
+    """What is said of the method of a view that answers to an HTTP method."""
+    found: Declared = getattr(_method_of(view, method), "declared", UNDECLARED)
+    return found
+
+
 class PortalSchema(AutoSchema):
-    """Parameters out of ``view.query``, If-Match where it is needed, the errors of everything."""
+    """What views declare, If-Match where it is needed, the errors of everything."""
 
     @property
-    def _declared(self) -> Any:
-        """The view, with the attributes of ``portal.api.views.base.View``."""
-        return self.view
+    def _declared(self) -> Declared:
+        return declared_of(self.view, self.method)
 
     def get_override_parameters(self) -> list[Any]:
-        if self.method == "GET":
-            return list(self._declared.query)
-        return [IF_MATCH] if self.method in self._declared.needs_version else []
+        return [IF_MATCH] if self._declared.needs_version else list(self._declared.query)
+
+    def get_request_serializer(self) -> Any:
+        return self._declared.takes
+
+    def get_response_serializers(self) -> Any:
+        declared = self._declared
+        if status.HTTP_204_NO_CONTENT in declared.codes:
+            return dict.fromkeys(declared.codes)
+        view: Any = self.view
+        shape: Shape = declared.shape or view.shape
+        told = paged(shape) if declared.is_paged else shape(many=True) if declared.many else shape
+        return dict.fromkeys(declared.codes, told)
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        return bool(is_list_serializer(serializer))
+
+    def get_description(self) -> str:  # type: ignore[override]  # as its base does
+        own = get_doc(_method_of(self.view, self.method))
+        each = getattr(self.view, "each", "") if getattr(self.view, "detail", False) else ""
+        return own or each or super().get_description()
 
     def get_operation_id(self) -> str:
         path = self.path.removeprefix("/api/v1/")
@@ -72,9 +137,9 @@ class PortalSchema(AutoSchema):
             codes["404"] = "There is no such object for you."
         if self.method != "DELETE":
             codes["422"] = "Everything that is wrong, at once."
-        if self._declared.throttle_classes:
+        if self.view.throttle_classes:
             codes["429"] = "Too many attempts; Retry-After says when to come back."
-        if self.method in self._declared.needs_version:
+        if self._declared.needs_version:
             codes |= {"412": "Somebody saved in between.", "428": "If-Match is missing."}
         describe: Any = self._get_response_for_code
         for code, description in codes.items():

@@ -2,190 +2,107 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, URLResolver, path, re_path
+from rest_framework.routers import SimpleRouter
 
-from portal.api.views import (
+from portal.api import (
     access,
     acting,
     alerts,
-    billing,
     budgets,
     clusters,
     explained,
     exports,
     fleet,
-    people,
     pools,
+    prices,
     reconciliation,
     spending,
     statements,
     usage,
     workloads,
 )
-from portal.api.views.base import NowhereView
+from portal.api.views import NowhereView
 
 app_name = "api"
 
 WORKSPACE = "workspaces/<slug:namespace>"
 BUDGET = f"{WORKSPACE}/budget"
-SPEND_RULES = f"{BUDGET}/spend-rules"
-SPEND_RULE = f"{SPEND_RULES}/<int:pk>"
-REVISION = f"{BUDGET}/revisions/<int:number>"
-CLUSTER = "clusters/<slug:slug>"
+JOB = "workloads/<slug:slug>/<str:uid>"
 
-urlpatterns: list[URLPattern] = [
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("tokens", access.Tokens, "token")
+router.register("users", access.Users, "user")
+router.register("members", access.Members, "member")
+router.register("operations", access.Operations, "operation")
+router.register("exports", exports.Exports, "export")
+router.register("export-plans", exports.ExportPlans, "export-plan")
+router.register("accounts", fleet.Accounts, "account")
+router.register("flavors", fleet.Flavors, "flavor")
+router.register("workspaces", fleet.Workspaces, "workspace")
+router.register("capacities", fleet.Capacities, "capacity")
+router.register("pools", pools.Pools, "pool")
+router.register(f"{BUDGET}/revisions", budgets.Revisions, "revision")
+router.register(f"{BUDGET}/spend-rules", spending.SpendRules, "spend-rule")
+router.register("rate-cards", prices.RateCards, "rate-card")
+router.register("exchange-rates", prices.ExchangeRates, "exchange-rate")
+router.register("months", statements.Months, "month")
+router.register("statements", statements.Statements, "statement")
+router.register("adjustments", statements.Adjustments, "adjustment")
+router.register("discrepancies", reconciliation.Discrepancies, "discrepancy")
+router.register("clusters", clusters.Clusters, "cluster")
+router.register("workload-actions", acting.JobActions, "workload-action")
+router.register("maintenance", acting.Maintenance, "maintenance")
+router.register("what-if", explained.WhatIf, "what-if")
+router.register("alerts", alerts.Alerts, "alert")
+router.register("alert-rules", alerts.AlertRules, "alert-rule")
+router.register("webhooks", alerts.Webhooks, "webhook")
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    *router.urls,
     path("schema", access.SchemaView.as_view(), name="schema"),
     path("login", access.LoginView.as_view(), name="login"),
     path("me", access.MeView.as_view(), name="me"),
-    path("tokens", access.TokensView.as_view(), name="tokens"),
-    path("tokens/<int:pk>", access.TokenView.as_view(), name="token"),
-    path("users", people.UsersView.as_view(), name="users"),
-    path("users/<str:username>/password", people.PasswordView.as_view(), name="password"),
-    path("members", people.MembersView.as_view(), name="members"),
-    path("members/<int:pk>", people.MemberView.as_view(), name="member"),
     path("audit", access.AuditView.as_view(), name="audit"),
-    path("operations/<uuid:pk>", access.OperationView.as_view(), name="operation"),
-    path("exports", exports.ExportsView.as_view(), name="exports"),
-    path("exports/preview", exports.ExportPreviewView.as_view(), name="export-preview"),
-    path("export-plans", exports.ExportPlansView.as_view(), name="export-plans"),
-    path("export-plans/<int:pk>", exports.ExportPlanView.as_view(), name="export-plan"),
-    path("exports/<int:pk>", exports.ExportView.as_view(), name="export"),
-    path("exports/<int:pk>/file", exports.ExportFileView.as_view(), name="export-file"),
     path("setup", access.SetupView.as_view(), name="setup"),
-    path("accounts", fleet.AccountsView.as_view(), name="accounts"),
-    path("accounts/<slug:slug>", fleet.AccountView.as_view(), name="account"),
-    path(
-        "accounts/<slug:slug>/archive", fleet.ArchiveAccountView.as_view(), name="account-archive"
-    ),
+    path("exports/<int:pk>/file", exports.ExportFileView.as_view(), name="export-file"),
     path(
         "accounts/<slug:slug>/billing-terms",
-        billing.BillingTermsView.as_view(),
-        name="billing-terms",
+        prices.BillingTermsView.as_view(),
+        name="account-billing-terms",
     ),
-    path("flavors", fleet.FlavorsView.as_view(), name="flavors"),
-    path("flavors/<slug:slug>", fleet.FlavorView.as_view(), name="flavor"),
-    path("flavors/<slug:slug>/spot-prices", billing.SpotPricesView.as_view(), name="spot-prices"),
-    path("flavors/<slug:slug>/archive", fleet.ArchiveFlavorView.as_view(), name="flavor-archive"),
-    path("capacities", fleet.CapacitiesView.as_view(), name="capacities"),
-    path("envelopes", fleet.EnvelopesView.as_view(), name="envelopes"),
-    path("pools", pools.PoolsView.as_view(), name="pools"),
-    path("pools/<slug:slug>", pools.PoolView.as_view(), name="pool"),
-    path("pools/<slug:slug>/archive", pools.ArchivePoolView.as_view(), name="pool-archive"),
-    path("pools/<slug:slug>/amounts", pools.PoolAmountsView.as_view(), name="pool-amounts"),
-    path("pools/<slug:slug>/shares", pools.PoolSharesView.as_view(), name="pool-shares"),
     path(
-        "pools/<slug:slug>/shares/<slug:account>",
-        pools.PoolShareView.as_view(),
-        name="pool-share",
+        "flavors/<slug:slug>/spot-prices",
+        prices.SpotPricesView.as_view(),
+        name="flavor-spot-prices",
     ),
-    path("workspaces", fleet.WorkspacesView.as_view(), name="workspaces"),
-    path(WORKSPACE, fleet.WorkspaceView.as_view(), name="workspace"),
-    path(f"{WORKSPACE}/archive", fleet.ArchiveWorkspaceView.as_view(), name="workspace-archive"),
+    path("envelopes", fleet.EnvelopesView.as_view(), name="envelopes"),
+    path(
+        "pools/<slug:slug>/shares/<slug:account>", pools.PoolShareView.as_view(), name="pool-share"
+    ),
+    path(f"{WORKSPACE}/now", workloads.NowView.as_view(), name="now"),
     path(BUDGET, budgets.BudgetView.as_view(), name="budget"),
     path(f"{BUDGET}/preview", budgets.PreviewView.as_view(), name="preview"),
     path(f"{BUDGET}/stop", budgets.StopView.as_view(), name="stop"),
     path(f"{BUDGET}/reallocation", budgets.ReallocationView.as_view(), name="reallocation"),
-    path(SPEND_RULES, spending.SpendRulesView.as_view(), name="spend-rules"),
-    path(SPEND_RULE, spending.SpendRuleView.as_view(), name="spend-rule"),
-    path(f"{SPEND_RULE}/remove", spending.RemoveSpendRuleView.as_view(), name="spend-rule-remove"),
-    path(f"{SPEND_RULE}/glass", spending.BreakGlassView.as_view(), name="spend-rule-glass"),
-    path(f"{BUDGET}/revisions", budgets.RevisionsView.as_view(), name="revisions"),
-    path(REVISION, budgets.RevisionView.as_view(), name="revision"),
-    path(f"{REVISION}/diff/<int:other>", budgets.DiffView.as_view(), name="revision-diff"),
-    path(f"{REVISION}/decide", budgets.DecideView.as_view(), name="decide"),
-    path(f"{REVISION}/withdraw", budgets.WithdrawView.as_view(), name="withdraw"),
-    path(f"{REVISION}/restore", budgets.RestoreView.as_view(), name="restore"),
-    path("rate-cards", billing.RateCardsView.as_view(), name="rate-cards"),
-    path("rate-cards/<int:pk>", billing.RateCardView.as_view(), name="rate-card"),
     path(
-        "rate-cards/<int:pk>/activate",
-        billing.ActivateRateCardView.as_view(),
-        name="rate-card-activate",
-    ),
-    path(
-        "rate-cards/<int:pk>/withdraw",
-        billing.WithdrawRateCardView.as_view(),
-        name="rate-card-withdraw",
-    ),
-    path("exchange-rates", billing.ExchangeRatesView.as_view(), name="exchange-rates"),
-    path("months", statements.MonthsView.as_view(), name="months"),
-    path("months/<slug:name>", statements.MonthView.as_view(), name="month"),
-    path("months/<slug:name>/draw-up", statements.DrawUpView.as_view(), name="draw-up"),
-    path("months/<slug:name>/review", statements.ReviewView.as_view(), name="review"),
-    path("months/<slug:name>/close", statements.CloseView.as_view(), name="close"),
-    path("months/<slug:name>/issue", statements.IssueView.as_view(), name="issue"),
-    path("statements", statements.StatementsView.as_view(), name="statements"),
-    path("statements/<int:pk>", statements.StatementView.as_view(), name="statement"),
-    path("statements/<int:pk>/send-back", statements.SendBackView.as_view(), name="send-back"),
-    path("statements/<int:pk>/void", statements.VoidView.as_view(), name="void"),
-    path("adjustments", statements.AdjustmentsView.as_view(), name="adjustments"),
-    path(
-        "adjustments/<int:pk>/decide",
-        statements.DecideAdjustmentView.as_view(),
-        name="adjustment-decide",
-    ),
-    path("reconciliation", reconciliation.ReconciliationView.as_view(), name="reconciliation"),
-    path("discrepancies", reconciliation.DiscrepanciesView.as_view(), name="discrepancies"),
-    path(
-        "discrepancies/<int:pk>/propose",
-        reconciliation.ProposeAcceptanceView.as_view(),
-        name="acceptance-propose",
-    ),
-    path(
-        "discrepancies/<int:pk>/decide",
-        reconciliation.DecideAcceptanceView.as_view(),
-        name="acceptance-decide",
+        f"{BUDGET}/revisions/<int:number>/diff/<int:other>",
+        budgets.DiffView.as_view(),
+        name="revision-diff",
     ),
     path("requests", budgets.RequestsView.as_view(), name="requests"),
+    path("reconciliation", reconciliation.ReconciliationView.as_view(), name="reconciliation"),
     path("usage", usage.UsageView.as_view(), name="usage"),
     path("usage/lending", usage.LendingView.as_view(), name="usage-lending"),
     path("usage/idle", usage.IdleView.as_view(), name="usage-idle"),
     path("usage/capacity", usage.CapacityUseView.as_view(), name="usage-capacity"),
-    path("usage/workloads", usage.WorkloadUsageView.as_view(), name="workload-usage"),
-    path("fleet", usage.FleetView.as_view(), name="fleet"),
-    path("clusters", clusters.ClustersView.as_view(), name="clusters"),
-    path("cluster-inspection", clusters.InspectView.as_view(), name="inspect"),
-    path(CLUSTER, clusters.ClusterView.as_view(), name="cluster"),
-    path(f"{CLUSTER}/preflight", clusters.PreflightView.as_view(), name="preflight-run"),
-    path(f"{CLUSTER}/kubeconfig", clusters.KubeconfigView.as_view(), name="kubeconfig"),
-    path(f"{CLUSTER}/token", clusters.MultikueueTokenView.as_view(), name="cluster-token"),
-    path(f"{CLUSTER}/settings", clusters.SettingsView.as_view(), name="cluster-settings"),
-    path(f"{CLUSTER}/resolve", clusters.ResolveView.as_view(), name="cluster-resolve"),
-    path(f"{CLUSTER}/deregister", clusters.DeregisterView.as_view(), name="cluster-deregister"),
-    path(f"{CLUSTER}/rights", clusters.RightsView.as_view(), name="cluster-rights"),
+    path("usage/workloads", usage.WorkloadUsageView.as_view(), name="usage-workloads"),
+    path("fleet", fleet.FleetView.as_view(), name="fleet"),
+    path("cluster-inspection", clusters.InspectView.as_view(), name="cluster-inspection"),
+    path("clusters/<slug:slug>/shadow", explained.ShadowView.as_view(), name="cluster-shadow"),
     path("workloads", workloads.WorkloadsView.as_view(), name="workloads"),
-    path("workload-actions", acting.JobActionsView.as_view(), name="job-actions"),
-    path(
-        "workloads/<slug:slug>/<str:uid>/actions",
-        acting.JobActionView.as_view(),
-        name="job-action",
-    ),
-    path(
-        "workload-actions/<int:pk>/withdraw",
-        acting.WithdrawJobActionView.as_view(),
-        name="job-action-withdraw",
-    ),
-    path("maintenance", acting.MaintenanceView.as_view(), name="maintenance"),
-    path(
-        "maintenance/preview",
-        acting.PreviewMaintenanceView.as_view(),
-        name="maintenance-preview",
-    ),
-    path("maintenance/<int:pk>", acting.MaintenanceWindowView.as_view(), name="maintenance-window"),
-    path("maintenance/<int:pk>/end", acting.EndMaintenanceView.as_view(), name="maintenance-end"),
-    path("workloads/<slug:slug>/<str:uid>", workloads.WorkloadView.as_view(), name="workload"),
-    path("workloads/<slug:slug>/<str:uid>/why", explained.WhyView.as_view(), name="workload-why"),
-    path(f"{CLUSTER}/shadow", explained.ShadowView.as_view(), name="cluster-shadow"),
-    path("what-if", explained.WhatIfView.as_view(), name="what-if"),
-    path("what-if/<uuid:pk>", explained.QuestionView.as_view(), name="what-if-question"),
-    path(f"{WORKSPACE}/now", workloads.NowView.as_view(), name="now"),
-    path("alerts", alerts.AlertsView.as_view(), name="alerts"),
-    path("alert-rules", alerts.AlertRulesView.as_view(), name="alert-rules"),
-    path("alert-rules/<int:pk>", alerts.AlertRuleView.as_view(), name="alert-rule"),
-    path("alert-rules/<int:pk>/snooze", alerts.SnoozeView.as_view(), name="alert-rule-snooze"),
-    path("webhooks", alerts.WebhooksView.as_view(), name="webhooks"),
-    path("webhooks/<int:pk>", alerts.WebhookView.as_view(), name="webhook"),
-    path("webhooks/<int:pk>/key", alerts.WebhookKeyView.as_view(), name="webhook-key"),
-    path("webhooks/<int:pk>/test", alerts.WebhookTestView.as_view(), name="webhook-test"),
+    path(JOB, workloads.WorkloadView.as_view(), name="workload"),
+    path(f"{JOB}/why", explained.WhyView.as_view(), name="workload-why"),
+    path(f"{JOB}/actions", acting.JobActionView.as_view(), name="workload-actions"),
     re_path(r"^.*$", NowhereView.as_view(), name="nowhere"),
 ]

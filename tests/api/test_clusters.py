@@ -18,7 +18,7 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.models import Cluster
 from clusters.vault import unseal
-from portal.api.serializers.clusters import SettingsInput
+from portal.api.clusters import SettingsInput
 from portal.api.urls import urlpatterns
 from portal.cluster_changes import SETTINGS
 from tests.api.conftest import ROLES, People, client_of

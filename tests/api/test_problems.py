@@ -85,10 +85,10 @@ def test_no_nonsense_makes_a_server_error(people, pattern, monkeypatch):
     dice = random.Random(pattern.name)
     client = people["admin"]
     client.raise_request_exception = False
-    view = pattern.callback.cls
+    known = getattr(pattern.callback, "actions", None) or dir(pattern.callback.cls)
     for address, method in itertools.product(addresses(pattern), METHODS):
         # A method that the route does not have is refused before its body is looked at.
-        takes_body = method in ("post", "put", "patch") and hasattr(view, method)
+        takes_body = method in ("post", "put", "patch") and method in known
         for body in dice.sample(NONSENSE, 8) if takes_body else [None]:
             etag = dice.choice(('"1"', '"2.1"', '"5.5', "\xff"))
             answer = getattr(client, method)(

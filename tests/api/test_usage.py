@@ -71,7 +71,7 @@ def test_usage_can_be_split_by_account(used: People):
 
 
 def test_more_rows_than_an_answer_holds_are_refused(used: People, monkeypatch):
-    monkeypatch.setattr("portal.api.views.usage.MOST_ROWS", 71)
+    monkeypatch.setattr("portal.api.usage.MOST_ROWS", 71)
     answer = used.send("finance", "GET", f"usage?{RANGE}&split_by=workspace")
     assert answer.status_code == 422
     (fault,) = answer.json()["faults"]

@@ -1,19 +1,27 @@
-"""Spend rules as the API takes and gives them."""
+"""Spend rules of a workspace: caps with their state, changing them, breaking the glass."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 from typing import Any
 
 from rest_framework import serializers
 
-from budgets.models import SpendRule
+from budgets import selectors
+from budgets.models import SpendRule, User, Workspace
+from budgets.selectors import spending as seen
 from budgets.selectors.spending import CapState
+from budgets.services import spending
+from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
-from portal.api.serializers.base import InstantField, Strict
+from portal.api.shapes import InstantField, ReasonInput, Strict
+from portal.api.views import DONE, MADE, Noun, answers, deed
 
 AMOUNT: dict[str, Any] = {"max_digits": 18, "decimal_places": 2}
+
+
 MOST_MINUTES = 7 * 24 * 60
 
 
@@ -100,3 +108,51 @@ class CapSerializer(serializers.Serializer[CapState]):
 def _shown(amount: Fraction) -> str:
     exact = Decimal(amount.numerator) / Decimal(amount.denominator)
     return str(exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
+
+
+class SpendRules(Noun):
+    """Rules in force, ten at most."""
+
+    each = "One rule in force."
+    shape = CapSerializer
+    remove = deed(spending.remove_spend_rule, takes=ReasonInput, code=DONE, text="Ends a rule.")
+
+    def found(self, user: User, namespace: str, pk: int | None = None) -> dict[str, Any]:
+        """The workspace, or one visible rule of it."""
+        if pk is None:
+            return {"workspace": selectors.workspace_for(user, namespace)}
+        return {"rule": seen.rule_for(selectors.roles_of(user), namespace, pk)}
+
+    @answers(many=True)
+    def list(self, user: User, workspace: Workspace) -> Any:
+        return seen.cap_states(seen.rules_of(workspace))
+
+    @answers(takes=RuleInput, code=MADE)
+    def create(self, user: User, workspace: Workspace, reason: str, **given: Any) -> Any:
+        draft = RuleDraft(**given)
+        return _state(
+            spending.create_spend_rule(user, workspace=workspace, draft=draft, reason=reason)
+        )
+
+    @answers()
+    def retrieve(self, user: User, rule: SpendRule) -> Any:
+        return _state(rule)
+
+    @answers(takes=RuleChange)
+    def partial_update(self, user: User, **given: Any) -> Any:
+        """A raise lets go at once what the cap held back."""
+        return _state(spending.change_spend_rule(user, **given))
+
+    @answers(takes=GlassInput)
+    def glass(self, user: User, rule: SpendRule, reason: str, until: datetime | None) -> Any:
+        """Suspends a rule for a while, by name, or lets a suspended one act again."""
+        if until is None:
+            spending.mend_glass(user, rule=rule, reason=reason)
+        else:
+            spending.break_glass(user, rule=rule, until=until, reason=reason)
+        return _state(rule)
+
+
+def _state(rule: SpendRule) -> seen.CapState:
+    """The rule as it stands now."""
+    return seen.cap_states(seen.active_rules().filter(pk=rule.pk))[0]

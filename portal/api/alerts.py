@@ -1,14 +1,20 @@
-"""Alert rules, alerts, webhooks."""
+"""Alerts, the rules behind them, and the addresses that are told."""
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from typing import Any
 
 from rest_framework import serializers
 
 from budgets import models
+from budgets.models import User, Webhook
+from budgets.selectors import alerts as seen
 from budgets.selectors.alerts import MEASURES, WINDOWS
-from portal.api.serializers.base import (
+from budgets.services import alerts as alerting
+from portal.api.paging import CREATED, Order
+from portal.api.shapes import (
     InstantField,
     RowSerializer,
     Strict,
@@ -16,6 +22,9 @@ from portal.api.serializers.base import (
     name_of,
     workspace_field,
 )
+from portal.api.views import DONE, MADE, Noun, answers, deed, finds, lists
+
+RAISED = Order("id", re.compile(r"[0-9a-f-]{36}"))
 
 
 class AlertRuleSerializer(RowSerializer[models.AlertRule]):
@@ -76,3 +85,56 @@ class WebhookInput(Strict):
     name = serializers.CharField(max_length=80)
     url = serializers.CharField(max_length=500)
     account = account_field(required=False)
+
+
+class Alerts(Noun):
+    """Alerts about what the caller may see."""
+
+    shape = AlertSerializer
+    list = lists(seen.visible_alerts, RAISED)
+
+
+class AlertRules(Noun):
+    """Rules about what the caller may see."""
+
+    each = "One rule."
+    shape = AlertRuleSerializer
+    found = finds("rule", lambda user, pk: seen.visible_rules(user).get(pk=pk))
+    list = lists(seen.visible_rules, CREATED)
+    create = deed(alerting.create_rule, takes=AlertRuleInput, code=MADE)
+    destroy = deed(alerting.remove_rule, code=DONE)
+
+    @answers(takes=SnoozeInput)
+    def snooze(self, user: User, **given: Any) -> Any:
+        """Keeps a rule quiet for a while."""
+        alerting.snooze_rule(user, **given)
+        return given["rule"]
+
+
+class Webhooks(Noun):
+    """Addresses that are told, for platform roles; finance and admins change them."""
+
+    each = "One address."
+    shape = NewWebhookSerializer
+    found = finds("webhook", lambda user, pk: seen.visible_webhooks(user).get(pk=pk))
+    list = lists(seen.visible_webhooks, CREATED, shape=WebhookSerializer)
+    destroy = deed(alerting.remove_webhook, code=DONE)
+    test = deed(
+        alerting.test_webhook,
+        code=DONE,
+        text="Sends a message that says that it is a test; 422 says why it did not arrive.",
+    )
+
+    @answers(takes=WebhookInput, code=MADE)
+    def create(self, user: User, **given: Any) -> Any:
+        return _with_key(*alerting.create_webhook(user, **given))
+
+    @answers()
+    def key(self, user: User, webhook: Webhook) -> Any:
+        """Signs with a new key from now on."""
+        return _with_key(webhook, alerting.rotate_webhook(user, webhook=webhook))
+
+
+def _with_key(webhook: Webhook, key: str) -> Webhook:
+    webhook.signing_key = key  # type: ignore[attr-defined]  # told this once, kept sealed
+    return webhook

@@ -1,24 +1,32 @@
-"""Accounts, flavors, workspaces, capacity, envelopes, pools."""
+"""Accounts, flavors, workspaces, capacity and envelopes, and what the fleet comes to."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rest_framework import serializers
 
-from budgets import models
+from budgets import models, selectors
+from budgets import services as promises
+from budgets.models import User
 from budgets.selectors.fleet.grid import FleetCell, FleetTotal
-from portal.api.serializers.base import (
+from portal.api.paging import BY_NAMESPACE, BY_SLUG, CREATED
+from portal.api.shapes import (
     GpusField,
     InstantField,
+    ReasonInput,
     RecordSerializer,
     RowSerializer,
     Strict,
     account_field,
     flavor_field,
 )
+from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, shows
 
 SLUG: Any = {"max_length": 63}
+
+
 NAME: Any = {"max_length": 120}
 
 
@@ -141,51 +149,6 @@ class EnvelopeInput(Strict):
     pool = GpusField()
 
 
-class PoolAmountSerializer(RowSerializer[models.PoolAmount]):
-    """GPUs of a flavor in a pool, from and until."""
-
-    told = ["flavor", "gpus", "valid_from", "valid_until"]
-
-
-class PoolShareSerializer(RowSerializer[models.PoolShare]):
-    """An account that draws on a platform pool; absent flavors are without limit."""
-
-    limits = serializers.DictField(child=serializers.IntegerField())
-    told = ["account", "limits"]
-
-
-class PoolSerializer(RowSerializer[models.Pool]):
-    """An account's own pool, or with ``account`` null a platform pool."""
-
-    amounts = PoolAmountSerializer(many=True)
-    shares = PoolShareSerializer(many=True)
-    told = ["slug", "name", "account", "generation", "archived_at", "amounts", "shares"]
-
-
-class PoolInput(Strict):
-    """A new, empty pool."""
-
-    slug = serializers.CharField(**SLUG)
-    name = serializers.CharField(**NAME)
-    account = account_field(required=False, allow_null=True)
-
-
-class PoolAmountInput(Strict):
-    """From now, when ``valid_from`` is left out."""
-
-    flavor = flavor_field()
-    gpus = GpusField()
-    valid_from = InstantField(required=False, allow_null=True)
-    valid_until = InstantField(required=False, allow_null=True)
-
-
-class PoolShareInput(Strict):
-    """Flavor → most GPUs; an absent flavor means all of it."""
-
-    account = account_field()
-    limits = serializers.DictField(child=GpusField(), default=dict)
-
-
 class FleetCellSerializer(RecordSerializer[FleetCell]):
     """One flavor on one worker, whole GPUs."""
 
@@ -206,3 +169,107 @@ class FleetSerializer(serializers.Serializer[Any]):
     clusters = serializers.ListField(child=serializers.CharField())
     cells = FleetCellSerializer(many=True)
     totals = FleetTotalSerializer(many=True)
+
+
+class Accounts(Noun):
+    """Accounts in which the caller sees something."""
+
+    each = "One account."
+    shape = AccountSerializer
+    lookup_field = lookup_value_converter = "slug"
+    found = finds("account", selectors.account_for)
+    list = lists(selectors.visible_accounts, BY_SLUG, can_be_archived=True)
+    create = deed(promises.create_account, takes=AccountInput, code=MADE)
+    retrieve = shows()
+    partial_update = deed(promises.edit_account, takes=NameInput)
+    archive = deed(
+        promises.archive_account,
+        takes=ReasonInput,
+        text="Puts an account away, once its workspaces and its pool are; "
+        "nothing leaves the books.",
+    )
+
+
+class Flavors(Noun):
+    """Kinds of GPU nodes."""
+
+    each = "One kind of GPU node."
+    shape = FlavorSerializer
+    lookup_field = lookup_value_converter = "slug"
+    list = lists(selectors.visible_flavors, BY_SLUG, can_be_archived=True)
+    create = deed(promises.create_flavor, takes=FlavorInput, code=MADE)
+    retrieve = shows()
+    partial_update = deed(promises.edit_flavor, takes=FlavorChanges)
+    archive = deed(
+        promises.archive_flavor,
+        takes=ReasonInput,
+        text="Takes a flavor out of use, once nothing is promised of it.",
+    )
+
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        """One flavor, archived ones too."""
+        return {"flavor": selectors.visible_flavors(user, include_archived=True).get(slug=slug)}
+
+
+class Workspaces(Noun):
+    """Visible workspaces, of one account with ``account``."""
+
+    each = "One workspace."
+    shape = WorkspaceSerializer
+    lookup_field, lookup_value_converter = "namespace", "slug"
+    found = finds("workspace", selectors.workspace_for)
+    list = lists(
+        selectors.visible_workspaces,
+        BY_NAMESPACE,
+        can_be_archived=True,
+        filters={"account": "account__slug"},
+    )
+    create = deed(promises.create_workspace, takes=WorkspaceInput, code=MADE)
+    retrieve = shows()
+    partial_update = deed(promises.edit_workspace, takes=WorkspaceChanges)
+    archive = deed(
+        promises.archive_workspace,
+        takes=ReasonInput,
+        text="Closes a workspace: nothing new starts, what runs goes on, the books stay.",
+    )
+
+
+class Capacities(Noun):
+    """Capacity as admins state it, newest first; for platform roles."""
+
+    shape = CapacitySerializer
+    list = lists(
+        selectors.visible_capacities,
+        CREATED,
+        filters={"cluster": "cluster", "flavor": "flavor__slug"},
+    )
+    create = deed(promises.set_capacity, takes=CapacityInput, code=MADE)
+
+
+class EnvelopesView(View):
+    """Envelopes of the accounts in which the caller sees something."""
+
+    shape = EnvelopeSerializer
+    get = lists(selectors.visible_envelopes, CREATED, filters={"account": "account__slug"})
+    put = deed(
+        promises.set_envelope,
+        takes=EnvelopeInput,
+        text="Sets what an account may promise itself of one flavor.",
+    )
+
+
+class FleetView(View):
+    """Capacity, promises and use, flavor by worker; for platform roles."""
+
+    @answers(FleetSerializer)
+    def get(self, user: User) -> Any:
+        grid = selectors.fleet_grid(user)
+        return {
+            "flavors": [flavor.slug for flavor in grid.flavors],
+            "clusters": grid.clusters,
+            "cells": [
+                {"flavor": flavor, "cluster": cluster, **asdict(cell)}
+                for (flavor, cluster), cell in grid.cells.items()
+            ],
+            "totals": [{"flavor": flavor, **asdict(row)} for flavor, row in grid.totals.items()],
+        }

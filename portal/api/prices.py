@@ -1,29 +1,39 @@
-"""Prices, statements and months. Amounts and prices are texts: a JSON number would be a float."""
+"""Prices: rate cards, time series, exchange rates, and the terms of an account.
+
+Amounts and prices are texts: a JSON number would be a float.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from budgets import models
+from budgets import models, selectors
 from budgets.charging import FloorHours
-from budgets.selectors.billing.periods import Check
-from budgets.services.billing import DrawSummary
-from portal.api.serializers.base import (
+from budgets.models import Account, BillingTerms, ExchangeRate, Flavor, SpotPrice, User
+from budgets.selectors import billing as read
+from budgets.services import billing as actions
+from portal.api.paging import CREATED
+from portal.api.shapes import (
     InstantField,
-    RecordSerializer,
+    ReasonInput,
     RowSerializer,
     Strict,
     account_field,
-    name_of,
-    workspace_field,
 )
+from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, pages, shows
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
+
+
 MOST_PRICES = 500
+
+
 MOST_TIERS = 50
+
+
 MOST_POINTS = 10_000
 
 
@@ -154,112 +164,68 @@ class BillingTermsInput(Strict):
     currency = serializers.CharField(max_length=3, default="", allow_blank=True)
 
 
-class ClosingCheckSerializer(RecordSerializer[Check]):
-    """One entry of the check list; details say what is missing."""
+class RateCards(Noun):
+    """Price lists, the newest first; finance proposes."""
 
-    is_met = serializers.BooleanField()
+    each = "One price list."
+    shape = RateCardSerializer
+    found = finds("card", lambda user, pk: read.visible_rate_cards(user).get(pk=pk))
+    retrieve = shows()
+    activate = deed(
+        actions.activate_rate_card,
+        takes=ActivationInput,
+        text="Lets a proposed card hold from a whole UTC hour of an open month on.",
+    )
+    withdraw = deed(actions.withdraw_rate_card, takes=ReasonInput, text="Takes a proposal back.")
 
+    @pages(CREATED)
+    def list(self, user: User) -> Any:
+        return read.visible_rate_cards(user).prefetch_related("prices__flavor", "prices__tiers")
 
-class MonthSerializer(RowSerializer[models.BillingPeriod]):
-    """A month of a zone, closed or open."""
-
-    told = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
-
-
-class MonthCheckSerializer(serializers.Serializer[Any]):
-    """A month with what stands in the way of its close."""
-
-    month = MonthSerializer()
-    checks = ClosingCheckSerializer(many=True)
-
-
-class MonthInput(Strict):
-    """The zone whose month it is."""
-
-    zone = serializers.CharField(max_length=64, default="UTC")
-
-
-class DrawnSerializer(RecordSerializer[DrawSummary]):
-    """How many statements were drawn up, kept because they are reviewed, and removed."""
-
-
-class StatementLineSerializer(RowSerializer[models.StatementLine]):
-    """One line: exact as a fraction, and rounded once."""
-
-    exact = serializers.CharField(source="exact_text")
-    told = [
-        "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
-        "amount", "text", "parts",
-    ]  # fmt: skip
+    @answers(takes=RateCardInput, code=MADE)
+    def create(self, user: User, prices: Sequence[Mapping[str, Any]], **given: Any) -> Any:
+        drafts = [
+            actions.PriceDraft(
+                **{**row, "tiers": [actions.TierDraft(**tier) for tier in row["tiers"]]}
+            )
+            for row in prices
+        ]
+        return actions.propose_rate_card(user, **given, prices=drafts)
 
 
-class StatementRowSerializer(RowSerializer[models.Statement]):
-    """A document in a list; its lines and total are at its own address."""
+class SpotPricesView(View):
+    """The time series of a flavor's burst price, the newest record first."""
 
-    month = serializers.CharField(source="period.name")
-    zone = serializers.CharField(source="period.zone")
-    credits = name_of("credits.number")
-    told = [
-        "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
-        "issued_at",
-    ]  # fmt: skip
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        is_read = self.request.method == "GET"
+        rows = selectors.visible_flavors(user, include_archived=is_read)
+        return {"flavor": rows.get(slug=slug)}
 
+    @pages(CREATED, shape=SpotPriceSerializer)
+    def get(self, user: User, flavor: Flavor) -> Any:
+        return SpotPrice.objects.filter(flavor=flavor)
 
-class StatementSerializer(StatementRowSerializer):
-    """A statement or credit note; a null account is the platform itself.
-
-    ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
-    """
-
-    total = serializers.SerializerMethodField()
-    is_whole = serializers.SerializerMethodField()
-    lines = serializers.SerializerMethodField()
-    told = [
-        *StatementRowSerializer.told, "priced_in", "exchange_rate", "exchange_day",
-        "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
-    ]  # fmt: skip
-
-    @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
-    def get_total(self, row: models.Statement) -> str:
-        return f"{self._sheet.total:.4f}"
-
-    def get_is_whole(self, row: models.Statement) -> bool:
-        return bool(self._sheet.is_whole)
-
-    @property
-    def _sheet(self) -> Any:
-        return self.context["sheet"]
-
-    @extend_schema_field(StatementLineSerializer(many=True))
-    def get_lines(self, row: models.Statement) -> Any:
-        lines = [line for part in self._sheet.parts for line in part.lines]
-        return StatementLineSerializer(lines, many=True).data
+    @answers(CountSerializer, takes=SpotPricesInput, code=MADE)
+    def post(self, user: User, prices: Sequence[Mapping[str, Any]], **given: Any) -> Any:
+        points = [(row["start"], row["price"]) for row in prices]
+        return {"count": actions.record_spot_prices(user, prices=points, **given)}
 
 
-class AdjustmentSerializer(RowSerializer[models.Adjustment]):
-    """An amount that no meter knows."""
+class ExchangeRates(Noun):
+    """What currencies were worth, the newest record first."""
 
-    account = name_of("account.slug")
-    month = serializers.CharField(source="period.name")
-    told = [
-        "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
-        "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
-    ]  # fmt: skip
+    shape = ExchangeRateSerializer
+    list = lists(lambda user: ExchangeRate.objects.all(), CREATED)
+    create = deed(actions.record_exchange_rate, takes=ExchangeRateInput, code=MADE)
 
 
-class AdjustmentInput(Strict):
-    """A proposal; negative gives money back."""
+class BillingTermsView(View):
+    """In which months and money an account is billed."""
 
-    account = account_field()
-    workspace = workspace_field(required=False, allow_null=True)
-    month = serializers.CharField(max_length=7)
-    zone = serializers.CharField(max_length=64, default="UTC")
-    amount = serializers.CharField(max_length=30)
-    reason = serializers.CharField(max_length=500)
+    shape = BillingTermsSerializer
+    found = finds("account", selectors.account_for)
+    put = deed(actions.set_billing_terms, takes=BillingTermsInput)
 
-
-class AdjustmentDecision(Strict):
-    """Approve, by somebody else than the proposer, or decline with a reason."""
-
-    approve = serializers.BooleanField(source="is_approved")
-    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
+    @answers()
+    def get(self, user: User, account: Account) -> Any:
+        return BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)

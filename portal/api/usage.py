@@ -1,25 +1,25 @@
-"""GPU-seconds by hour or day, the workloads behind them, and the fleet."""
+"""GPU-seconds by hour or day, and the workloads behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from budgets import selectors
+from budgets.amounts import AMOUNTS
 from budgets.errors import Fault, Rejected
+from budgets.metering import FloorAdvice
 from budgets.models import User
-from portal.api.paging import NUMBER, keyset_page
-from portal.api.schema import PAGED, paged
-from portal.api.serializers import fleet as fleet_shapes
-from portal.api.serializers import usage as shapes
-from portal.api.views.base import View, actor, answers
+from portal.api.paging import BY_NUMBER, Slice
+from portal.api.shapes import RecordSerializer
+from portal.api.views import View, answers, pages
 
 STEPS = ("hour", "day")
 SPLITS = ("none", "account", "workspace", "flavor", "cluster")
@@ -38,6 +38,97 @@ STEPPED = (
     OpenApiParameter("step", str, enum=STEPS),
     OpenApiParameter("split_by", str, enum=SPLITS),
 )
+
+
+class UsageRowSerializer(serializers.Serializer[Any]):
+    """GPU-seconds of one step and key; null where a class has no meaning."""
+
+    start = serializers.DateTimeField(allow_null=True)
+    key = serializers.CharField(allow_blank=True)
+    name = serializers.CharField()
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        amounts = {
+            amount.name: serializers.IntegerField(allow_null=not amount.is_held)
+            for amount in AMOUNTS
+        }
+        return {**super().get_fields(), **amounts}
+
+
+class FreshnessSerializer(RecordSerializer[selectors.Freshness]):
+    """Up to when the facts are complete."""
+
+
+class UsageSerializer(serializers.Serializer[Any]):
+    """Rows that add up to the totals."""
+
+    unit = serializers.CharField()
+    rows = UsageRowSerializer(many=True)
+    totals = UsageRowSerializer()
+    freshness = FreshnessSerializer()
+
+
+class WorkloadUsageSerializer(RecordSerializer[selectors.WorkloadUsageRow]):
+    """GPU-seconds of one workload on one cluster and flavor within the range."""
+
+
+class LendingRowSerializer(RecordSerializer[selectors.LendingRow]):
+    """GPU-seconds of one workspace; of the rest of them where the namespace is empty."""
+
+
+class PairSerializer(RecordSerializer[selectors.PairRow]):
+    """GPU-seconds lent by one workspace to another; one that you may not see has no name."""
+
+
+class CoverSerializer(RecordSerializer[selectors.CoverRow]):
+    """What covered an account's burst: burst is the sum of the other four."""
+
+
+class LendingSerializer(RecordSerializer[selectors.Lending]):
+    """Borrowed and lent; ``pairs`` is null when there are too many to match."""
+
+    unit = serializers.CharField()
+
+
+class FloorAdviceSerializer(RecordSerializer[FloorAdvice]):
+    """The floor, in GPUs, that would have covered the use of 95 of 100 hours."""
+
+
+class IdleSumsSerializer(serializers.Serializer[Any]):
+    """GPU-seconds: committed = used + lent + idle."""
+
+    committed = serializers.IntegerField()
+    committed_used = serializers.IntegerField()
+    lent = serializers.IntegerField()
+    idle = serializers.IntegerField()
+
+
+class IdleRowSerializer(RecordSerializer[selectors.IdleRow]):
+    """One floor; ``committed_now`` in GPUs, null where the budget in force names no such flavor."""
+
+
+class IdleSerializer(RecordSerializer[selectors.IdleTable]):
+    """The idlest floors, the rest as one sum, and the total of both."""
+
+    unit = serializers.CharField()
+    others = IdleSumsSerializer()
+    totals = IdleSumsSerializer()
+
+
+class CapacityUseRowSerializer(RecordSerializer[selectors.CapacityRow]):
+    """GPU-seconds: capacity = held + not_held; null where no capacity is stated."""
+
+    held = serializers.IntegerField()
+    not_held = serializers.IntegerField(allow_null=True)
+
+
+class CapacityUseSerializer(RecordSerializer[selectors.CapacityUse]):
+    """Where the capacity went, up to ``end``, the last hour that every cluster has told."""
+
+    unit = serializers.CharField()
+    start = serializers.DateTimeField(allow_null=True)
+    end = serializers.DateTimeField(allow_null=True)
+    total = CapacityUseRowSerializer(allow_null=True)
 
 
 class FilterReader:
@@ -102,9 +193,7 @@ class FilterReader:
 class UsageView(View):
     """Committed used, burst, lent, idle and waiting GPU-seconds, in rows that add up."""
 
-    query = (*RANGE, *STEPPED)
-
-    @answers(shapes.UsageSerializer)
+    @answers(UsageSerializer, query=(*RANGE, *STEPPED))
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
         _check_size(user, chosen)
@@ -132,27 +221,22 @@ def _with_unit(found: Any) -> dict[str, Any]:
 class WorkloadUsageView(View):
     """The workloads behind a usage table, the largest first."""
 
-    query = (*PAGED, *RANGE)
+    @pages(BY_NUMBER, shape=WorkloadUsageSerializer, query=RANGE, more={"unit": UNIT})
+    def get(self, user: User) -> Callable[[int, str | None], Slice]:
+        chosen = FilterReader(self.request).read()
 
-    @extend_schema(responses=paged(shapes.WorkloadUsageSerializer))
-    def get(self, request: Request) -> Response:
-        chosen = FilterReader(request).read()
-
-        def read(limit: int, cursor: str | None) -> tuple[Sequence[Any], str | None]:
+        def read(limit: int, cursor: str | None) -> Slice:
             after = int(cursor or 0)
-            rows = selectors.workload_usage(actor(request), chosen, limit=limit + 1, after=after)
-            following = str(after + limit) if len(rows) > limit else None
-            return list(shapes.WorkloadUsageSerializer(rows[:limit], many=True).data), following
+            rows = selectors.workload_usage(user, chosen, limit=limit + 1, after=after)
+            return rows[:limit], str(after + limit) if len(rows) > limit else None
 
-        return keyset_page(request, read, NUMBER.cursor, unit=UNIT)
+        return read
 
 
 class LendingView(View):
     """Who lent to whom, and what covered the burst of an account."""
 
-    query = RANGE
-
-    @answers(shapes.LendingSerializer)
+    @answers(LendingSerializer, query=RANGE)
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
         return _with_unit(selectors.lending(user, chosen, limit=MOST_ROWS))
@@ -161,9 +245,7 @@ class LendingView(View):
 class IdleView(View):
     """Committed GPUs that stood idle, the idlest first, with the floor that had been enough."""
 
-    query = RANGE
-
-    @answers(shapes.IdleSerializer)
+    @answers(IdleSerializer, query=RANGE)
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
         return _with_unit(selectors.idle_floors(user, chosen, limit=100))
@@ -172,29 +254,13 @@ class IdleView(View):
 class CapacityUseView(View):
     """Where the capacity went, flavor by cluster; for platform roles."""
 
-    query = tuple(parameter for parameter in RANGE if parameter.name != "workspace")
-
-    @answers(shapes.CapacityUseSerializer)
+    @answers(
+        CapacityUseSerializer,
+        query=[parameter for parameter in RANGE if parameter.name != "workspace"],
+    )
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
         found = selectors.capacity_use(user, chosen, now=selectors.utc_now())
         if found is None:
             return {"unit": UNIT, "start": None, "end": None, "rows": (), "total": None}
         return _with_unit(found)
-
-
-class FleetView(View):
-    """Capacity, promises and use, flavor by worker; for platform roles."""
-
-    @answers(fleet_shapes.FleetSerializer)
-    def get(self, user: User) -> Any:
-        grid = selectors.fleet_grid(user)
-        return {
-            "flavors": [flavor.slug for flavor in grid.flavors],
-            "clusters": grid.clusters,
-            "cells": [
-                {"flavor": flavor, "cluster": cluster, **asdict(cell)}
-                for (flavor, cluster), cell in grid.cells.items()
-            ],
-            "totals": [{"flavor": flavor, **asdict(row)} for flavor, row in grid.totals.items()],
-        }

@@ -1,4 +1,4 @@
-"""Budgets, drafts, revisions and what a draft would do."""
+"""Budgets: read with ETag, revise with If-Match, preview, requests, history."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from django.http import HttpResponseBase
+from django.utils.cache import get_conditional_response
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from budgets import models
+from budgets import models, selectors
+from budgets import services as promises
+from budgets.models import Budget, BudgetRevision, User, Workspace
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
 from budgets.plan.reach import ImpactRow, Reach
 from budgets.selectors.budget.history import DiffRow
 from budgets.selectors.budget.preview import RevisionPreview
+from clusters import selectors as cluster_selectors
 from clusters.selectors.previews import ClusterChanges, ManifestChange
-from portal.api.serializers.base import (
+from portal.api.paging import BY_NUMBER, OLDEST, etag_of
+from portal.api.schema import Shape
+from portal.api.shapes import (
     FaultSerializer,
     GpusField,
     InstantField,
+    ReasonInput,
     RecordSerializer,
     RowSerializer,
     Strict,
 )
+from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists, pages
 
 
 class LineInput(Strict):
@@ -242,3 +253,180 @@ class PartsSerializer(serializers.Serializer[Any]):
     """A fresh split, made."""
 
     parts = PartSerializer(many=True)
+
+
+def _told(shape: Shape, row: Any, budget: Budget, code: int | None = None) -> Response:
+    """An answer with the ETag of the budget."""
+    return Response(shape(row).data, status=code, headers={"ETag": etag_of(budget)})
+
+
+def budget_answer(user: User, budget: Budget) -> Response:
+    """The budget with its ETag."""
+    namespace = budget.workspace.namespace
+    seen = (
+        selectors.revision_for(user, namespace, budget.in_force.number) if budget.in_force else None
+    )
+    answer = {
+        "workspace": {"namespace": namespace},
+        "version": budget.version,
+        "generation": budget.generation,
+        "stop_policy": budget.stop_policy,
+        "stop_reason": budget.stop_reason,
+        "in_force": seen,
+    }
+    return _told(BudgetSerializer, answer, budget)
+
+
+class BudgetPart(View):
+    """A part of the budget of one visible workspace."""
+
+    found = finds("workspace", selectors.workspace_for)
+
+
+class BudgetView(BudgetPart):
+    """The budget of a workspace; 304 when If-None-Match has its ETag."""
+
+    @extend_schema(responses={200: BudgetSerializer, 304: None})
+    def get(self, request: Request, namespace: str) -> HttpResponseBase:
+        budget = selectors.workspace_for(actor(request), namespace).budget
+        etag = etag_of(budget)
+        unread = Response(headers={"ETag": etag})
+        unchanged = get_conditional_response(request, etag=etag, response=unread)
+        if unchanged is unread or unchanged is None:
+            return budget_answer(actor(request), budget)
+        return unchanged
+
+
+class PreviewView(BudgetPart):
+    """What a draft would do; writes nothing."""
+
+    only_reads = True
+
+    @answers(PreviewSerializer, takes=DraftInput)
+    def post(self, user: User, workspace: Workspace, draft: Any) -> Any:
+        seen = selectors.preview_revision(user, workspace, draft(workspace.home_flavor.slug))
+        return {
+            "state": seen.state,
+            "faults": seen.faults,
+            "warnings": seen.warnings,
+            "request_reasons": seen.request_reasons,
+            "reach": seen.reach,
+            "largest_job": seen.largest_job,
+            "impact": seen.impact,
+            # Cluster by cluster; none while a fault stands in the way.
+            "manifests": []
+            if seen.faults
+            else cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after),
+        }
+
+
+class Revisions(Noun):
+    """All revisions, newest first."""
+
+    each = "One revision."
+    shape = RevisionSerializer
+    lookup_field = "number"
+    list = lists(selectors.budget_history, BY_NUMBER)
+    decide = deed(
+        promises.decide_request,
+        takes=DecisionInput,
+        needs_version=True,
+        text="An admin's decision on a request.",
+    )
+    withdraw = deed(
+        promises.withdraw_request,
+        takes=WithdrawInput,
+        needs_version=True,
+        text="Takes back a request, or a revision that has not begun.",
+    )
+    restore = deed(
+        promises.restore_revision,
+        takes=ReasonInput,
+        needs_version=True,
+        code=(MADE, ASKED),
+        text="Saves an old revision's lines and preference again, as a new revision.",
+    )
+
+    def found(self, user: User, namespace: str, number: int | None = None) -> dict[str, Any]:
+        """The workspace, or one revision of its budget."""
+        if number is None:
+            return {"workspace": selectors.workspace_for(user, namespace)}
+        return {"revision": selectors.revision_for(user, namespace, number)}
+
+    def shown(
+        self, user: User, made: BudgetRevision, namespace: str, number: int | None = None
+    ) -> Response:
+        """A revision as it is now, with the budget's ETag."""
+        found = selectors.revision_for(user, namespace, made.number)
+        is_new = self.action in ("create", "restore")
+        code = MADE if made.state == BudgetRevision.State.LIVE else ASKED
+        return _told(RevisionSerializer, found, found.budget, code if is_new else None)
+
+    @answers(takes=DraftInput, needs_version=True, code=(MADE, ASKED))
+    def create(self, user: User, workspace: Workspace, draft: Any, **given: Any) -> Any:
+        """201: live inside the account's envelope. 202: waits for an admin's decision."""
+        drawn = draft(workspace.home_flavor.slug)
+        return promises.revise_budget(user, workspace=workspace, draft=drawn, **given)
+
+    @answers()
+    def retrieve(self, user: User, revision: BudgetRevision) -> Any:
+        return _told(RevisionSerializer, revision, revision.budget)
+
+
+class DiffView(View):
+    """Two revisions side by side."""
+
+    @answers(DiffSerializer)
+    def get(self, user: User, namespace: str, number: int, other: int) -> Any:
+        before = selectors.revision_for(user, namespace, number)
+        after = selectors.revision_for(user, namespace, other)
+        rows = selectors.revision_diff(before, after)
+        return {"before": number, "after": other, "rows": rows}
+
+
+class StopView(BudgetPart):
+    """Hold (running jobs finish), hold and drain (they are stopped), or none."""
+
+    @answers(BudgetSerializer, takes=StopInput, needs_version=True)
+    def put(self, user: User, workspace: Workspace, **given: Any) -> Any:
+        promises.set_stop_policy(user, budget=workspace.budget, **given)
+        # Read again: the generation rises in the database, beside the locked row.
+        fresh = selectors.workspace_for(user, workspace.namespace)
+        return budget_answer(user, fresh.budget)
+
+
+class ReallocationView(BudgetPart):
+    """Lays the floor over the workers afresh; GET shows it first. For admins."""
+
+    @answers(MovesSerializer)
+    def get(self, user: User, workspace: Workspace) -> Any:
+        seen = selectors.preview_reallocation(user, workspace)
+        return {
+            "moves": [
+                {"flavor": flavor, "cluster": cluster, "before": before, "after": after}
+                for flavor, workers in seen.items()
+                for cluster, (before, after) in workers.items()
+            ]
+        }
+
+    @answers(PartsSerializer, takes=ReasonInput, needs_version=True)
+    def post(self, user: User, **given: Any) -> Any:
+        made = promises.reallocate(user, **given)
+        return {
+            "parts": [
+                {"flavor": flavor, "cluster": cluster, "committed": gpus}
+                for flavor, workers in made.items()
+                for cluster, gpus in workers.items()
+            ]
+        }
+
+
+class RequestsView(View):
+    """Requests that wait and that the caller sees, oldest first, each with why it waits."""
+
+    @pages(OLDEST, shape=RevisionSerializer, query=(OpenApiParameter("workspace", str),))
+    def get(self, user: User) -> Any:
+        rows = selectors.requests_waiting(user)
+        if namespace := self.request.query_params.get("workspace"):
+            rows = [row for row in rows if row.budget.workspace.namespace == namespace]
+        return sorted(rows, key=lambda row: row.pk)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework import serializers
 
+from budgets.models import User
+from clusters import selectors as seen
+from clusters import services as enforcement
 from clusters.models import MaintenanceWindow, WorkloadAction
 from clusters.selectors.maintenance import FloorAtStake, WindowPreview
-from portal.api.serializers.base import RecordSerializer, Strict, flavor_field
-from portal.api.serializers.clusters import cluster_field
+from portal.api.clusters import cluster_field
+from portal.api.shapes import ReasonInput, RecordSerializer, Strict, flavor_field
+from portal.api.views import ASKED, MADE, Noun, View, admin, answers, deed, finds, shows
 
 _VERBS = [
     (verb.value, verb.label) for verb in WorkloadAction.Verb if verb != WorkloadAction.Verb.RESTART
@@ -121,3 +126,68 @@ class MaintenancePreviewSerializer(RecordSerializer[WindowPreview]):
 
     gpu_seconds = serializers.IntegerField()
     overlapping = serializers.ListField(child=serializers.IntegerField(), source="overlapping_ids")
+
+
+class JobActions(Noun):
+    """Cancel, put back or delete jobs; all of them, or none."""
+
+    found = finds("action", seen.action_for)
+    withdraw = deed(
+        enforcement.withdraw_action,
+        JobActionSerializer,
+        text="Takes back what was not carried out yet.",
+    )
+
+    @answers(JobActionsSerializer, takes=JobActionsInput, code=ASKED)
+    def create(self, user: User, jobs: Sequence[Mapping[str, str]], **given: Any) -> Any:
+        keys = [(job["cluster"], job["uid"]) for job in jobs]
+        return {"actions": enforcement.act_on_workloads(user, jobs=keys, **given)}
+
+
+class JobActionView(View):
+    """What was asked of one job, newest first; or ask."""
+
+    def found(self, user: User, slug: str, uid: str) -> dict[str, Any]:
+        seen.workload_detail(user, slug, uid)
+        return {"slug": slug, "uid": uid}
+
+    @answers(JobActionsSerializer)
+    def get(self, user: User, slug: str, uid: str) -> Any:
+        return {"actions": seen.actions_on(user, slug, uid)}
+
+    @answers(JobActionSerializer, takes=JobActionInput, code=ASKED)
+    def post(self, user: User, slug: str, uid: str, **given: Any) -> Any:
+        (made,) = enforcement.act_on_workloads(user, jobs=[(slug, uid)], **given)
+        return made
+
+
+class Maintenance(Noun):
+    """Windows of maintenance; owners see those that touch a floor of theirs."""
+
+    each = "One window."
+    shape = MaintenanceSerializer
+    found = finds("window", seen.window_for)
+    create = deed(enforcement.plan_maintenance, takes=MaintenanceInput, code=MADE, by=admin)
+    retrieve = shows()
+    preview = deed(
+        enforcement.preview_maintenance,
+        MaintenancePreviewSerializer,
+        takes=MaintenancePlaceInput,
+        by=admin,
+        is_of_all=True,
+        only_reads=True,
+        text="What a window would mean to whom; nothing is saved.",
+    )
+    end = deed(
+        enforcement.end_maintenance,
+        takes=ReasonInput,
+        text="Ends a window before its time, or calls off one that has not begun.",
+    )
+
+    @answers(MaintenanceListSerializer)
+    def list(self, user: User) -> Any:
+        return {"results": seen.visible_windows(user)}
+
+    def shown(self, user: User, made: Any, pk: int | None = None) -> Any:
+        """A window, read again; a preview as it is."""
+        return seen.window_for(user, made.pk) if isinstance(made, MaintenanceWindow) else made

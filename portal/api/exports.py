@@ -1,16 +1,33 @@
-"""Exports: what is asked for, and how far it is."""
+"""Exports: ask for a file, see how far it is, fetch it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
 
 from budgets.exports import FORMATS
+from budgets.models import User
 from budgets.models.exports import DATASETS, Export, ExportPlan
-from budgets.selectors.exports.wishes import Preview
-from portal.api.serializers.base import MOST_ROWS, RecordSerializer, RowSerializer, Strict
+from budgets.selectors.exports import listing as reads
+from budgets.selectors.exports.wishes import Preview, preview
+from budgets.services.exports import plans
+from budgets.services.exports.requests import request_export
+from budgets.services.exports.runs import spool_path
+from portal.api.paging import CREATED
+from portal.api.shapes import MOST_ROWS, RecordSerializer, RowSerializer, Strict
+from portal.api.views import ASKED, DONE, MADE, Noun, View, actor, deed, finds, lists, shows
+from portal.downloads import send_file
+
+RANGE = OpenApiParameter(
+    "Range", str, OpenApiParameter.HEADER, description="bytes=FIRST-, to go on with a download."
+)
 
 
 class WishInput(Strict):
@@ -93,3 +110,62 @@ class ExportSerializer(RowSerializer[Export]):
     def get_about(self, row: Export) -> dict[str, Any] | None:
         """Null while there is no file."""
         return row.about or None
+
+
+class Exports(Noun):
+    """One's own exports, the newest first; POST asks for one and answers at once."""
+
+    each = "One export: its state, and once it is ready what the file says of itself."
+    shape = ExportSerializer
+    found = finds("export", reads.export_for)
+    list = lists(reads.visible_exports, CREATED)
+    create = deed(request_export, takes=ExportInput, code=ASKED)
+    retrieve = shows()
+    preview = deed(
+        preview,
+        ExportPreviewSerializer,
+        takes=ExportInput,
+        is_of_all=True,
+        text="The first rows of what a file would hold; nothing is written.",
+    )
+
+    def shown(self, user: User, made: Any) -> Any:
+        """An export with its address; a preview as it is."""
+        if not isinstance(made, Export):
+            return made
+        address = reverse("api:export-detail", args=[made.pk], request=self.request)
+        told = ExportSerializer(made).data
+        return Response(told, status=ASKED, headers={"Location": address})
+
+
+class ExportPlans(Noun):
+    """One's own files that are made again and again, the newest first."""
+
+    each = "One plan."
+    shape = ExportPlanSerializer
+    found = finds("plan", lambda user, pk: reads.visible_export_plans(user).get(pk=pk))
+    list = lists(reads.visible_export_plans, CREATED)
+    create = deed(plans.save_export_plan, takes=ExportPlanInput, code=MADE)
+    retrieve = shows()
+    destroy = deed(plans.remove_export_plan, code=DONE)
+
+
+class ExportFileView(View):
+    """The file; a Range goes on where a download stopped, If-Range makes sure it is the same."""
+
+    @extend_schema(
+        parameters=[RANGE],
+        responses={
+            (200, "application/octet-stream"): OpenApiTypes.BINARY,
+            (206, "application/octet-stream"): OpenApiTypes.BINARY,
+        },
+    )
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        export = reads.export_file_for(actor(request), pk)
+        return send_file(
+            request._request,
+            spool_path(export),
+            name=export.file_name,
+            content_type=export.content_type,
+            etag=export.sha256,
+        )

@@ -1,14 +1,23 @@
-"""Clusters and workloads. A kubeconfig only ever comes in."""
+"""Clusters: register, inspect, switch, let go. What comes in as a kubeconfig never goes out."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from clusters.models import Cluster, GuardIncident, NominationWay, WorkloadState
-from clusters.selectors.bars import BudgetBar
+from budgets.models import Operation, User
+from clusters import selectors as seen
+from clusters import services as enforcement
+from clusters.models import Cluster, GuardIncident, NominationWay
 from clusters.selectors.cluster_detail import (
     ClusterDetail,
     DriftRow,
@@ -20,13 +29,16 @@ from clusters.selectors.cluster_detail import (
 )
 from clusters.selectors.fleet import ClusterRow, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow
-from clusters.selectors.sync import SyncPlace
-from clusters.selectors.workload_detail import TimelineEntry, WorkloadDetail, WorkloadHours
-from clusters.selectors.workloads import WorkloadRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
-from portal.api.serializers.base import NamedField, RecordSerializer, Strict
-from portal.api.serializers.budgets import ManifestSerializer
+from portal.api.access import OperationSerializer
+from portal.api.budgets import ManifestSerializer
+from portal.api.schema import Shape, paged
+from portal.api.shapes import NamedField, RecordSerializer, Strict
+from portal.api.views import ASKED, MADE, Handler, Noun, View, actor, admin, answers, deed
+from portal.cluster_changes import CHANGES, SETTINGS
+
+HIDDEN = method_decorator(sensitive_variables())
 
 MOST_TEXT = 200_000
 
@@ -179,48 +191,97 @@ class RightsSerializer(serializers.Serializer[Any]):
     yaml = serializers.CharField()
 
 
-class WorkloadSerializer(RecordSerializer[WorkloadRow]):
-    """One job as it was last seen."""
+def change(name: str, shape: Shape | None = None, **declared: Any) -> Handler:
+    """One of the changes of a cluster, at an address of its own."""
 
-    without = ("phase_label", "flavors", "is_remote_copy")
-    phase = serializers.ChoiceField(WorkloadState.Phase.choices)
-    why = serializers.CharField(
-        allow_blank=True,
-        help_text="Why it waits, in one sentence; empty while nothing is known of it.",
+    def do(user: User, cluster: Cluster, **typed: Any) -> Any:
+        return CHANGES[name].do(user, cluster, typed)
+
+    return deed(do, shape, by=admin, **declared)
+
+
+class Clusters(Noun):
+    """All clusters; for platform roles."""
+
+    each = "One cluster with its objects, drift and newest preflight."
+    shape = ClusterDetailSerializer
+    lookup_field = lookup_value_converter = "slug"
+    preflight = deed(
+        enforcement.start_preflight,
+        OperationSerializer,
+        code=ASKED,
+        by=admin,
+        text="Looks at everything again, in the background; the operation shows how far it is.",
     )
-    gpus = serializers.DictField(
-        child=serializers.IntegerField(),
-        help_text='Flavor to GPUs; before admission the request stands under "".',
+    kubeconfig = HIDDEN(
+        change(
+            "kubeconfig",
+            takes=KubeconfigInput,
+            method="PUT",
+            text="A new credential for the same cluster, tried before the old one is forgotten.",
+        )
+    )
+    resolve = change(
+        "block", takes=ResolveInput, text="After a restored backup: which side is right."
+    )
+    deregister = change(
+        "deregister",
+        DepartureSerializer,
+        takes=DeregisterInput,
+        code=ASKED,
+        text="Lets a cluster go: drained, the portal's objects removed, its credentials forgotten.",
     )
 
+    def found(self, user: User, slug: str) -> dict[str, Any]:
+        """The cluster of a deed; what only reads is told its name."""
+        is_read = self.request.method in SAFE_METHODS
+        return {"slug": slug} if is_read else {"cluster": seen.cluster_for(user, slug)}
 
-class MomentSerializer(RecordSerializer[TimelineEntry]):
-    """One step of a job's life."""
+    def shown(self, user: User, made: Any, slug: str = "") -> Any:
+        """The cluster as it is after a deed; of a preflight how far it is."""
+        if isinstance(made, Operation):
+            made.refresh_from_db()
+            address = reverse("api:operation-detail", args=[made.pk])
+            told = OperationSerializer(made).data
+            return Response(told, status=ASKED, headers={"Location": address})
+        return seen.cluster_detail(user, slug or made.slug) if isinstance(made, Cluster) else made
+
+    @extend_schema(responses=paged(ClusterSerializer))
+    def list(self, request: Request) -> Response:
+        results = ClusterSerializer(seen.cluster_rows(actor(request)), many=True).data
+        return Response({"next": None, "results": results})
+
+    @HIDDEN
+    @answers(takes=ClusterInput, code=MADE, by=admin)
+    def create(self, user: User, **given: Any) -> Any:
+        """Examines the cluster first; what it finds decides the modes on offer."""
+        return enforcement.register_cluster(user, **given)
+
+    @answers()
+    def retrieve(self, user: User, slug: str) -> Any:
+        return seen.cluster_detail(user, slug)
+
+    @answers(RightsSerializer, method="GET")
+    def rights(self, user: User, slug: str) -> Any:
+        """The least rights and the admission policies of a cluster, to apply by an admin."""
+        return {"yaml": seen.generated_rights(user, slug)}
+
+    @answers(TokenEndSerializer, by=admin)
+    def token(self, user: User, cluster: Cluster) -> Any:
+        """A new token for the manager's identity on this worker."""
+        return {"expires_at": enforcement.rotate_multikueue_token(user, cluster=cluster)}
+
+    @answers(takes=SettingsInput, by=admin, method="PATCH", at="settings")
+    def switch(self, user: User, cluster: Cluster, **typed: Any) -> Any:
+        """The switches of a cluster, one at a time."""
+        (name,) = typed.keys() - {"reason"}
+        return SETTINGS[name].do(user, cluster, typed)
 
 
-class WorkloadHoursSerializer(RecordSerializer[WorkloadHours]):
-    """GPU-seconds of a job on one cluster and flavor, by class."""
+class InspectView(View):
+    """The contexts of a kubeconfig with what speaks against each; nothing is stored."""
 
-
-class WorkloadDetailSerializer(RecordSerializer[WorkloadDetail]):
-    """A job with its time line and its copies on workers."""
-
-    usage = WorkloadHoursSerializer(many=True)
-
-
-class BarSerializer(RecordSerializer[BudgetBar]):
-    """One flavor of a budget now, whole GPUs; never what is billed."""
-
-
-class PlaceSerializer(RecordSerializer[SyncPlace]):
-    """How far one cluster is behind a budget."""
-
-    generation = serializers.IntegerField(allow_null=True)
-    observed_generation = serializers.IntegerField(allow_null=True)
-
-
-class NowSerializer(serializers.Serializer[Any]):
-    """A budget at this moment: what is held, and which clusters follow."""
-
-    bars = BarSerializer(many=True)
-    sync = PlaceSerializer(many=True)
+    @HIDDEN
+    @answers(ReportSerializer, takes=InspectInput, by=admin)
+    def post(self, user: User, kubeconfig: str) -> Any:
+        return enforcement.inspect_kubeconfig(kubeconfig)

@@ -1,21 +1,29 @@
-"""Why a job waits, when it may start, and what-if."""
+"""Why a job waits, and what-if: asked with a POST, read until every cluster has answered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
+from uuid import UUID
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
+from rest_framework.request import Request
 
 from budgets import selectors
-from clusters.explaining import answers, findings
+from budgets.models import User
+from clusters import selectors as seen
+from clusters import services as enforcement
+from clusters.explaining import findings
+from clusters.explaining.answers import CapacityChange, JobOutcome, WhatIfAnswer
 from clusters.explaining.stops import Stop, StopSource
 from clusters.forecasting import StartForecast
 from clusters.selectors.differences import DifferenceRow, ShadowReport, Side
 from clusters.selectors.explained import PlaceWhy, WhyPending
 from clusters.services import ShownReply
-from portal.api.serializers.base import (
+from portal.api.clusters import cluster_field
+from portal.api.shapes import (
     NamedField,
     RecordSerializer,
     Strict,
@@ -23,7 +31,7 @@ from portal.api.serializers.base import (
     flavor_field,
     workspace_field,
 )
-from portal.api.serializers.clusters import cluster_field
+from portal.api.views import ASKED, Noun, View, actor, admin, answers
 
 
 class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
@@ -126,17 +134,17 @@ class WhatIfInput(Strict):
         return attrs
 
 
-class JobOutcomeSerializer(RecordSerializer[answers.JobOutcome]):
+class JobOutcomeSerializer(RecordSerializer[JobOutcome]):
     """What becomes of a job; others' jobs stand together under what they may be called."""
 
     without = ("namespace", "workload")
 
 
-class CapacityChangeSerializer(RecordSerializer[answers.CapacityChange]):
+class CapacityChangeSerializer(RecordSerializer[CapacityChange]):
     """Whose largest reach changes."""
 
 
-class WhatIfAnswerSerializer(RecordSerializer[answers.WhatIfAnswer]):
+class WhatIfAnswerSerializer(RecordSerializer[WhatIfAnswer]):
     """What one cluster's engine says; counts are of all jobs for platform roles, else of own."""
 
 
@@ -165,3 +173,50 @@ class DifferenceSerializer(RecordSerializer[DifferenceRow]):
 
 class ShadowReportSerializer(RecordSerializer[ShadowReport]):
     """Decisions of Kueue on one cluster, compared with the engine's; the newest differences."""
+
+
+class WhyView(View):
+    """Why a job waits, with the evidence, and when it is likely to start."""
+
+    @answers(WhySerializer)
+    def get(self, user: User, slug: str, uid: str) -> Any:
+        found = seen.why_pending(user, slug, uid)
+        why = found or seen.WhyPending(sentence="", cluster=slug)
+        return {"is_waiting": found is not None, **asdict(why)}
+
+
+class ShadowView(View):
+    """Where the engine of a cluster decided otherwise than Kueue did, with both sides."""
+
+    @answers(ShadowReportSerializer)
+    def get(self, user: User, slug: str) -> Any:
+        return seen.shadow_report(user, slug)
+
+
+def _asker(request: Request) -> User:
+    """Whoever may change a budget asks for raises; for the rest it takes an admin."""
+    given = request.data
+    is_fleet = isinstance(given, Mapping) and given.get("change") in ("add", "drain")
+    return admin(request) if is_fleet else actor(request)
+
+
+class WhatIf(Noun):
+    """Ask what a change would lead to; nothing is saved or promised."""
+
+    each = "One cluster's part of a what-if; kept for a day."
+    lookup_value_converter = "uuid"
+    questions: Mapping[str, Callable[..., enforcement.Asked]] = {
+        "raise": enforcement.ask_raise,
+        "add": enforcement.ask_add,
+        "drain": enforcement.ask_drain,
+    }
+
+    @answers(WhatIfSerializer, takes=WhatIfInput, code=ASKED, by=_asker)
+    def create(self, user: User, change: str, **given: Any) -> Any:
+        asked = self.questions[change](user, **given)
+        return {"notes": asked.notes, "questions": enforcement.replies_to(user, asked.questions)}
+
+    @answers(QuestionSerializer)
+    def retrieve(self, user: User, pk: UUID) -> Any:
+        [row] = enforcement.replies_to(user, seen.questions_for(user, [pk]))
+        return row

@@ -1,0 +1,311 @@
+"""Login by token, who one is, people and their roles, audit log, long operations, set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth import authenticate
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework import exceptions, serializers
+from rest_framework.permissions import AllowAny, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from budgets import models, selectors
+from budgets import services as promises
+from budgets.errors import NotAllowed
+from budgets.models import ApiToken, Membership, Operation, User
+from budgets.selectors import SetupStep
+from portal.api.authentication import KEYWORD
+from portal.api.paging import BY_USERNAME, CREATED, Slice
+from portal.api.shapes import (
+    NamedField,
+    RecordSerializer,
+    RowSerializer,
+    Strict,
+    account_field,
+    workspace_field,
+)
+from portal.api.views import (
+    DONE,
+    MADE,
+    Noun,
+    View,
+    account_named,
+    admin,
+    answers,
+    checked,
+    deed,
+    finds,
+    lists,
+    pages,
+    shows,
+    workspace_named,
+)
+from portal.throttling import LoginThrottle
+
+
+class LoginInput(Strict):
+    """Name and password, and what the token is to be."""
+
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(max_length=1000, trim_whitespace=False)
+    name = serializers.CharField(max_length=80, default="login")
+    scope = serializers.ChoiceField(models.ApiToken.Scope.choices, default="read")
+    days = serializers.IntegerField(min_value=1, max_value=365, default=30)
+
+
+class TokenSerializer(RowSerializer[models.ApiToken]):
+    """A token without its text, which is kept nowhere."""
+
+    told = [
+        "id", "name", "prefix", "scope", "created_at", "expires_at", "last_used_at",
+        "revoked_at",
+    ]  # fmt: skip
+
+
+class NewTokenSerializer(TokenSerializer):
+    """A fresh token, with its text this one time."""
+
+    token = serializers.CharField(read_only=True)
+    told = ["token", *TokenSerializer.told]
+
+
+class RoleSerializer(RowSerializer[models.Membership]):
+    """One role of the caller."""
+
+    told = ["role", "account", "workspace"]
+
+
+class MeSerializer(serializers.Serializer[Any]):
+    """Who is asking, and what they may do."""
+
+    username = serializers.CharField()
+    email = serializers.CharField()
+    time_zone = serializers.CharField()
+    scope = serializers.CharField(help_text="Of the token in use; 'session' without one.")
+    roles = RoleSerializer(many=True)
+
+
+class UserSerializer(RowSerializer[models.User]):
+    """A person as admins see them."""
+
+    told = [
+        "username", "email", "first_name", "last_name", "is_active", "date_joined",
+        "last_login",
+    ]  # fmt: skip
+
+
+class UserInput(Strict):
+    """A new person; without a password they cannot log in until one is set."""
+
+    username = serializers.CharField(max_length=150)
+    email = serializers.CharField(max_length=254)
+    password = serializers.CharField(max_length=1000, trim_whitespace=False, required=False)
+    first_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
+    last_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
+
+
+class PasswordInput(Strict):
+    """A new password for somebody else."""
+
+    password = serializers.CharField(max_length=1000, trim_whitespace=False)
+
+
+class MemberSerializer(RowSerializer[models.Membership]):
+    """One role of one person: platform-wide, in an account, or in a workspace."""
+
+    username = serializers.CharField(source="user.username", read_only=True)
+    told = ["id", "username", "role", "account", "workspace", "created_at"]
+
+
+def _everybody(user: models.User) -> QuerySet[models.User]:
+    return models.User.objects.all()
+
+
+class MemberInput(Strict):
+    """Owner and viewer need an account or a workspace, the other roles neither."""
+
+    username = NamedField(_everybody, "username", max_length=150, source="user")
+    role = serializers.ChoiceField(models.Role.choices)
+    account = account_field(required=False, allow_null=True)
+    workspace = workspace_field(required=False, allow_null=True)
+
+
+class AuditSerializer(RowSerializer[models.AuditEntry]):
+    """Who changed what, when and why."""
+
+    told = [
+        "id", "at", "actor_name", "action", "subject", "account", "workspace", "cluster",
+        "reason", "before", "after",
+    ]  # fmt: skip
+
+
+class OperationSerializer(RowSerializer[models.Operation]):
+    """Progress of long work; ``done`` of ``total`` steps."""
+
+    told = [
+        "id", "kind", "subject", "state", "step", "done", "total", "message", "created_at",
+        "finished_at",
+    ]  # fmt: skip
+
+
+class SetupStepSerializer(RecordSerializer[SetupStep]):
+    """One step from an empty portal to the first budget."""
+
+
+class SchemaView(SpectacularJSONAPIView):
+    """The OpenAPI document, for people who can log in."""
+
+    permission_classes = [IsAuthenticated]
+
+
+class LoginView(View):
+    """A token for a user name and a password; the only time that the token is shown."""
+
+    authentication_classes: list[type] = []
+    permission_classes = [AllowAny]
+    throttle_classes = [LoginThrottle]
+
+    def get_authenticate_header(self, request: Request) -> str:
+        """A wrong password is a 401, though no credential was asked for."""
+        return KEYWORD
+
+    @extend_schema(request=LoginInput, responses={201: NewTokenSerializer})
+    def post(self, request: Request) -> Response:
+        given = checked(LoginInput, request)
+        user = authenticate(request, username=given["username"], password=given["password"])
+        if not isinstance(user, User):
+            raise exceptions.AuthenticationFailed("User name and password do not match.")
+        token, text = promises.create_api_token(
+            user,
+            user=user,
+            name=given["name"],
+            scope=given["scope"],
+            expires_at=selectors.utc_now() + timedelta(days=given["days"]),
+        )
+        answer = {"token": text, **TokenSerializer(token).data}
+        return Response(answer, status=MADE, headers={"Cache-Control": "no-store"})
+
+
+class MeView(View):
+    """Who is asking, and with which roles."""
+
+    @answers(MeSerializer)
+    def get(self, user: User) -> Any:
+        token = self.request.auth
+        roles = Membership.objects.filter(user=user).select_related("account", "workspace")
+        return {
+            "username": user.username,
+            "email": user.email,
+            "time_zone": user.time_zone,
+            "scope": token.scope if isinstance(token, ApiToken) else "session",
+            "roles": roles.order_by("role", "pk"),
+        }
+
+
+class Tokens(Noun):
+    """The caller's own tokens, without their texts."""
+
+    each = "One of the caller's own tokens."
+    shape = TokenSerializer
+    found = finds("token", lambda user, pk: ApiToken.objects.get(user=user, pk=pk))
+    list = lists(lambda user: ApiToken.objects.filter(user=user), CREATED)
+    destroy = deed(promises.revoke_api_token, code=DONE)
+
+
+class Users(Noun):
+    """Everybody who can log in; for admins."""
+
+    shape = UserSerializer
+    lookup_field, lookup_value_converter = "username", "str"
+    list = lists(lambda user: User.objects.all(), BY_USERNAME, by=admin)
+    create = deed(promises.create_user, takes=UserInput, code=MADE, by=admin)
+
+    @answers(takes=PasswordInput, code=DONE, by=admin, method="PUT")
+    def password(self, user: User, username: str, password: str) -> None:
+        """A new password for somebody else; one's own is changed on its page, with the old one."""
+        if username == user.username:
+            raise NotAllowed("Change your own password on its page, where the old one is asked.")
+        found = get_object_or_404(User, username=username)
+        promises.set_password(user, user=found, password=password)
+
+
+class Members(Noun):
+    """Roles: all for platform roles, else one's own and those of what one owns."""
+
+    each = "One role of one person."
+    shape = MemberSerializer
+    found = finds("membership", lambda user, pk: selectors.visible_memberships(user).get(pk=pk))
+    list = lists(
+        selectors.visible_memberships,
+        CREATED,
+        filters={
+            "username": "user__username",
+            "role": "role",
+            "account": "account__slug",
+            "workspace": "workspace__namespace",
+        },
+    )
+    destroy = deed(promises.revoke_role, code=DONE)
+
+    @answers(takes=MemberInput, code=MADE, by=admin)
+    def create(self, admin: User, **given: Any) -> Any:
+        """Gives a role; giving it twice changes nothing."""
+        return promises.grant_role(admin, **given)
+
+
+class AuditView(View):
+    """Newest first; ``action`` is the beginning of an action's name, such as ``budget.``."""
+
+    @pages(
+        CREATED,
+        shape=AuditSerializer,
+        query=[
+            OpenApiParameter(name, str) for name in ("workspace", "account", "cluster", "action")
+        ],
+    )
+    def get(self, user: User) -> Callable[[int, str | None], Slice]:
+        given = self.request.query_params
+        workspace, account = given.get("workspace"), given.get("account")
+
+        def read(limit: int, cursor: str | None) -> Slice:
+            rows = selectors.audit_entries(
+                user,
+                workspace=workspace_named(user, workspace) if workspace else None,
+                account=account_named(user, account) if account else None,
+                cluster=given.get("cluster") or None,
+                action=given.get("action") or None,
+                before=int(cursor) if cursor else None,
+                limit=limit + 1,
+            )
+            return rows[:limit], str(rows[limit - 1].pk) if len(rows) > limit else None
+
+        return read
+
+
+class Operations(Noun):
+    """Progress of long work that this user started (platform roles see all)."""
+
+    lookup_value_converter = "uuid"
+    retrieve = shows(OperationSerializer)
+
+    def found(self, user: User, pk: UUID) -> dict[str, Any]:
+        rows = Operation.objects.all()
+        if not selectors.roles_of(user).sees_everything:
+            rows = rows.filter(started_by=user)
+        return {"operation": rows.get(pk=pk)}
+
+
+class SetupView(View):
+    """What an empty portal still needs; empty for everybody but admins."""
+
+    @answers(SetupStepSerializer, many=True)
+    def get(self, user: User) -> Any:
+        return selectors.setup_steps(user)

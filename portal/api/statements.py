@@ -1,0 +1,242 @@
+"""Months and their close, statements and adjustments.
+
+Amounts are texts: a JSON number would be a float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from budgets import models
+from budgets.models import Statement, User
+from budgets.selectors import billing as read
+from budgets.selectors.billing.periods import Check
+from budgets.services import billing as actions
+from budgets.services.billing import DrawSummary
+from portal.api.paging import CREATED
+from portal.api.prices import CountSerializer
+from portal.api.shapes import (
+    ReasonInput,
+    RecordSerializer,
+    RowSerializer,
+    Strict,
+    account_field,
+    name_of,
+    workspace_field,
+)
+from portal.api.views import MADE, Noun, account_named, answers, deed, finds, lists, pages
+
+ZONE = OpenApiParameter("zone", str, description="IANA zone of the month; UTC when left out.")
+
+
+class ClosingCheckSerializer(RecordSerializer[Check]):
+    """One entry of the check list; details say what is missing."""
+
+    is_met = serializers.BooleanField()
+
+
+class MonthSerializer(RowSerializer[models.BillingPeriod]):
+    """A month of a zone, closed or open."""
+
+    told = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
+
+
+class MonthCheckSerializer(serializers.Serializer[Any]):
+    """A month with what stands in the way of its close."""
+
+    month = MonthSerializer()
+    checks = ClosingCheckSerializer(many=True)
+
+
+class MonthInput(Strict):
+    """The zone whose month it is."""
+
+    zone = serializers.CharField(max_length=64, default="UTC")
+
+
+class DrawnSerializer(RecordSerializer[DrawSummary]):
+    """How many statements were drawn up, kept because they are reviewed, and removed."""
+
+
+class StatementLineSerializer(RowSerializer[models.StatementLine]):
+    """One line: exact as a fraction, and rounded once."""
+
+    exact = serializers.CharField(source="exact_text")
+    told = [
+        "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
+        "amount", "text", "parts",
+    ]  # fmt: skip
+
+
+class StatementRowSerializer(RowSerializer[models.Statement]):
+    """A document in a list; its lines and total are at its own address."""
+
+    month = serializers.CharField(source="period.name")
+    zone = serializers.CharField(source="period.zone")
+    credits = name_of("credits.number")
+    told = [
+        "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
+        "issued_at",
+    ]  # fmt: skip
+
+
+class StatementSerializer(StatementRowSerializer):
+    """A statement or credit note; a null account is the platform itself.
+
+    ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
+    """
+
+    total = serializers.SerializerMethodField()
+    is_whole = serializers.SerializerMethodField()
+    lines = serializers.SerializerMethodField()
+    told = [
+        *StatementRowSerializer.told, "priced_in", "exchange_rate", "exchange_day",
+        "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
+    ]  # fmt: skip
+
+    @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
+    def get_total(self, row: models.Statement) -> str:
+        return f"{self._sheet.total:.4f}"
+
+    def get_is_whole(self, row: models.Statement) -> bool:
+        return bool(self._sheet.is_whole)
+
+    @property
+    def _sheet(self) -> Any:
+        return self.context["sheet"]
+
+    @extend_schema_field(StatementLineSerializer(many=True))
+    def get_lines(self, row: models.Statement) -> Any:
+        lines = [line for part in self._sheet.parts for line in part.lines]
+        return StatementLineSerializer(lines, many=True).data
+
+
+class AdjustmentSerializer(RowSerializer[models.Adjustment]):
+    """An amount that no meter knows."""
+
+    account = name_of("account.slug")
+    month = serializers.CharField(source="period.name")
+    told = [
+        "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
+        "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
+    ]  # fmt: skip
+
+
+class AdjustmentInput(Strict):
+    """A proposal; negative gives money back."""
+
+    account = account_field()
+    workspace = workspace_field(required=False, allow_null=True)
+    month = serializers.CharField(max_length=7)
+    zone = serializers.CharField(max_length=64, default="UTC")
+    amount = serializers.CharField(max_length=30)
+    reason = serializers.CharField(max_length=500)
+
+
+class AdjustmentDecision(Strict):
+    """Approve, by somebody else than the proposer, or decline with a reason."""
+
+    approve = serializers.BooleanField(source="is_approved")
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
+
+
+class Months(Noun):
+    """Every month with facts, the newest first; for platform roles."""
+
+    each = "One month, and what stands in the way of its close."
+    shape = MonthSerializer
+    lookup_field, lookup_value_converter = "name", "slug"
+
+    @answers(many=True)
+    def list(self, user: User) -> Any:
+        return read.billing_months(user)
+
+    @answers(MonthCheckSerializer, query=(ZONE,))
+    def retrieve(self, user: User, name: str) -> Any:
+        month = read.period_for(user, name, self.request.query_params.get("zone", "UTC"))
+        return {"month": month, "checks": () if month.closed_at else read.check_list(month)}
+
+    @answers(DrawnSerializer, takes=MonthInput)
+    def draw_up(self, user: User, name: str, zone: str) -> Any:
+        """Writes the drafts of a month anew."""
+        read.period_for(user, name, zone)
+        return actions.draw_up_statements(user, month=name, zone=zone)
+
+    @answers(CountSerializer, takes=MonthInput)
+    def review(self, user: User, name: str, zone: str) -> Any:
+        """Marks every draft of a month as reviewed."""
+        read.period_for(user, name, zone)
+        return {"count": len(actions.review_statements(user, month=name, zone=zone))}
+
+    @answers(takes=MonthInput)
+    def close(self, user: User, name: str, zone: str) -> Any:
+        """Closes a month for good, when its check list is met."""
+        read.period_for(user, name, zone)
+        return actions.close_period(user, month=name, zone=zone)
+
+    @answers(CountSerializer, takes=MonthInput)
+    def issue(self, user: User, name: str, zone: str) -> Any:
+        """Issues every reviewed statement of a closed month."""
+        read.period_for(user, name, zone)
+        return {"count": len(actions.issue_statements(user, month=name, zone=zone))}
+
+
+class Statements(Noun):
+    """Statements and credit notes that the caller may read, the newest first."""
+
+    each = "One document with its lines."
+    shape = StatementSerializer
+    found = finds("statement", read.statement_for)
+    send_back = deed(
+        actions.send_back_statement,
+        takes=ReasonInput,
+        text="Makes a reviewed statement of an open month a draft again.",
+    )
+    void = deed(
+        actions.void_statement,
+        takes=ReasonInput,
+        code=MADE,
+        text="Voids an issued statement; the answer is the credit note.",
+    )
+
+    @pages(
+        CREATED,
+        shape=StatementRowSerializer,
+        query=(
+            OpenApiParameter("account", str, description="Slug."),
+            OpenApiParameter("month", str, description="Such as 2026-10."),
+        ),
+        filters={"month": "period__name"},
+    )
+    def list(self, user: User) -> Any:
+        seen = read.visible_statements(user)
+        account = self.request.query_params.get("account")
+        return seen.filter(account=account_named(user, account)) if account else seen
+
+    @answers()
+    def retrieve(self, user: User, statement: Statement) -> Any:
+        return self.shown(user, statement, statement.pk)
+
+    def shown(self, user: User, made: Statement, pk: int) -> Response:
+        """The document as far as the caller sees it, with its lines."""
+        sheet = read.statement_sheet(user, made)
+        code = MADE if self.action == "void" else None
+        return Response(StatementSerializer(made, context={"sheet": sheet}).data, status=code)
+
+
+class Adjustments(Noun):
+    """Adjustments that the caller may read, the newest first."""
+
+    shape = AdjustmentSerializer
+    found = finds("adjustment", lambda user, pk: read.visible_adjustments(user).get(pk=pk))
+    list = lists(read.visible_adjustments, CREATED)
+    create = deed(actions.propose_adjustment, takes=AdjustmentInput, code=MADE)
+    decide = deed(
+        actions.decide_adjustment,
+        takes=AdjustmentDecision,
+        text="Approves or declines; the proposer only declines.",
+    )

@@ -1,1 +1,0 @@
-"""Views of the API: thin; they read through selectors and write through services."""
