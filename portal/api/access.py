@@ -44,7 +44,6 @@ from portal.api.views import (
     deed,
     finds,
     lists,
-    pages,
     shows,
     workspace_named,
 )
@@ -264,8 +263,8 @@ class Members(Noun):
 class AuditView(View):
     """Newest first; ``action`` is the beginning of an action's name, such as ``budget.``."""
 
-    @pages(
-        CREATED,
+    @answers(
+        order=CREATED,
         shape=AuditSerializer,
         query=[
             OpenApiParameter(name, str) for name in ("workspace", "account", "cluster", "action")

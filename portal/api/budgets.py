@@ -33,8 +33,9 @@ from portal.api.shapes import (
     RecordSerializer,
     RowSerializer,
     Strict,
+    beside,
 )
-from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists, pages
+from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists
 
 
 class LineInput(Strict):
@@ -262,19 +263,10 @@ def _told(shape: Shape, row: Any, budget: Budget, code: int | None = None) -> Re
 
 def budget_answer(user: User, budget: Budget) -> Response:
     """The budget with its ETag."""
-    namespace = budget.workspace.namespace
-    seen = (
-        selectors.revision_for(user, namespace, budget.in_force.number) if budget.in_force else None
-    )
-    answer = {
-        "workspace": {"namespace": namespace},
-        "version": budget.version,
-        "generation": budget.generation,
-        "stop_policy": budget.stop_policy,
-        "stop_reason": budget.stop_reason,
-        "in_force": seen,
-    }
-    return _told(BudgetSerializer, answer, budget)
+    if budget.in_force is not None:
+        namespace = budget.workspace.namespace
+        budget.in_force = selectors.revision_for(user, namespace, budget.in_force.number)
+    return _told(BudgetSerializer, budget, budget)
 
 
 class BudgetPart(View):
@@ -305,19 +297,10 @@ class PreviewView(BudgetPart):
     @answers(PreviewSerializer, takes=DraftInput)
     def post(self, user: User, workspace: Workspace, draft: Any) -> Any:
         seen = selectors.preview_revision(user, workspace, draft(workspace.home_flavor.slug))
-        return {
-            "state": seen.state,
-            "faults": seen.faults,
-            "warnings": seen.warnings,
-            "request_reasons": seen.request_reasons,
-            "reach": seen.reach,
-            "largest_job": seen.largest_job,
-            "impact": seen.impact,
-            # Cluster by cluster; none while a fault stands in the way.
-            "manifests": []
-            if seen.faults
-            else cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after),
-        }
+        if seen.faults:
+            return beside(seen, manifests=())
+        changes = cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after)
+        return beside(seen, manifests=changes)
 
 
 class Revisions(Noun):
@@ -424,7 +407,7 @@ class ReallocationView(BudgetPart):
 class RequestsView(View):
     """Requests that wait and that the caller sees, oldest first, each with why it waits."""
 
-    @pages(OLDEST, shape=RevisionSerializer, query=(OpenApiParameter("workspace", str),))
+    @answers(order=OLDEST, shape=RevisionSerializer, query=(OpenApiParameter("workspace", str),))
     def get(self, user: User) -> Any:
         rows = selectors.requests_waiting(user)
         if namespace := self.request.query_params.get("workspace"):

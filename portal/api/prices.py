@@ -16,14 +16,8 @@ from budgets.models import Account, BillingTerms, ExchangeRate, Flavor, SpotPric
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.api.paging import CREATED
-from portal.api.shapes import (
-    InstantField,
-    ReasonInput,
-    RowSerializer,
-    Strict,
-    account_field,
-)
-from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, pages, shows
+from portal.api.shapes import InstantField, ReasonInput, RowSerializer, Strict, account_field
+from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, shows
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
 
@@ -178,7 +172,7 @@ class RateCards(Noun):
     )
     withdraw = deed(actions.withdraw_rate_card, takes=ReasonInput, text="Takes a proposal back.")
 
-    @pages(CREATED)
+    @answers(order=CREATED)
     def list(self, user: User) -> Any:
         return read.visible_rate_cards(user).prefetch_related("prices__flavor", "prices__tiers")
 
@@ -201,7 +195,7 @@ class SpotPricesView(View):
         rows = selectors.visible_flavors(user, include_archived=is_read)
         return {"flavor": rows.get(slug=slug)}
 
-    @pages(CREATED, shape=SpotPriceSerializer)
+    @answers(order=CREATED, shape=SpotPriceSerializer)
     def get(self, user: User, flavor: Flavor) -> Any:
         return SpotPrice.objects.filter(flavor=flavor)
 

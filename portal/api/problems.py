@@ -41,8 +41,7 @@ def serializer_faults(detail: Any, path: str = "") -> list[Fault]:
             fault
             for key, value in detail.items()
             for fault in serializer_faults(
-                value,
-                path if key == "non_field_errors" else f"{path}.{key}".lstrip("."),
+                value, path if key == "non_field_errors" else f"{path}.{key}".lstrip(".")
             )
         ]
     if isinstance(detail, list):

@@ -77,9 +77,7 @@ class Discrepancies(Noun):
     found = finds("discrepancy", lambda user, pk: read.visible_discrepancies(user).get(pk=pk))
     list = lists(read.visible_discrepancies, CREATED)
     propose = deed(
-        actions.propose_acceptance,
-        takes=ReasonInput,
-        text="Says why a discrepancy may stand.",
+        actions.propose_acceptance, takes=ReasonInput, text="Says why a discrepancy may stand."
     )
     decide = deed(
         actions.decide_acceptance,

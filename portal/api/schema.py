@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from drf_spectacular.plumbing import get_doc, is_list_serializer
 from drf_spectacular.utils import OpenApiParameter, inline_serializer
 from rest_framework import serializers, status
 
+from portal.api.paging import Order
 from portal.api.shapes import ProblemSerializer
 
 VERBS = {"GET": "read", "POST": "create", "PUT": "set", "PATCH": "edit", "DELETE": "remove"}
@@ -52,8 +53,10 @@ class Declared:
         codes: Of its answers; 204 is empty.
         takes: Of the body.
         many: The method finds a list.
-        query: Parameters that a GET knows.
-        is_paged: It answers with pages of rows.
+        order: Of rows that are told in pages.
+        query: Parameters that a GET reads.
+        filters: Further parameters of with the column that has to equal each.
+        more: Further keys of an answer in pages.
         needs_version: It asks for If-Match.
         only_reads: A POST that writes nothing, open to read-only tokens.
         method, at: Of an address below a noun: its HTTP method and path, of the name if empty.
@@ -64,13 +67,27 @@ class Declared:
     codes: tuple[int, ...] = (status.HTTP_200_OK,)
     takes: Shape | None = None
     many: bool = False
+    order: Order | None = None
     query: Sequence[OpenApiParameter] = ()
-    is_paged: bool = False
+    filters: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
     needs_version: bool = False
     only_reads: bool = False
     method: str = "POST"
     at: str = ""
     is_of_all: bool = False
+
+    @property
+    def parameters(self) -> Sequence[OpenApiParameter]:
+        """Everything that a GET knows."""
+        read = {parameter.name for parameter in self.query}
+        equal = (OpenApiParameter(name, str) for name in self.filters if name not in read)
+        return (*self.query, *equal, *(PAGED if self.order else ()))
+
+    def filtered(self, rows: Any, given: Mapping[str, str]) -> Any:
+        """The rows whose columns equal the parameters that were given."""
+        equal = {column: given[name] for name, column in self.filters.items() if given.get(name)}
+        return rows.filter(**equal) if equal else rows
 
 
 UNDECLARED = Declared()
@@ -95,7 +112,7 @@ class PortalSchema(AutoSchema):
         return declared_of(self.view, self.method)
 
     def get_override_parameters(self) -> list[Any]:
-        return [IF_MATCH] if self._declared.needs_version else list(self._declared.query)
+        return [IF_MATCH] if self._declared.needs_version else list(self._declared.parameters)
 
     def get_request_serializer(self) -> Any:
         return self._declared.takes
@@ -106,7 +123,7 @@ class PortalSchema(AutoSchema):
             return dict.fromkeys(declared.codes)
         view: Any = self.view
         shape: Shape = declared.shape or view.shape
-        told = paged(shape) if declared.is_paged else shape(many=True) if declared.many else shape
+        told = paged(shape) if declared.order else shape(many=True) if declared.many else shape
         return dict.fromkeys(declared.codes, told)
 
     def _is_list_view(self, serializer: Any = None) -> bool:
@@ -120,7 +137,7 @@ class PortalSchema(AutoSchema):
     def get_operation_id(self) -> str:
         path = self.path.removeprefix("/api/v1/")
         words = [re.sub(r"\W", "_", part) for part in path.split("/") if not part.startswith("{")]
-        is_list = any(parameter.name == "cursor" for parameter in self._declared.query)
+        is_list = any(parameter.name == "cursor" for parameter in self._declared.parameters)
         verb = "list" if self.method == "GET" and is_list else VERBS[self.method]
         if self.method == "POST" and words[-1] in DEEDS:
             verb = words.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from datetime import date, datetime
 from enum import StrEnum
 from functools import cache, partial
@@ -222,6 +223,11 @@ def _hints(record: type) -> Mapping[str, Any]:
         for name, hint in get_type_hints(record).items()
         if get_origin(hint) is not ClassVar
     }
+
+
+def beside(record: Any, **more: Any) -> dict[str, Any]:
+    """The fields of a dataclass, with more beside them or in their place."""
+    return {field.name: getattr(record, field.name) for field in fields(record)} | more
 
 
 class FaultSerializer(RecordSerializer[Fault]):

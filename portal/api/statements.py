@@ -28,7 +28,7 @@ from portal.api.shapes import (
     name_of,
     workspace_field,
 )
-from portal.api.views import MADE, Noun, account_named, answers, deed, finds, lists, pages
+from portal.api.views import MADE, Noun, account_named, answers, deed, finds, lists
 
 ZONE = OpenApiParameter("zone", str, description="IANA zone of the month; UTC when left out.")
 
@@ -203,8 +203,8 @@ class Statements(Noun):
         text="Voids an issued statement; the answer is the credit note.",
     )
 
-    @pages(
-        CREATED,
+    @answers(
+        order=CREATED,
         shape=StatementRowSerializer,
         query=(
             OpenApiParameter("account", str, description="Slug."),

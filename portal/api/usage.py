@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,8 +17,8 @@ from budgets.errors import Fault, Rejected
 from budgets.metering import FloorAdvice
 from budgets.models import User
 from portal.api.paging import BY_NUMBER, Slice
-from portal.api.shapes import RecordSerializer
-from portal.api.views import View, answers, pages
+from portal.api.shapes import RecordSerializer, beside
+from portal.api.views import View, answers
 
 STEPS = ("hour", "day")
 SPLITS = ("none", "account", "workspace", "flavor", "cluster")
@@ -197,7 +196,7 @@ class UsageView(View):
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
         _check_size(user, chosen)
-        return _with_unit(selectors.usage_table(user, chosen))
+        return beside(selectors.usage_table(user, chosen), unit=UNIT)
 
 
 def _check_size(user: User, chosen: selectors.UsageFilter) -> None:
@@ -214,14 +213,10 @@ def _check_size(user: User, chosen: selectors.UsageFilter) -> None:
         raise Rejected([Fault("start", "too_many_rows", message)])
 
 
-def _with_unit(found: Any) -> dict[str, Any]:
-    return {"unit": UNIT, **{field.name: getattr(found, field.name) for field in fields(found)}}
-
-
 class WorkloadUsageView(View):
     """The workloads behind a usage table, the largest first."""
 
-    @pages(BY_NUMBER, shape=WorkloadUsageSerializer, query=RANGE, more={"unit": UNIT})
+    @answers(order=BY_NUMBER, shape=WorkloadUsageSerializer, query=RANGE, more={"unit": UNIT})
     def get(self, user: User) -> Callable[[int, str | None], Slice]:
         chosen = FilterReader(self.request).read()
 
@@ -239,7 +234,7 @@ class LendingView(View):
     @answers(LendingSerializer, query=RANGE)
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
-        return _with_unit(selectors.lending(user, chosen, limit=MOST_ROWS))
+        return beside(selectors.lending(user, chosen, limit=MOST_ROWS), unit=UNIT)
 
 
 class IdleView(View):
@@ -248,7 +243,7 @@ class IdleView(View):
     @answers(IdleSerializer, query=RANGE)
     def get(self, user: User) -> Any:
         chosen = FilterReader(self.request).read()
-        return _with_unit(selectors.idle_floors(user, chosen, limit=100))
+        return beside(selectors.idle_floors(user, chosen, limit=100), unit=UNIT)
 
 
 class CapacityUseView(View):
@@ -263,4 +258,4 @@ class CapacityUseView(View):
         found = selectors.capacity_use(user, chosen, now=selectors.utc_now())
         if found is None:
             return {"unit": UNIT, "start": None, "end": None, "rows": (), "total": None}
-        return _with_unit(found)
+        return beside(found, unit=UNIT)

@@ -2,13 +2,13 @@
 
 A noun is a class with its list, its single ones and its deeds, which the router of
 ``portal.api.urls`` gives their addresses. Each method is declared by what it takes, does and
-tells: see :func:`answers`, :func:`deed` and :func:`pages`.
+tells: see :func:`answers`, :func:`deed` and :func:`lists`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from django.db.models import QuerySet
@@ -29,7 +29,7 @@ from budgets.models import Account, User, Workspace
 from budgets.texts import is_storable
 from portal.api.paging import Order, expected_version, page
 from portal.api.parsing import JSONBody
-from portal.api.schema import PAGED, Declared, PortalSchema, Shape, declared_of
+from portal.api.schema import Declared, PortalSchema, Shape, declared_of
 
 ARCHIVED: Final = OpenApiParameter("archived", bool, description="With archived ones: true.")
 MADE: Final = status.HTTP_201_CREATED
@@ -38,7 +38,6 @@ ASKED: Final = status.HTTP_202_ACCEPTED
 ROUTED: Final = frozenset({"list", "create", "retrieve", "partial_update", "update", "destroy"})
 """What the router knows by these names; every other method of a noun is an address below it."""
 Handler = Callable[..., HttpResponseBase]
-By = Callable[[Request], User]
 
 
 class View(APIView):
@@ -83,8 +82,7 @@ class View(APIView):
         super().initial(request, *args, **kwargs)
         if any(not is_storable(str(value)) for value in kwargs.values()):
             raise Http404
-        is_get = request.method == "GET"
-        declared = declared_of(self, "GET").query if is_get else ()
+        declared = declared_of(self, "GET").parameters if request.method == "GET" else ()
         known = {parameter.name for parameter in declared}
         faults = [
             Fault(name[:80], "unknown_parameter", "There is no such parameter here.")
@@ -173,7 +171,7 @@ def answers(
     shape: Shape | None = None,
     *,
     code: int | tuple[int, ...] = status.HTTP_200_OK,
-    by: By = actor,
+    by: Callable[[Request], User] = actor,
     **declared: Any,
 ) -> Callable[[Callable[..., Any]], Handler]:
     """Make a method say only what is done: ``method(self, user, **found and given) -> row``.
@@ -196,24 +194,23 @@ def answers(
                 arguments["expected_version"] = expected_version(request)
             if said.takes is not None:
                 arguments |= checked(said.takes, request)
-            row = method(self, user, **arguments)
-            if DONE in codes:
+            made = method(self, user, **arguments)
+            told = shape or getattr(self, "shape", None)
+            if DONE in codes or told is None:
                 return Response(status=DONE)
+            if said.order is not None:
+                rows = said.filtered(made, request.query_params)
+                return page(request, rows, told, said.order, **said.more)
             if request.method not in SAFE_METHODS:
-                row = self.shown(user, row, **address)
-            if isinstance(row, HttpResponseBase):
-                return row
-            told = (shape or self.shape)(row, many=said.many)
-            return Response(told.data, status=codes[0])
+                made = self.shown(user, made, **address)
+            if isinstance(made, HttpResponseBase):
+                return made
+            return Response(told(made, many=said.many).data, status=codes[0])
 
-        return _said(handler, said)
+        handler.declared = said  # type: ignore[attr-defined]  # the view and the document read it
+        return cast(Handler, handler)
 
     return decorate
-
-
-def _said(handler: Handler, declared: Declared) -> Handler:
-    handler.declared = declared  # type: ignore[attr-defined]  # read by the view and the document
-    return handler
 
 
 def shows(shape: Shape | None = None) -> Handler:
@@ -229,13 +226,13 @@ def shows(shape: Shape | None = None) -> Handler:
 def deed(
     service: Callable[..., Any], shape: Shape | None = None, *, text: str = "", **declared: Any
 ) -> Handler:
-    """A method that hands what the address names, and the body, to a service; as for answers.
+    """A method that hands what the address names, and the body, to a service.
 
     Args:
         service: Called with the user, and the rest by name.
-        shape: As for answers.
+        shape: As for :func:`answers`.
         text: What the document says of it, where the view does not say it.
-        declared: As for answers.
+        declared: As for :func:`answers`.
     """
 
     def do(self: View, user: User, **arguments: Any) -> Any:
@@ -245,57 +242,16 @@ def deed(
     return answers(shape, **declared)(do)
 
 
-def pages(
-    order: Order,
-    *,
-    shape: Shape | None = None,
-    by: By = actor,
-    query: Sequence[OpenApiParameter] = (),
-    filters: Mapping[str, str] | None = None,
-    more: Mapping[str, Any] | None = None,
-    **declared: Any,
-) -> Callable[[Callable[..., Any]], Handler]:
-    """Make a method that finds rows a list in pages: ``method(self, user, **found) -> rows``.
-
-    Args:
-        order: Of the rows.
-        shape: As for answers.
-        by: As for answers.
-        query: Parameters that the method reads.
-        filters: Further parameters, with the column that has to equal them.
-        more: Further keys of the answer.
-        declared: As for answers.
-    """
-    equal = filters or {}
-    known = {parameter.name for parameter in query}
-    named = (OpenApiParameter(name, str) for name in equal if name not in known)
-    said = Declared(shape=shape, query=(*query, *named, *PAGED), is_paged=True, **declared)
-
-    def decorate(method: Callable[..., Any]) -> Handler:
-        @functools.wraps(method)
-        def handler(self: View, request: Request, **address: Any) -> HttpResponseBase:
-            user = by(request)
-            rows = method(self, user, **(self.found(user, **address) if address else {}))
-            for name, column in equal.items():
-                if value := request.query_params.get(name):
-                    rows = rows.filter(**{column: value})
-            return page(request, rows, shape or self.shape, order, **(more or {}))
-
-        return _said(handler, said)
-
-    return decorate
-
-
 def lists(
     rows: Callable[..., Any], order: Order, *, can_be_archived: bool = False, **declared: Any
 ) -> Handler:
-    """A list in pages of what a selector hands out; as for pages.
+    """A list in pages of what a selector hands out.
 
     Args:
         rows: Called with the user, and what the address names.
         order: Of the rows.
         can_be_archived: The selector leaves archived ones out, unless they are asked for.
-        declared: As for pages.
+        declared: As for :func:`answers`.
     """
 
     def find(self: View, user: User, **found: Any) -> Any:
@@ -303,7 +259,8 @@ def lists(
             found["include_archived"] = self.flag("archived")
         return rows(user, **found)
 
-    return pages(order, query=(ARCHIVED,) if can_be_archived else (), **declared)(find)
+    query = (ARCHIVED,) if can_be_archived else ()
+    return answers(order=order, query=query, **declared)(find)
 
 
 def finds(name: str, find: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:

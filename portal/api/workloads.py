@@ -19,8 +19,8 @@ from clusters.selectors.sync import SyncPlace
 from clusters.selectors.workload_detail import TimelineEntry, WorkloadDetail, WorkloadHours
 from clusters.selectors.workloads import WorkloadRow
 from portal.api.paging import Order, Slice
-from portal.api.shapes import RecordSerializer
-from portal.api.views import View, answers, pages
+from portal.api.shapes import RecordSerializer, beside
+from portal.api.views import View, answers
 
 BY_PLACE = Order("", re.compile(r"[!-~]{1,400}"))
 WORKSPACES = OpenApiParameter(
@@ -80,8 +80,8 @@ class NowSerializer(serializers.Serializer[Any]):
 class WorkloadsView(View):
     """Jobs of the visible workspaces, the newest first."""
 
-    @pages(
-        BY_PLACE,
+    @answers(
+        order=BY_PLACE,
         shape=WorkloadSerializer,
         query=(
             OpenApiParameter(
@@ -131,13 +131,7 @@ class WorkloadView(View):
     @answers(WorkloadDetailSerializer)
     def get(self, user: User, slug: str, uid: str) -> Any:
         detail = seen.workload_detail(user, slug, uid)
-        return {
-            "row": detail.row,
-            "sentence": detail.sentence,
-            "timeline": detail.timeline,
-            "copies": detail.copies,
-            "usage": seen.workload_hours(user, detail),
-        }
+        return beside(detail, usage=seen.workload_hours(user, detail))
 
 
 class NowView(View):
