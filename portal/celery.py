@@ -7,7 +7,7 @@ Queues by purpose: ``shift`` holds the long tasks, one slot per (cluster, role),
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 from celery import Celery
 from celery.signals import celeryd_after_setup, worker_shutting_down
@@ -28,64 +28,25 @@ app.conf.task_routes = {
     "clusters.tasks.*": {"queue": "sync"},
     "budgets.*": {"queue": "sync"},
 }
+BEAT: Final = (
+    # name, task, seconds from one to the next, and after which one that nobody took is dropped
+    ("fill shifts", "clusters.tasks.fill_shifts", 2.0, 4),
+    ("check health", "clusters.tasks.check_health", 5.0, 5),
+    ("rotate tokens", "clusters.tasks.rotate_tokens", 60.0, 60),
+    ("advance what is in force", "budgets.advance_in_force", 5.0, 5),
+    ("carry out actions on jobs", "clusters.tasks.run_workload_actions", 5.0, 5),
+    ("advance maintenance", "clusters.tasks.advance_maintenance", 5.0, 5),
+    ("measure maintenance", "clusters.tasks.measure_maintenance", 60.0, 60),
+    ("settle spend rules", "budgets.settle_spending", 5.0, 5),
+    ("run exports", "budgets.run_exports", 15.0, 15),
+    ("meter usage", "budgets.meter_usage", 10.0, 10),
+    ("refresh outlooks", "budgets.refresh_outlooks", 300.0, 300),
+    ("raise alerts", "budgets.raise_alerts", 60.0, 60),
+    ("deliver alerts", "budgets.deliver_alerts", 15.0, 15),
+)
 app.conf.beat_schedule = {
-    "fill shifts": {
-        "task": "clusters.tasks.fill_shifts",
-        "schedule": 2.0,
-        "options": {"expires": 4},
-    },
-    "check health": {
-        "task": "clusters.tasks.check_health",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "rotate tokens": {
-        "task": "clusters.tasks.rotate_tokens",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "advance what is in force": {
-        "task": "budgets.advance_in_force",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "carry out actions on jobs": {
-        "task": "clusters.tasks.run_workload_actions",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "advance maintenance": {
-        "task": "clusters.tasks.advance_maintenance",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "measure maintenance": {
-        "task": "clusters.tasks.measure_maintenance",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "settle spend rules": {
-        "task": "budgets.settle_spending",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "run exports": {
-        "task": "budgets.run_exports",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
-    "meter usage": {"task": "budgets.meter_usage", "schedule": 10.0, "options": {"expires": 10}},
-    "refresh outlooks": {
-        "task": "budgets.refresh_outlooks",
-        "schedule": 300.0,
-        "options": {"expires": 300},
-    },
-    "raise alerts": {"task": "budgets.raise_alerts", "schedule": 60.0, "options": {"expires": 60}},
-    "deliver alerts": {
-        "task": "budgets.deliver_alerts",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
+    name: {"task": task, "schedule": every, "options": {"expires": expires}}
+    for name, task, every, expires in BEAT
 }
 
 

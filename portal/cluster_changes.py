@@ -36,32 +36,14 @@ class Change:
     fixed: Typed = field(default_factory=dict)
 
 
-def _rename(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.edit_cluster(user, cluster=cluster, name=typed["name"])
+def _calls(service: Callable[..., Any], **arguments: str) -> Callable[[User, Cluster, Typed], Any]:
+    """Hands a service, by its words for them, what was typed under these names."""
 
+    def do(user: User, cluster: Cluster, typed: Typed) -> Any:
+        given = {argument: typed[name] for argument, name in arguments.items()}
+        return service(user, cluster=cluster, **given)
 
-def _write(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.set_writes_enabled(
-        user, cluster=cluster, enabled=typed["writes_enabled"], reason=typed["reason"]
-    )
-
-
-def _decide(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.set_mode(user, cluster=cluster, mode=typed["mode"], reason=typed["reason"])
-
-
-def _keep_hand_edits(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.set_drift_policy(user, cluster=cluster, policy=typed["drift_policy"])
-
-
-def _guard(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.set_guard(
-        user, cluster=cluster, guard=typed["guard"], reason=typed["reason"]
-    )
-
-
-def _local_jobs(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.set_local_jobs(user, cluster=cluster, allowed=typed["allows_local_jobs"])
+    return do
 
 
 def _configure(user: User, cluster: Cluster, typed: Typed) -> Any:
@@ -73,21 +55,13 @@ def _renew(user: User, cluster: Cluster, typed: Typed) -> Any:
     return enforcement.rotate_kubeconfig(user, cluster=cluster, **typed)
 
 
-def _renew_token(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.rotate_multikueue_token(user, cluster=cluster)
-
-
 def _resolve(user: User, cluster: Cluster, typed: Typed) -> Any:
     return enforcement.resolve_block(
         user, cluster=cluster, apply_ours=typed["keep"] == "portal", reason=typed["reason"]
     )
 
 
-def _let_go(user: User, cluster: Cluster, typed: Typed) -> Any:
-    return enforcement.deregister_cluster(
-        user, cluster=cluster, reason=typed["reason"], abandon=typed["abandon"]
-    )
-
+_write = _calls(enforcement.set_writes_enabled, enabled="writes_enabled", reason="reason")
 
 CHANGES: Mapping[str, Change] = {
     "stop-writing": Change(
@@ -109,7 +83,7 @@ CHANGES: Mapping[str, Change] = {
         fixed={"writes_enabled": True},
     ),
     "mode": Change(
-        _decide,
+        _calls(enforcement.set_mode, mode="mode", reason="reason"),
         "Change who decides",
         "Only with writing stopped; the matrix of modes and the proof of a live Kueue are checked "
         "again.",
@@ -118,7 +92,7 @@ CHANGES: Mapping[str, Change] = {
         setting="mode",
     ),
     "drift": Change(
-        _keep_hand_edits,
+        _calls(enforcement.set_drift_policy, policy="drift_policy"),
         "Hand edits",
         "The portal notices a hand edit of an owned field within seconds.",
         "Save",
@@ -126,7 +100,7 @@ CHANGES: Mapping[str, Change] = {
         setting="drift_policy",
     ),
     "guard": Change(
-        _guard,
+        _calls(enforcement.set_guard, guard="guard", reason="reason"),
         "Guard",
         "Three defects of Kueue 0.19.2: a returning worker's old copy kills the running job, an "
         "evicted job keeps its quota for ever, a rejected job that is active again is not queued. "
@@ -144,14 +118,14 @@ CHANGES: Mapping[str, Change] = {
         "The kubeconfig is renewed.",
     ),
     "token": Change(
-        _renew_token,
+        _calls(enforcement.rotate_multikueue_token),
         "Renew the multikueue token",
         "The manager gets a new token for this worker; the old one ends by itself.",
         "Renew token",
         "A new token is in place.",
     ),
     "local-jobs": Change(
-        _local_jobs,
+        _calls(enforcement.set_local_jobs, allowed="allows_local_jobs"),
         "Jobs past the manager",
         "Jobs that are submitted on the worker itself are shown as outside of the split.",
         "Save",
@@ -176,7 +150,7 @@ CHANGES: Mapping[str, Change] = {
         "Decided; the sync goes on.",
     ),
     "deregister": Change(
-        _let_go,
+        _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),
         "De-register this cluster",
         "Cannot be undone. The cluster is drained, the portal's objects, copies and secrets there "
         "are removed, its stored credentials are forgotten. Namespaces, jobs and use stay.",
@@ -184,7 +158,7 @@ CHANGES: Mapping[str, Change] = {
         "The cluster is being drained and removed.",
     ),
     "rename": Change(
-        _rename,
+        _calls(enforcement.edit_cluster, name="name"),
         "Rename this cluster",
         "Only how people read it: the slug stays.",
         "Rename",

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from cryptography.fernet import Fernet
 
@@ -33,6 +34,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo"
 PR_SET_PDEATHSIG = 1
 SHIFT_SLOTS = 14
+LOGINS = {
+    "owner": "sets the budgets of Acme's research and training",
+    "admin": "runs the clusters",
+    "finance": "sees what was used",
+}
+
+
+Command = Sequence[str | Path]
 
 
 class DemoError(Exception):
@@ -56,20 +65,22 @@ class Processes:
     environment: dict[str, str]
     running: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
 
-    def start(self, name: str, command: Sequence[str | Path]) -> None:
-        log = (FOLDER / "logs" / f"{name}.log").open("ab")
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
-        log.close()
-        self.running.append((name, process))
+    def start(self, name: str, command: Command) -> None:
+        self.running.append((name, self.popen(command, name, start_new_session=True)))
+
+    def popen(self, command: Command, log: str, **options: Any) -> subprocess.Popen[bytes]:
+        """A child that writes into a log of the demo's."""
+        with (FOLDER / "logs" / f"{log}.log").open("ab") as file:
+            return subprocess.Popen(
+                [str(part) for part in command],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                preexec_fn=_die_with_parent,
+                **options,
+            )
 
     def dead(self) -> str | None:
         """The name of a child that ended by itself."""
@@ -147,8 +158,7 @@ def stored_secrets() -> dict[str, str]:
     made = {
         "PORTAL_SECRET_KEY": secrets.token_urlsafe(48),
         "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
-        **{f"DEMO_{who}_PASSWORD": secrets.token_urlsafe(9) for who in ("OWNER", "ADMIN")},
-        "DEMO_FINANCE_PASSWORD": secrets.token_urlsafe(9),
+        **{f"DEMO_{login.upper()}_PASSWORD": secrets.token_urlsafe(9) for login in LOGINS},
     }
     path.touch(mode=0o600)
     path.write_text(json.dumps(made, indent=1))
@@ -208,18 +218,12 @@ def start_everything(children: Processes, port: int) -> None:
     children.environment = environment(port, broker)
     kubeconfigs = FOLDER / "clusters"
     children.start("clusters", [python, "-m", "clusters.devcluster", "--dir", kubeconfigs])
-    manage: list[str | Path] = [python, ROOT / "manage.py"]
-    with _running(
-        children,
-        [*manage, "migrate", "--no-input", "--skip-checks"],
-        [*manage, "collectstatic", "--no-input"],
-    ):
+    manage: Command = [python, ROOT / "manage.py"]
+    migrate = [*manage, "migrate", "--no-input", "--skip-checks"]
+    with _running(children, migrate, [*manage, "collectstatic", "--no-input"]):
         pass
-    gunicorn: list[str | Path] = [python, "-m", "gunicorn", "portal.wsgi:application"]
-    children.start(
-        "web",
-        [*gunicorn, "-b", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"],
-    )
+    gunicorn = [python, "-m", "gunicorn", "portal.wsgi:application", "--threads", "8"]
+    children.start("web", [*gunicorn, "-b", f"127.0.0.1:{port}", "--no-control-socket"])
     names = ("manager", "worker-1", "worker-2")
     wait_for(
         lambda: all((kubeconfigs / f"{name}.kubeconfig").is_file() for name in names),
@@ -231,35 +235,23 @@ def start_everything(children: Processes, port: int) -> None:
         # Meanwhile: the seed mostly waits for the clusters.
         address = f"http://127.0.0.1:{port}/readyz"
         wait_for(lambda: _is_ready(address), "the web server", children, 120)
-    celery: list[str | Path] = [python, "-m", "celery", "-A", "portal"]
-    options = ["-P", "threads", "-l", "info", "--without-mingle"]
-    worker: list[str | Path] = [*celery, "worker", *options]
+    celery: Command = [python, "-m", "celery", "-A", "portal"]
+    worker = [*celery, "worker", "-P", "threads", "-l", "info", "--without-mingle"]
     children.start("shifts", [*worker, "-Q", "shift", "-c", str(SHIFT_SLOTS), "-n", "shifts@demo"])
     children.start("tasks", [*worker, "-Q", "sync,meter", "-c", "4", "-n", "tasks@demo"])
     children.start("beat", [*celery, "beat", "-s", FOLDER / "beat", "--pidfile="])
-    jobs: list[str | Path] = [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs]
-    children.start("jobs", [*jobs, "--skip-checks"])
+    children.start("jobs", [*manage, "demo_jobs", "--kubeconfigs", kubeconfigs, "--skip-checks"])
 
 
 @contextlib.contextmanager
-def _running(children: Processes, *commands: Sequence[str | Path]) -> Iterator[None]:
+def _running(children: Processes, *commands: Command) -> Iterator[None]:
     """Commands to their end, side by side and beside the body; the set-up log has their output.
 
     Raises:
         DemoError: one of them failed.
     """
-    with (FOLDER / "logs" / "setup.log").open("ab") as log, contextlib.ExitStack() as stack:
-        running = [
-            subprocess.Popen(
-                [str(part) for part in command],
-                cwd=ROOT,
-                env=children.environment,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_die_with_parent,
-            )
-            for command in commands
-        ]
+    with contextlib.ExitStack() as stack:
+        running = [children.popen(command, "setup") for command in commands]
         for process in running:
             # Left early, by Ctrl-C, none goes on alone.
             stack.callback(process.wait)
@@ -273,11 +265,7 @@ def _running(children: Processes, *commands: Sequence[str | Path]) -> Iterator[N
 def greet(port: int, seconds: float) -> None:
     known = stored_secrets()
     print(f"\nGPU budget portal, ready after {seconds:.0f} s:  http://127.0.0.1:{port}\n")
-    for login, what in (
-        ("owner", "sets the budgets of Acme's research and training"),
-        ("admin", "runs the clusters"),
-        ("finance", "sees what was used"),
-    ):
+    for login, what in LOGINS.items():
         print(f"  {login:8} {known[f'DEMO_{login.upper()}_PASSWORD']:14} {what}")
     print(f"\nLogs: {FOLDER / 'logs'}   Ctrl-C ends everything; 'make demo-reset' drops the data.")
     sys.stdout.flush()

@@ -188,31 +188,26 @@ def _events(job: Job, *, cluster: str, is_manager: bool, version: int) -> Iterat
 
 
 def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
-    uid = job.uid if is_manager else str(uuid.uuid5(uuid.UUID(job.uid), job.worker))
     created = job.created if is_manager else job.admitted
-    metadata: dict[str, Any] = {
-        "name": f"job-{job.name}-{job.uid[:5]}",
-        "namespace": job.tenant.namespace,
-        "uid": uid,
-        "creationTimestamp": _text(created),
-        "labels": {},
-        "ownerReferences": [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": job.name,
-                "uid": str(uuid.uuid5(uuid.UUID(job.uid), "job")),
-                "controller": True,
-            }
-        ],
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.name,
+        "uid": str(uuid.uuid5(uuid.UUID(job.uid), "job")),
+        "controller": True,
     }
-    if not is_manager:
-        metadata["labels"][labels.ORIGIN] = settings.PORTAL_INSTALLATION
     container = {"name": "main", "resources": {"requests": {GPU: str(job.gpus)}}}
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
-        "metadata": metadata,
+        "metadata": {
+            "name": f"job-{job.name}-{job.uid[:5]}",
+            "namespace": job.tenant.namespace,
+            "uid": job.uid if is_manager else str(uuid.uuid5(uuid.UUID(job.uid), job.worker)),
+            "creationTimestamp": _text(created),
+            "labels": {} if is_manager else {labels.ORIGIN: settings.PORTAL_INSTALLATION},
+            "ownerReferences": [owner],
+        },
         "spec": {
             "active": True,
             "queueName": "default",
@@ -221,42 +216,40 @@ def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
                 {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
             ],
         },
-        "status": _status(job, step=step, is_manager=is_manager),
+        "status": _status(job, is_finished=step == 2, is_manager=is_manager) if step else {},
     }
 
 
-def _status(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
-    if step == 0:
-        return {}
-    conditions = [
-        _condition("QuotaReserved", job.admitted, f"Quota reserved in {job.tenant.namespace}"),
-        _condition("Admitted", job.admitted, "The workload is admitted"),
+def _status(job: Job, *, is_finished: bool, is_manager: bool) -> dict[str, Any]:
+    changes = [
+        (
+            "QuotaReserved",
+            "QuotaReserved",
+            job.admitted,
+            f"Quota reserved in {job.tenant.namespace}",
+        ),
+        ("Admitted", "Admitted", job.admitted, "The workload is admitted"),
+        ("Finished", "Succeeded", job.finished, "Job finished successfully"),
     ]
-    if step == 2:
-        conditions.append(_condition("Finished", job.finished, "Job finished successfully"))
     assignment = {
         "name": "main",
         "count": 1,
         "flavors": {GPU: job.flavor},
         "resourceUsage": {GPU: str(job.gpus)},
     }
-    status: dict[str, Any] = {
-        "conditions": conditions,
-        "admission": {"clusterQueue": job.tenant.namespace, "podSetAssignments": [assignment]},
-    }
-    if is_manager:
-        status["clusterName"] = job.worker
-    return status
-
-
-def _condition(kind: str, at: datetime | None, message: str) -> dict[str, str]:
-    reason = "Succeeded" if kind == "Finished" else kind
     return {
-        "type": kind,
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": _text(at),
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": _text(at),
+            }
+            for kind, reason, at, message in (changes if is_finished else changes[:2])
+        ],
+        "admission": {"clusterQueue": job.tenant.namespace, "podSetAssignments": [assignment]},
+        **({"clusterName": job.worker} if is_manager else {}),
     }
 
 

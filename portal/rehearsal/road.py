@@ -26,9 +26,10 @@ from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.reconcile.claims import roles_for
 from clusters.reconcile.shift import run_shift
 from portal.rehearsal.report import Options, Report, StepFailed, wait_until
-from portal.rehearsal.world import JOB, kubeconfigs, rehearsal_job
+from portal.rehearsal.world import gpu_job, kubeconfigs
 
 ACCOUNT = "rehearsal"
+JOB = "rehearsal"
 
 
 class Rehearsal:
@@ -194,7 +195,16 @@ class Rehearsal:
         with self._report.step("submit") as facts:
             self.user = KubeClient.from_kubeconfig(text)
             namespace = self.workspace.namespace
-            self.user.create(r.JOB, rehearsal_job(namespace, self._options))
+            job = gpu_job(
+                JOB,
+                namespace,
+                gpus=self._options.gpus,
+                seconds=self._options.run_seconds,
+                image=self._options.image,
+                resource=self._options.resource,
+                command=self._options.run or (),
+            )
+            self.user.create(r.JOB, job)
             self._made_job = True
             facts.append(f"job {namespace}/{JOB} with {self._options.gpus} GPUs")
 

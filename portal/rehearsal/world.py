@@ -1,19 +1,17 @@
-"""The clusters that a rehearsal walks on, and the Job that it submits there."""
+"""The clusters that a rehearsal walks on, and the Job that is submitted there."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from clusters.devcluster.controllers import RUN_SECONDS
 from clusters.devcluster.fleet import Fleet, default_plan
 from clusters.documents import labels
 from portal.rehearsal.report import Options
-
-JOB = "rehearsal"
 
 
 def kubeconfigs(options: Options, stack: ExitStack) -> dict[str, str]:
@@ -22,36 +20,53 @@ def kubeconfigs(options: Options, stack: ExitStack) -> dict[str, str]:
         named = {"manager": str(options.manager)}
         named |= {f"worker-{i}": path for i, path in enumerate(options.worker or [], start=1)}
         return {slug: Path(path).read_text() for slug, path in named.items()}
-    folder = stack.enter_context(_temporary_folder())
+    folder = stack.enter_context(TemporaryDirectory(prefix="portal-rehearsal-clusters-"))
     fleet = stack.enter_context(Fleet(default_plan(Path(folder), workers=2)))
     return {slug: server.kubeconfig for slug, server in fleet.servers.items()}
 
 
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="portal-rehearsal-clusters-") as folder:
-        yield folder
+def gpu_job(
+    name: str,
+    namespace: str,
+    *,
+    gpus: int,
+    seconds: int,
+    image: str,
+    resource: str = "nvidia.com/gpu",
+    cpu: int = 1,
+    memory: str = "1Gi",
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A Job of one pod as a person would submit it: CPU, memory and GPUs, and its queue.
 
-
-def rehearsal_job(namespace: str, options: Options) -> dict[str, Any]:
-    """A Job as a person would submit it: CPU, memory and GPUs."""
-    requests = {"cpu": "1", "memory": "1Gi", options.resource: str(options.gpus)}
+    Args:
+        name: Of the Job.
+        namespace: Of its workspace.
+        gpus: That it asks for.
+        seconds: How long it runs where clusters are embedded, or their nodes simulated.
+        image: Of its container.
+        resource: Under which it asks for GPUs.
+        cpu: Cores.
+        memory: A quantity.
+        command: Of its container; empty: the image's own.
+    """
     annotations = {
-        RUN_SECONDS: str(options.run_seconds),
-        "pod-complete.stage.kwok.x-k8s.io/delay": f"{options.run_seconds}s",
+        RUN_SECONDS: str(seconds),
+        "pod-complete.stage.kwok.x-k8s.io/delay": f"{seconds}s",
     }
+    limits = {resource: str(gpus)}
     container: dict[str, Any] = {
         "name": "main",
-        "image": options.image,
-        "resources": {"requests": requests, "limits": {options.resource: str(options.gpus)}},
+        "image": image,
+        "resources": {"requests": {"cpu": str(cpu), "memory": memory, **limits}, "limits": limits},
     }
-    if options.run:
-        container["command"] = options.run
+    if command:
+        container["command"] = list(command)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": JOB,
+            "name": name,
             "namespace": namespace,
             "labels": {labels.QUEUE: "default"},
             "annotations": annotations,

@@ -14,12 +14,11 @@ from typing import Any
 import structlog
 from django.core.management.base import BaseCommand
 
-from clusters.devcluster.controllers import RUN_SECONDS
-from clusters.documents import labels
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
 from portal.management.commands.seed_demo import WORKSPACES
+from portal.rehearsal.world import gpu_job
 
 log = structlog.stdlib.get_logger(__name__)
 SEED = 20260101
@@ -30,46 +29,6 @@ TURN_S = 150.0
 TURNS = ({"acme-research": 0, "acme-training": 5}, {"acme-research": 5})
 KEEP_FINISHED = 12
 NAMES = ("train", "finetune", "eval", "embed", "sweep", "render", "dock", "segment")
-
-
-def job(name: str, namespace: str, *, gpus: int, seconds: int) -> dict[str, Any]:
-    """A Job of one pod as a person would write it: CPU, memory and GPUs, and its queue."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {labels.QUEUE: "default"},
-            "annotations": {RUN_SECONDS: str(seconds)},
-        },
-        "spec": {
-            "suspend": True,
-            "parallelism": 1,
-            "completions": 1,
-            "managedBy": labels.MULTIKUEUE,
-            "template": {
-                "metadata": {"annotations": {RUN_SECONDS: str(seconds)}},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example/train:1",
-                            "resources": {
-                                "requests": {
-                                    "cpu": str(4 * gpus),
-                                    "memory": f"{32 * gpus}Gi",
-                                    "nvidia.com/gpu": str(gpus),
-                                },
-                                "limits": {"nvidia.com/gpu": str(gpus)},
-                            },
-                        }
-                    ],
-                },
-            },
-        },
-    }
 
 
 class Command(BaseCommand):
@@ -115,5 +74,14 @@ class Command(BaseCommand):
         stem = chance.choice(NAMES)
         name = f"{stem}-{chance.randrange(16**4):04x}{number % 1000:03d}"
         seconds = int(chance.lognormvariate(5.0, 0.7)) + 20
-        client.create(r.JOB, job(name, namespace, gpus=gpus, seconds=seconds))
+        job = gpu_job(
+            name,
+            namespace,
+            gpus=gpus,
+            seconds=seconds,
+            image="registry.example/train:1",
+            cpu=4 * gpus,
+            memory=f"{32 * gpus}Gi",
+        )
+        client.create(r.JOB, job)
         return number + 1

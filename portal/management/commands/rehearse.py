@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from cryptography.fernet import Fernet
 from django.core.management.base import BaseCommand
 
 from clusters.manifests.names import REHEARSAL
+from portal.rehearsal.report import Options
 
 
 class Command(BaseCommand):
@@ -54,26 +56,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        chosen = {
-            key: [str(p) for p in value] if isinstance(value, list) else value
-            for key, value in options.items()
-            if key
-            in {
-                "manager",
-                "worker",
-                "user",
-                "mode",
-                "worker_mode",
-                "gpus",
-                "resource",
-                "node_label",
-                "image",
-                "run",
-                "run_seconds",
-                "timeout",
-                "json",
-            }
-        }
+        chosen = {field.name: options[field.name] for field in fields(Options)}
         with tempfile.TemporaryDirectory(prefix="portal-rehearsal-") as folder:
             environment = {
                 **os.environ,
