@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from budgets.choices import Choice
 from budgets.units import MOST_COUNTED_GPUS, ClusterName, FlavorName, WorkloadUid
 
 
@@ -25,15 +26,15 @@ class EventType(StrEnum):
     MISSING = "MISSING"
 
 
-class ClockStart(StrEnum):
+class ClockStart(Choice):
     """The condition whose turning True starts the clock of a flavor."""
 
-    QUOTA_RESERVED = "QuotaReserved"
-    ADMITTED = "Admitted"
-    PODS_READY = "PodsReady"
+    QUOTA_RESERVED = "QuotaReserved", "when quota is reserved"
+    ADMITTED = "Admitted", "when admitted"
+    PODS_READY = "PodsReady", "when the pods are ready"
 
 
-class IntervalState(StrEnum):
+class IntervalState(Choice):
     """What is known of an interval's end; SUPERSEDED rows count for nothing."""
 
     OPEN = "open"
@@ -42,12 +43,13 @@ class IntervalState(StrEnum):
     SUPERSEDED = "superseded"
 
 
-class Role(StrEnum):
+class Role(Choice):
     """Who an interval is for; only BILLABLE is ever metered.
 
     UNDECIDED: a dispatched copy before the manager has named a cluster. RESERVED: quota is
     withheld, but the flavor's clock has not started. MANAGER_WAIT: the manager's own reservation
-    while no worker has taken the workload.
+    while no worker has taken the workload. OUTSIDE: of a queue that is no workspace's, which the
+    ledger finds out when it stores a billable one.
     """
 
     BILLABLE = "billable"
@@ -55,6 +57,7 @@ class Role(StrEnum):
     RACE = "race"
     RESERVED = "reserved"
     MANAGER_WAIT = "manager_wait"
+    OUTSIDE = "outside"
 
 
 class Condition(Struct, frozen=True, order=True):

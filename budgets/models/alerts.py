@@ -8,6 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from budgets import spending
 from budgets.models.access import User
 from budgets.models.exports import Export
 from budgets.models.fleet import Account, Workspace
@@ -53,12 +54,8 @@ class AlertRule(models.Model):
         # Follows a spend rule, and is never made by hand.
         CAP = "cap", "Cap of a spend rule"
 
-    class Window(models.TextChoices):
-        DAY = "day", "day"
-        WEEK = "week", "week"
-        MONTH = "month", "month"
-        # Only of a cap.
-        GRANT = "grant", "whole grant"
+    # A whole grant only of a cap.
+    Window = spending.Window
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
+from budgets import plan
 from budgets.errors import Fault
 from budgets.models.access import User
 from budgets.models.base import Dated, FrozenFields
 from budgets.models.fleet import Flavor, Workspace
-from budgets.plan import Line
 
 
 class Budget(models.Model):
@@ -19,10 +19,7 @@ class Budget(models.Model):
     (a new revision, a decision, a hold) and is the ETag of page and API.
     """
 
-    class StopPolicy(models.TextChoices):
-        NONE = "None", "Admitting"
-        HOLD = "Hold", "Held: running jobs finish, nothing new starts"
-        HOLD_AND_DRAIN = "HoldAndDrain", "Drained: running jobs are stopped"
+    StopPolicy = plan.StopPolicy
 
     workspace = models.OneToOneField(Workspace, on_delete=models.PROTECT, related_name="budget")
     generation = models.PositiveBigIntegerField(default=1)
@@ -58,11 +55,7 @@ class BudgetRevision(FrozenFields, Dated):
         DECLINED = "declined", "Declined"
         WITHDRAWN = "withdrawn", "Withdrawn"
 
-    class Spill(models.TextChoices):
-        """What a job meets when its first flavor has no floor left (flavorFungibility)."""
-
-        NEXT_FLAVOR_FIRST = "next_flavor_first", "try the next flavor before borrowing"
-        BORROW_FIRST = "borrow_first", "borrow before trying the next flavor"
+    Spill = plan.Spill
 
     # Filled by selectors: "in force", "scheduled", "past" or the state; why it is a request.
     phase: str
@@ -135,9 +128,9 @@ class BudgetLine(models.Model):
             ),
         ]
 
-    def as_plan(self) -> Line:
+    def as_plan(self) -> plan.Line:
         """The line in the words of the plan."""
-        return Line(self.flavor.slug, self.committed, self.ceiling, self.lendable)
+        return plan.Line(self.flavor.slug, self.committed, self.ceiling, self.lendable)
 
 
 class Allocation(models.Model):

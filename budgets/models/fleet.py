@@ -8,6 +8,7 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 
+from budgets import intervals
 from budgets.models.base import Dated, FrozenFields, account_slug, dns_label
 
 resource_name = RegexValidator(
@@ -35,10 +36,7 @@ class Account(FrozenFields):
 class Flavor(FrozenFields):
     """One kind of GPU node: a ResourceFlavor and the device resource that is counted."""
 
-    class ClockStart(models.TextChoices):
-        QUOTA_RESERVED = "QuotaReserved", "when quota is reserved"
-        ADMITTED = "Admitted", "when admitted"
-        PODS_READY = "PodsReady", "when the pods are ready"
+    ClockStart = intervals.ClockStart
 
     slug = models.CharField(max_length=40, unique=True, validators=[dns_label])
     name = models.CharField(max_length=120)

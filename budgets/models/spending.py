@@ -9,10 +9,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 
+from budgets import spending
 from budgets.models.access import User
 from budgets.models.base import FrozenFields
 from budgets.models.budget import Budget
-from budgets.spending import Action, Cap, Counts, Unit, Window
 
 LONGEST_GRACE_MINUTES = 7 * 24 * 60
 
@@ -24,25 +24,10 @@ class SpendRule(FrozenFields):
     the window in which it was reached, and when that was first seen.
     """
 
-    class Unit(models.TextChoices):
-        GPU_HOURS = Unit.GPU_HOURS.value, "GPU-hours"
-        MONEY = Unit.MONEY.value, "Money"
-
-    class Window(models.TextChoices):
-        DAY = Window.DAY.value, "day"
-        WEEK = Window.WEEK.value, "week"
-        MONTH = Window.MONTH.value, "month"
-        GRANT = Window.GRANT.value, "whole grant"
-
-    class Counts(models.TextChoices):
-        ABOVE_FLOOR = Counts.ABOVE_FLOOR.value, "what goes beyond the floor"
-        EVERYTHING = Counts.EVERYTHING.value, "everything, the floor too"
-
-    class Action(models.TextChoices):
-        WARN = Action.WARN.value, "Warn"
-        DROP_TO_FLOOR = Action.DROP_TO_FLOOR.value, "Drop the ceiling to the floor"
-        HOLD = Action.HOLD.value, "Hold new jobs"
-        HOLD_AND_DRAIN = Action.HOLD_AND_DRAIN.value, "Hold new jobs, stop running ones"
+    Unit = spending.Unit
+    Window = spending.Window
+    Counts = spending.Counts
+    Action = spending.Action
 
     frozen_fields = ("budget", "unit", "currency", "window", "counts", "is_platform")
 
@@ -99,13 +84,13 @@ class SpendRule(FrozenFields):
         ]
 
     @property
-    def as_cap(self) -> Cap:
+    def as_cap(self) -> spending.Cap:
         """The rule in the words of the pure core."""
-        return Cap(
-            unit=Unit(self.unit),
+        return spending.Cap(
+            unit=spending.Unit(self.unit),
             amount=Fraction(self.amount),
-            counts=Counts(self.counts),
-            action=Action(self.action),
+            counts=spending.Counts(self.counts),
+            action=spending.Action(self.action),
             grace=timedelta(minutes=self.grace_minutes),
         )
 

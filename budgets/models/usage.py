@@ -5,27 +5,15 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
+from budgets import intervals
 from budgets.models.fleet import Account, Flavor, Workspace
 
 
 class Interval(models.Model):
     """One workload's pod set held ``gpus`` of one flavor on one cluster in [start, end)."""
 
-    class State(models.TextChoices):
-        OPEN = "open"
-        CLOSED = "closed"
-        ESTIMATED = "estimated"
-        SUPERSEDED = "superseded"
-
-    class Kind(models.TextChoices):
-        """Who it is for; only BILLABLE is metered. OUTSIDE belongs to no workspace."""
-
-        BILLABLE = "billable"
-        UNDECIDED = "undecided"
-        RACE = "race"
-        RESERVED = "reserved"
-        MANAGER_WAIT = "manager_wait"
-        OUTSIDE = "outside"
+    State = intervals.IntervalState
+    Kind = intervals.Role
 
     cluster = models.CharField(max_length=40)
     uid = models.CharField(max_length=64)

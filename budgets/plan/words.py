@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
+
+from budgets.choices import Choice
 
 HOST_FLAVOR = "host"
 """The unlabelled flavor of cpu, memory and the rest; always unlimited in a queue."""
@@ -14,19 +15,19 @@ POOL_PREFIX = "pool-"
 """Of a platform pool's Cohort; an account slug has no hyphen, so the two never meet."""
 
 
-class Spill(StrEnum):
-    """What a job meets when its first flavor has no floor left."""
+class Spill(Choice):
+    """What a job meets when its first flavor has no floor left (flavorFungibility)."""
 
-    NEXT_FLAVOR_FIRST = "next_flavor_first"
-    BORROW_FIRST = "borrow_first"
+    NEXT_FLAVOR_FIRST = "next_flavor_first", "try the next flavor before borrowing"
+    BORROW_FIRST = "borrow_first", "borrow before trying the next flavor"
 
 
-class StopPolicy(StrEnum):
+class StopPolicy(Choice):
     """Kueue's stopPolicy."""
 
-    NONE = "None"
-    HOLD = "Hold"
-    HOLD_AND_DRAIN = "HoldAndDrain"
+    NONE = "None", "Admitting"
+    HOLD = "Hold", "Held: running jobs finish, nothing new starts"
+    HOLD_AND_DRAIN = "HoldAndDrain", "Drained: running jobs are stopped"
 
 
 # On a cordoned ResourceFlavor: what does not tolerate it is given other flavors. No node has it.

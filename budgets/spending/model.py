@@ -7,45 +7,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from budgets.choices import Choice
 from budgets.plan import StopPolicy
 from budgets.units import Period, month_period
 
 
-class Unit(StrEnum):
+class Unit(Choice):
     """What a cap is counted in."""
 
-    GPU_HOURS = "gpu_hours"
-    MONEY = "money"
+    GPU_HOURS = "gpu_hours", "GPU-hours"
+    MONEY = "money", "Money"
 
 
-class Window(StrEnum):
+class Window(Choice):
     """After what time a cap begins anew; a grant never does."""
 
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
-    GRANT = "grant"
+    DAY = "day", "day"
+    WEEK = "week", "week"
+    MONTH = "month", "month"
+    GRANT = "grant", "whole grant"
 
 
-class Counts(StrEnum):
-    """What a cap counts: what goes beyond the floor, or the floor too."""
+class Counts(Choice):
+    """What a cap counts."""
 
-    ABOVE_FLOOR = "above_floor"
-    EVERYTHING = "everything"
+    ABOVE_FLOOR = "above_floor", "what goes beyond the floor"
+    EVERYTHING = "everything", "everything, the floor too"
 
 
-class Action(StrEnum):
+class Action(Choice):
     """What happens when a cap is reached: the first two are soft, the others hard."""
 
-    WARN = "warn"
-    DROP_TO_FLOOR = "drop_to_floor"
-    HOLD = "hold"
-    HOLD_AND_DRAIN = "hold_and_drain"
+    WARN = "warn", "Warn"
+    DROP_TO_FLOOR = "drop_to_floor", "Drop the ceiling to the floor"
+    HOLD = "hold", "Hold new jobs"
+    HOLD_AND_DRAIN = "hold_and_drain", "Hold new jobs, stop running ones"
 
 
 HARD_ACTIONS: Final = frozenset({Action.HOLD, Action.HOLD_AND_DRAIN})
