@@ -6,7 +6,7 @@ Pure, so that the core and the tables have one: Django takes ``choices`` as of i
 from __future__ import annotations
 
 from enum import EnumMeta, StrEnum
-from typing import Any
+from typing import Any, Self
 
 
 class _Listed(EnumMeta):
@@ -15,7 +15,8 @@ class _Listed(EnumMeta):
     @property
     def choices(cls) -> list[tuple[str, str]]:
         """Values with their words, in order."""
-        return [(row.value, row.label) for row in cls.__members__.values()]
+        rows: list[Any] = list(cls.__members__.values())
+        return [(row.value, row.label) for row in rows]
 
     @property
     def values(cls) -> list[str]:
@@ -28,7 +29,7 @@ class Choice(StrEnum, metaclass=_Listed):
 
     label: str
 
-    def __new__(cls, value: str, label: str = "") -> Any:
+    def __new__(cls, value: str, label: str = "") -> Self:
         """Make the member of a value and its label."""
         row = str.__new__(cls, value)
         row._value_, row.label = value, label or value.replace("_", " ").title()

@@ -16,6 +16,13 @@ class User(AbstractUser):
         ordering = ["username"]
 
 
+def person() -> models.ForeignKey[User | None, User | None]:
+    """A column of who did something; None: the portal itself, or nobody yet."""
+    return models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+
+
 class Role(models.TextChoices):
     """Admin, finance and auditor see everything; owner and viewer see their scope."""
 

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from budgets import spending
-from budgets.models.access import User
+from budgets.models.access import person
 from budgets.models.exports import Export
 from budgets.models.fleet import Account, Workspace
 from budgets.models.spending import SpendRule
@@ -27,9 +27,7 @@ class Webhook(models.Model):
         Account, on_delete=models.PROTECT, null=True, blank=True, related_name="webhooks"
     )
     key_version = models.PositiveIntegerField(default=1)
-    created_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    created_by = person()
     created_at = models.DateTimeField(auto_now_add=True)
     removed_at = models.DateTimeField(null=True, blank=True)
 
@@ -72,9 +70,7 @@ class AlertRule(models.Model):
         default=100, validators=[MinValueValidator(1), MaxValueValidator(1000)]
     )
     snoozed_until = models.DateTimeField(null=True, blank=True)
-    created_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    created_by = person()
     created_at = models.DateTimeField(auto_now_add=True)
     removed_at = models.DateTimeField(null=True, blank=True)
 

@@ -6,7 +6,7 @@ import uuid
 
 from django.db import models
 
-from budgets.models.access import User
+from budgets.models.access import person
 from budgets.models.base import InsertOnly
 from budgets.models.fleet import Account, Workspace
 
@@ -15,9 +15,7 @@ class AuditEntry(InsertOnly):
     """One change by one actor; never holds a secret."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
-    actor = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    actor = person()
     actor_name = models.CharField(max_length=150)
     action = models.CharField(max_length=60)
     subject = models.CharField(max_length=200)
@@ -48,9 +46,7 @@ class Operation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=40)
     subject = models.CharField(max_length=200, blank=True)
-    started_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    started_by = person()
     state = models.CharField(max_length=8, choices=State.choices, default=State.RUNNING)
     step = models.CharField(max_length=200, blank=True)
     done = models.PositiveIntegerField(default=0)

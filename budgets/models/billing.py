@@ -14,7 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets.charging import FloorHours
-from budgets.models.access import User
+from budgets.models.access import person
 from budgets.models.base import FrozenFields, InsertOnly
 from budgets.models.fleet import Account, Flavor
 
@@ -38,9 +38,7 @@ class BillingPeriod(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField()
     closed_at = models.DateTimeField(null=True, blank=True)
-    closed_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    closed_by = person()
     # Place in the chain of closed periods, and the digest of its last block.
     close_number = models.PositiveIntegerField(null=True, blank=True, unique=True)
     head = models.CharField(max_length=64, blank=True)
@@ -102,12 +100,8 @@ class RateCard(FrozenFields):
     reason = models.CharField(max_length=500, blank=True)
     state = models.CharField(max_length=12, choices=State.choices, default=State.PROPOSED)
     valid_from = models.DateTimeField(null=True, blank=True)
-    author = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
-    decided_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    author = person()
+    decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -183,9 +177,7 @@ class SpotPrice(InsertOnly):
     start = models.DateTimeField()
     price = models.DecimalField(max_digits=18, decimal_places=8)
     currency = models.CharField(max_length=3)
-    recorded_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    recorded_by = person()
     recorded_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -203,9 +195,7 @@ class ExchangeRate(InsertOnly):
     quote = models.CharField(max_length=3)
     day = models.DateField()
     rate = models.DecimalField(max_digits=18, decimal_places=8)
-    recorded_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    recorded_by = person()
     recorded_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -7,7 +7,7 @@ from django.db.models import F, Q
 
 from budgets import plan
 from budgets.errors import Fault
-from budgets.models.access import User
+from budgets.models.access import person
 from budgets.models.base import Dated, FrozenFields
 from budgets.models.fleet import Flavor, Workspace
 
@@ -76,17 +76,13 @@ class BudgetRevision(FrozenFields, Dated):
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="revisions")
     number = models.PositiveIntegerField()
     # Nobody: the portal itself, such as the empty revision of an archived workspace.
-    author = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    author = person()
     reason = models.CharField(max_length=500, blank=True)
     preference = models.JSONField(default=list, blank=True)
     spill = models.CharField(max_length=24, choices=Spill.choices, default=Spill.NEXT_FLAVOR_FIRST)
     restored_from = models.PositiveIntegerField(null=True, blank=True)
     state = models.CharField(max_length=12, choices=State.choices)
-    decided_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
     decision_reason = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

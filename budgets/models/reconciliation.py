@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from budgets.models.access import User
+from budgets.models.access import person
 from budgets.units import HOUR_S
 
 
@@ -93,13 +93,9 @@ class Discrepancy(models.Model):
     raised_at = models.DateTimeField(auto_now_add=True)
     cleared_at = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=500, blank=True)
-    proposed_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    proposed_by = person()
     proposed_at = models.DateTimeField(null=True, blank=True)
-    decided_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets import spending
-from budgets.models.access import User
+from budgets.models.access import User, person
 from budgets.models.base import FrozenFields
 from budgets.models.budget import Budget
 
@@ -51,9 +51,7 @@ class SpendRule(FrozenFields):
     is_platform = models.BooleanField(default=False)
     reached_window = models.DateTimeField(null=True, blank=True)
     reached_at = models.DateTimeField(null=True, blank=True)
-    created_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    created_by = person()
     created_at = models.DateTimeField(auto_now_add=True)
     removed_at = models.DateTimeField(null=True, blank=True)
 

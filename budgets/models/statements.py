@@ -14,7 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets.charging import RowKind
-from budgets.models.access import User
+from budgets.models.access import User, person
 from budgets.models.base import FrozenFields, InsertOnly
 from budgets.models.billing import BillingPeriod
 from budgets.models.fleet import Account, Workspace
@@ -54,13 +54,9 @@ class Statement(models.Model):
     )
     reason = models.CharField(max_length=500, blank=True)
     drawn_at = models.DateTimeField(auto_now_add=True)
-    reviewed_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    reviewed_by = person()
     reviewed_at = models.DateTimeField(null=True, blank=True)
-    issued_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    issued_by = person()
     issued_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -165,12 +161,8 @@ class Adjustment(FrozenFields):
         StatementLine, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     state = models.CharField(max_length=12, choices=State.choices, default=State.PROPOSED)
-    proposed_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
-    decided_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    proposed_by = person()
+    decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
     decision_reason = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

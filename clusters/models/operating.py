@@ -7,7 +7,8 @@ from datetime import datetime
 from django.db import models
 from django.db.models import F, Q
 
-from budgets.models import Flavor, User, Workspace
+from budgets.models import Flavor, Workspace
+from budgets.models.access import person
 from budgets.models.base import FrozenFields
 from clusters.models.cluster import Cluster
 
@@ -41,15 +42,11 @@ class MaintenanceWindow(FrozenFields):
     reason = models.CharField(max_length=300)
     state = models.CharField(max_length=9, choices=State.choices, default=State.SCHEDULED)
     generation = models.PositiveBigIntegerField(default=1)
-    author = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    author = person()
     created_at = models.DateTimeField(auto_now_add=True)
     # Earlier than planned: when, by whom, why.
     ended_at = models.DateTimeField(null=True, blank=True)
-    ended_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    ended_by = person()
     end_reason = models.CharField(max_length=300, blank=True)
 
     class Meta:
@@ -138,9 +135,7 @@ class WorkloadAction(FrozenFields):
     verb = models.CharField(max_length=10, choices=Verb.choices)
     reason = models.CharField(max_length=300)
     # Nobody: the portal itself, for a window.
-    asked_by = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    asked_by = person()
     window = models.ForeignKey(
         MaintenanceWindow, on_delete=models.SET_NULL, null=True, blank=True, related_name="actions"
     )

@@ -28,8 +28,12 @@ from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
 from budgets.services.billing.guards import lock_billing, stored_month
 from budgets.services.guards import by_finance, require_reason
+from budgets.services.usage.rows import upsert
 
 INVOICE, CREDIT_NOTE = "ST", "CN"
+# What a credit note has of its statement, and a turned line of its own.
+OF_NOTE = ("account", "currency", "priced_in", "exchange_rate", "exchange_day")
+OF_TURNED = ("position", "workspace_id", "flavor", "kind", "class_of", "text", "adjustment_id")
 
 
 @by_finance
@@ -141,13 +145,9 @@ def void_statement(actor: User | None, *, statement: Statement, reason: str) -> 
     )
     period = stored_month(unsaved.name, unsaved.zone)
     note = Statement.objects.create(
-        account=row.account,
+        **{name: getattr(row, name) for name in OF_NOTE},
         period=period,
         kind=Statement.Kind.CREDIT_NOTE,
-        currency=row.currency,
-        priced_in=row.priced_in,
-        exchange_rate=row.exchange_rate,
-        exchange_day=row.exchange_day,
         payable=-row.payable,
         credits=row,
         reason=reason[:500],
@@ -200,17 +200,11 @@ def _numbers(prefix: str, now: datetime, count: int) -> list[str]:
 
 def _turned(line: StatementLine, note: Statement) -> StatementLine:
     return StatementLine(
+        **{name: getattr(line, name) for name in OF_TURNED},
         statement=note,
-        position=line.position,
-        workspace_id=line.workspace_id,
-        flavor=line.flavor,
-        kind=line.kind,
-        class_of=line.class_of,
         gpu_seconds=-line.gpu_seconds,
         exact_text=str(-line.exact),
         amount=-line.amount,
-        text=line.text,
-        adjustment_id=line.adjustment_id,
         parts=[{**part, "gpu_seconds": -part["gpu_seconds"]} for part in line.parts],
     )
 
@@ -239,9 +233,4 @@ def note_look(user: User, sheet: StatementSheet) -> None:
     row = StatementLook(
         user=user, statement=sheet.statement, seen_at=utc_now(), content=content_of(sheet)
     )
-    StatementLook.objects.bulk_create(
-        [row],
-        update_conflicts=True,
-        unique_fields=["user", "statement"],
-        update_fields=["seen_at", "content"],
-    )
+    upsert([row], "user", "statement")

@@ -14,10 +14,11 @@ from django.db import transaction
 from budgets.metering import CapacitySample, capacity_parts
 from budgets.models import CapacityHour, CapacityWatch, Flavor, MeasuredCapacity
 from budgets.selectors.clock import utc_now
+from budgets.services.usage.rows import upsert
 from budgets.units import HOUR_S
 
 AMOUNTS = ("capacity", "down", "free", "over_admitted", "outside")
-KEY = ["cluster", "flavor", "hour"]
+KEY = ("cluster", "flavor", "hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ def record_measured_capacity(
     _add_to_hours(cluster, instant)
     MeasuredCapacity.objects.filter(cluster=cluster).exclude(flavor__in=ids.values()).delete()
     known = beside or HeldNow(held={slug: row[2] for slug, row in rows.items()})
-    MeasuredCapacity.objects.bulk_create(
-        [
+    upsert(
+        (
             MeasuredCapacity(
                 cluster=cluster,
                 flavor_id=pk,
@@ -74,19 +75,9 @@ def record_measured_capacity(
                 measured_at=instant,
             )
             for slug, pk in sorted(ids.items())
-        ],
-        update_conflicts=True,
-        unique_fields=["cluster", "flavor"],
-        update_fields=[
-            "ready_gpus",
-            "broken_gpus",
-            "used_gpus",
-            "held_gpus",
-            "outside_gpus",
-            "by_pods",
-            "nodes",
-            "measured_at",
-        ],
+        ),
+        "cluster",
+        "flavor",
     )
 
 
@@ -113,7 +104,7 @@ def _add_to_hours(cluster: str, instant: datetime) -> None:
     }
     by_pods = all(sample.by_pods for sample in samples.values())
     samples[""] = CapacitySample(watch.until, 0, 0, 0, 0, by_pods=by_pods)
-    _store(_grown(cluster, samples, instant))
+    upsert(_grown(cluster, samples, instant), *KEY)
     if instant > watch.until:
         watch.until = instant
         watch.save(update_fields=["until"])
@@ -140,12 +131,3 @@ def _grown(
             setattr(row, name, getattr(row, name) + getattr(part, name))
         row.by_pods = row.by_pods and sample.by_pods
     return rows.values()
-
-
-def _store(rows: Iterable[CapacityHour]) -> None:
-    CapacityHour.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=KEY,
-        update_fields=["measured_s", "by_pods", *AMOUNTS],
-    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
+from typing import TypeVar
 
 from django.db import transaction
 from django.db.models import Q
@@ -15,11 +17,9 @@ from budgets.models import Interval, MeterState, PendingSpan, Workspace
 from budgets.selectors.clock import utc_now
 from budgets.services.budget.dirty import mark_dirty
 from budgets.services.usage.rows import among, write_rows
-from budgets.units import ClusterName, FlavorName, WorkloadUid
 
 NATURAL_KEY = ("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
-CHANGING = (
-    "workspace_id",
+SAME = (
     "namespace",
     "workload",
     "cluster_queue",
@@ -29,14 +29,16 @@ CHANGING = (
     "admitted_at",
     "start",
     "end",
-    "state",
-    "kind",
     "note",
     "ended_by",
-    "updated_at",
 )
+"""What a stored interval and one of the core have alike, besides the key."""
+CHANGING = (*SAME, "workspace_id", "state", "kind", "updated_at")
 PENDING_KEY = ("cluster", "uid", "start")
-PENDING_CHANGING = ("end", "gpus", "workspace_id", "namespace", "workload", "requeued")
+PENDING_SAME = ("end", "gpus", "namespace", "workload", "requeued")
+_key, _same = attrgetter(*NATURAL_KEY), attrgetter(*SAME)
+_pending_key, _pending_same = attrgetter(*PENDING_KEY), attrgetter(*PENDING_SAME)
+M = TypeVar("M", Interval, PendingSpan)
 BATCH = 5_000
 NOTE_LENGTH = 300
 REASON_LENGTH = 63
@@ -74,21 +76,23 @@ def store_intervals(
     wanted = set(workloads)
     # Cut before comparing, or a long note would be new every time.
     rows = [_cut(row) for row in rebuilt if (row.cluster, row.uid) in wanted]
-    stored = {_key(row): row for row in _stored(wanted)}
+    stored = {_key(row): row for row in _stored(Interval, wanted)}
     found = ledger.changes([_as_plan(row) for row in stored.values()], rows)
     workspaces = dict(Workspace.objects.values_list("namespace", "pk"))
-    written = [*found.new, *found.changed, *found.superseded]
+    rewritten = [*found.changed, *found.superseded]
     # What is not stored yet cannot come meanwhile: its builder holds the workload's lock.
     _write(found.new, workspaces, is_new=True)
-    _write([*found.changed, *found.superseded], workspaces)
-    edges: dict[str, datetime] = {}
-    for row in written:
-        edge = _earliest_change(stored.get(_key(row)), row)
-        edges[row.cluster] = min(edge, edges.get(row.cluster, edge))
-    for cluster, edge in _store_pending(wanted, pending, workspaces).items():
-        edges[cluster] = min(edge, edges.get(cluster, edge))
-    for cluster, edge in sorted(edges.items()):
-        mark_dirty(edge, cluster=cluster)
+    _write(rewritten, workspaces)
+    edges = [
+        (str(row.cluster), _earliest_change(stored.get(_key(row)), row))
+        for row in (*found.new, *rewritten)
+    ]
+    edges += _store_pending(wanted, pending, workspaces)
+    firsts: dict[str, datetime] = {}
+    for cluster, edge in edges:
+        firsts[cluster] = min(edge, firsts.get(cluster, edge))
+    for cluster, first in sorted(firsts.items()):
+        mark_dirty(first, cluster=cluster)
     return StoreSummary(len(found.new), len(found.changed), len(found.superseded))
 
 
@@ -120,48 +124,26 @@ def record_progress(
         rows.update(message=message[:300])
 
 
-def _stored(workloads: Collection[tuple[str, str]]) -> list[Interval]:
+def _stored(table: type[M], workloads: Collection[tuple[str, str]]) -> list[M]:
+    """Rows of a table that are of these (cluster, uid)."""
     uids = sorted({uid for _, uid in workloads})
-    clusters = {cluster for cluster, _ in workloads}
-    found: list[Interval] = []
-    for at in range(0, len(uids), BATCH):
-        found += [
-            row
-            for row in Interval.objects.filter(
-                among("uid", uids[at : at + BATCH]), cluster__in=clusters
-            )
-            if (row.cluster, row.uid) in workloads
-        ]
-    return found
-
-
-def _key(row: Interval | ledger.Interval) -> tuple[object, ...]:
-    return (row.cluster, row.uid, row.epoch, row.pod_set, row.flavor, row.seq)
+    here = table._default_manager.filter(cluster__in={cluster for cluster, _ in workloads})
+    return [
+        row
+        for at in range(0, len(uids), BATCH)
+        for row in here.filter(among("uid", uids[at : at + BATCH]))
+        if (row.cluster, row.uid) in workloads
+    ]
 
 
 def _as_plan(row: Interval) -> ledger.Interval:
     """A stored row as the core knows it; an outside one was billable before it was placed."""
-    is_outside = row.kind == Interval.Kind.OUTSIDE
+    alike = dict(zip((*NATURAL_KEY, *SAME), (*_key(row), *_same(row)), strict=True))
+    kind = ledger.Role(row.kind)
     return ledger.Interval(
-        cluster=ClusterName(row.cluster),
-        uid=WorkloadUid(row.uid),
-        epoch=row.epoch,
-        pod_set=row.pod_set,
-        flavor=FlavorName(row.flavor),
-        seq=row.seq,
-        gpus=row.gpus,
-        admitted_at=row.admitted_at,
-        start=row.start,
-        end=row.end,
+        **alike,
         state=ledger.IntervalState(row.state),
-        role=ledger.Role.BILLABLE if is_outside else ledger.Role(row.kind),
-        namespace=row.namespace,
-        workload=row.workload,
-        cluster_queue=row.cluster_queue,
-        job_kind=row.job_kind,
-        job_name=row.job_name,
-        note=row.note,
-        ended_by=row.ended_by,
+        role=ledger.Role.BILLABLE if kind is ledger.Role.OUTSIDE else kind,
     )
 
 
@@ -189,29 +171,8 @@ def _values(row: ledger.Interval, workspaces: dict[str, int], now: datetime) -> 
     """Values of the natural key and of what may change, in the order of these names."""
     workspace = workspaces.get(row.cluster_queue or row.namespace)
     is_outside = row.role is ledger.Role.BILLABLE and workspace is None
-    return (
-        row.cluster,
-        row.uid,
-        row.epoch,
-        row.pod_set,
-        row.flavor,
-        row.seq,
-        workspace,
-        row.namespace,
-        row.workload,
-        row.cluster_queue,
-        row.job_kind,
-        row.job_name,
-        row.gpus,
-        row.admitted_at,
-        row.start,
-        row.end,
-        row.state.value,
-        (Interval.Kind.OUTSIDE if is_outside else row.role).value,
-        row.note,
-        row.ended_by,
-        now,
-    )
+    kind = ledger.Role.OUTSIDE if is_outside else row.role
+    return (*_key(row), *_same(row), workspace, row.state.value, kind.value, now)
 
 
 def _earliest_change(before: Interval | None, after: ledger.Interval) -> datetime:
@@ -238,56 +199,31 @@ def _store_pending(
     workloads: Collection[tuple[str, str]],
     pending: Sequence[ledger.PendingSpan],
     workspaces: dict[str, int],
-) -> dict[str, datetime]:
-    """Replace the pending spans of some workloads; cluster -> earliest change."""
-    uids = sorted({uid for _, uid in workloads})
-    clusters = {cluster for cluster, _ in workloads}
-    stored: dict[tuple[str, str, datetime], PendingSpan] = {}
-    for at in range(0, len(uids), BATCH):
-        part = PendingSpan.objects.filter(among("uid", uids[at : at + BATCH]), cluster__in=clusters)
-        for row in part:
-            if (row.cluster, row.uid) in workloads:
-                stored[row.cluster, row.uid, row.start] = row
-    wanted = {
-        (span.cluster, span.uid, span.start): span
-        for span in pending
-        if (span.cluster, span.uid) in workloads
-    }
+) -> list[tuple[str, datetime]]:
+    """Replace the pending spans of some workloads; (cluster, start) of what changed."""
+    stored = {_pending_key(row): row for row in _stored(PendingSpan, workloads)}
+    wanted = {_pending_key(span): span for span in pending if (span.cluster, span.uid) in workloads}
     gone = [row for key, row in stored.items() if key not in wanted]
+    new = [span for key, span in wanted.items() if key not in stored]
     changed = [
         span
         for key, span in wanted.items()
-        if key not in stored or (stored[key].end, stored[key].gpus) != (span.end, span.gpus)
+        if key in stored and (stored[key].end, stored[key].gpus) != (span.end, span.gpus)
     ]
     if gone:
         PendingSpan.objects.filter(pk__in=[row.pk for row in gone]).delete()
     # As with intervals, what is not stored yet cannot come meanwhile.
-    for is_new in (True, False):
+    for spans, is_new in ((new, True), (changed, False)):
         write_rows(
             PendingSpan,
-            (*PENDING_KEY, *PENDING_CHANGING),
+            (*PENDING_KEY, *PENDING_SAME, "workspace_id"),
             [
-                (
-                    span.cluster,
-                    span.uid,
-                    span.start,
-                    span.end,
-                    span.gpus,
-                    workspaces.get(span.namespace),
-                    span.namespace,
-                    span.workload,
-                    span.requeued,
-                )
-                for span in changed
-                if is_new is ((span.cluster, span.uid, span.start) not in stored)
+                (*_pending_key(span), *_pending_same(span), workspaces.get(span.namespace))
+                for span in spans
             ],
             unique=PENDING_KEY,
-            update=PENDING_CHANGING,
+            update=(*PENDING_SAME, "workspace_id"),
             is_new=is_new,
         )
-    edges: dict[str, datetime] = {}
-    touched = [(row.cluster, row.start) for row in gone]
-    touched += [(str(span.cluster), span.start) for span in changed]
-    for cluster, start in touched:
-        edges[cluster] = min(start, edges.get(cluster, start))
-    return edges
+    touched: list[PendingSpan | ledger.PendingSpan] = [*gone, *new, *changed]
+    return [(row.cluster, row.start) for row in touched]

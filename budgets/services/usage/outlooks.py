@@ -8,19 +8,7 @@ from decimal import Decimal
 from budgets.models import MonthOutlook, Workspace
 from budgets.selectors.alerts import month_window, workspace_outlook
 from budgets.selectors.clock import utc_now
-
-BATCH = 200
-WRITTEN = (
-    "month_start",
-    "month_end",
-    "currency",
-    "spent",
-    "expected",
-    "low",
-    "high",
-    "days_known",
-    "worked_out_at",
-)
+from budgets.services.usage.rows import upsert
 
 
 def refresh_outlooks(now: datetime | None = None) -> int:
@@ -52,13 +40,7 @@ def refresh_outlooks(now: datetime | None = None) -> int:
                 worked_out_at=instant,
             )
         )
-    MonthOutlook.objects.bulk_create(
-        rows,
-        batch_size=BATCH,
-        update_conflicts=True,
-        unique_fields=["workspace"],
-        update_fields=WRITTEN,
-    )
+    upsert(rows, "workspace")
     MonthOutlook.objects.exclude(worked_out_at=instant).delete()
     return len(rows)
 

@@ -67,6 +67,20 @@ def rewrite_rows(
     return len(fresh) + len(changed), len(gone)
 
 
+def upsert(rows: Iterable[models.Model], *key: str) -> None:
+    """Insert rows; of one that is there already, by its key, everything else is updated."""
+    found = list(rows)
+    if found:
+        names = [field.name for field in found[0]._meta.concrete_fields if not field.primary_key]
+        type(found[0])._default_manager.bulk_create(
+            found,
+            batch_size=BATCH,
+            update_conflicts=True,
+            unique_fields=key,
+            update_fields=[name for name in names if name not in key],
+        )
+
+
 def write_rows(
     model: type[models.Model],
     names: Sequence[str],

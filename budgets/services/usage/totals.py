@@ -50,43 +50,29 @@ class _Total:
     time: str = "hour"
 
 
+def _same(*names: str) -> dict[str, Any]:
+    return {name: F(name) for name in names}
+
+
 TOTALS = (
-    _Total(
-        facts=UsageRecord,
-        totals=PlatformHour,
-        key={"hour": F("hour"), "flavor_id": F("flavor_id")},
-        amounts=STORED,
-    ),
+    _Total(facts=UsageRecord, totals=PlatformHour, key=_same("hour", "flavor_id"), amounts=STORED),
     _Total(
         facts=UsageRecord,
         totals=AccountHour,
-        key={
-            "hour": F("hour"),
-            "account_id": F("workspace__account_id"),
-            "flavor_id": F("flavor_id"),
-        },
+        key=_same("hour", "flavor_id") | {"account_id": F("workspace__account_id")},
         amounts=STORED,
     ),
     _Total(
         facts=UsageRecord,
         totals=WorkspaceDay,
-        key={
-            "day": TruncDate("hour", tzinfo=UTC),
-            "workspace_id": F("workspace_id"),
-            "flavor_id": F("flavor_id"),
-        },
+        key=_same("workspace_id", "flavor_id") | {"day": TruncDate("hour", tzinfo=UTC)},
         amounts=STORED,
         time="day",
     ),
     _Total(
         facts=WorkloadUsage,
         totals=ClusterHour,
-        key={
-            "hour": F("hour"),
-            "account_id": F("workspace__account_id"),
-            "cluster": F("cluster"),
-            "flavor": F("flavor"),
-        },
+        key=_same("hour", "cluster", "flavor") | {"account_id": F("workspace__account_id")},
         amounts=HELD,
     ),
 )
