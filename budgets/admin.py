@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.db.models import Model
@@ -40,112 +42,91 @@ class PortalUserAdmin(UserAdmin):  # type: ignore[type-arg]  # not subscriptable
         return False
 
 
-@admin.register(models.AuditEntry)
-class AuditEntryAdmin(ReadOnlyAdmin):
-    """The log."""
-
-    list_display = ("at", "actor_name", "action", "subject", "reason")
-    list_filter = ("action",)
-    search_fields = ("subject", "actor_name")
-    list_select_related = ("actor",)
-
-
-@admin.register(models.BudgetRevision)
-class BudgetRevisionAdmin(ReadOnlyAdmin):
-    """Revisions."""
-
-    list_display = ("budget_id", "number", "state", "author", "valid_from", "valid_until")
-    list_filter = ("state",)
-    list_select_related = ("author",)
-
-
-@admin.register(models.Interval)
-class IntervalAdmin(ReadOnlyAdmin):
-    """The ledger's intervals."""
-
-    list_display = ("cluster", "namespace", "workload", "flavor", "gpus", "start", "end", "state")
-    list_filter = ("state", "kind")
-    search_fields = ("namespace", "uid")
-
-
-@admin.register(models.UsageRecord)
-class UsageRecordAdmin(ReadOnlyAdmin):
-    """Hour facts."""
-
-    list_display = ("workspace", "flavor", "hour", "committed_used", "burst", "lent", "idle")
-    list_select_related = ("workspace", "flavor")
-
-
-@admin.register(models.ApiToken)
-class ApiTokenAdmin(ReadOnlyAdmin):
-    """Tokens without their digests."""
-
-    list_display = ("name", "user", "prefix", "scope", "expires_at", "revoked_at")
-    exclude = ("digest",)
-    list_select_related = ("user",)
-
-
-admin.site.register(
-    [
-        models.Account,
-        models.AccountUsage,
-        models.Allocation,
-        models.Budget,
-        models.BudgetLine,
-        models.Capacity,
-        models.CapacityHour,
-        models.CapacityWatch,
-        models.Envelope,
-        models.ExportPlan,
-        models.Flavor,
-        models.FlavorClock,
-        models.MeasuredCapacity,
-        models.Membership,
-        models.MeterState,
-        models.Operation,
-        models.PendingSpan,
-        models.Pool,
-        models.PoolAllocation,
-        models.PoolAmount,
-        models.PoolShare,
-        models.RateTier,
-        models.WorkloadUsage,
-        models.Workspace,
-    ],
-    ReadOnlyAdmin,
+PLAIN = (
+    models.Account,
+    models.AccountUsage,
+    models.Allocation,
+    models.Budget,
+    models.BudgetLine,
+    models.Capacity,
+    models.CapacityHour,
+    models.CapacityWatch,
+    models.Envelope,
+    models.ExportPlan,
+    models.Flavor,
+    models.FlavorClock,
+    models.MeasuredCapacity,
+    models.Membership,
+    models.MeterState,
+    models.Operation,
+    models.PendingSpan,
+    models.Pool,
+    models.PoolAllocation,
+    models.PoolAmount,
+    models.PoolShare,
+    models.RateTier,
+    models.WorkloadUsage,
+    models.Workspace,
 )
+"""Shown as Django shows a table of which it is told nothing."""
 
 
-@admin.register(models.RateCard)
-class RateCardAdmin(ReadOnlyAdmin):
-    """Price lists."""
-
-    list_display = ("name", "account", "currency", "state", "valid_from")
-    list_filter = ("state",)
-    list_select_related = ("account",)
+def _show(table: type[Model], columns: str, **options: Any) -> None:
+    admin.site.register(table, ReadOnlyAdmin, list_display=columns.split(), **options)
 
 
-@admin.register(models.Statement)
-class StatementAdmin(ReadOnlyAdmin):
-    """Statements and credit notes."""
-
-    list_display = ("number", "account", "period", "kind", "state", "payable", "currency")
-    list_filter = ("state", "kind")
-    list_select_related = ("account", "period")
-
-
-@admin.register(models.Discrepancy)
-class DiscrepancyAdmin(ReadOnlyAdmin):
-    """What disagrees with the ledger."""
-
-    list_display = ("kind", "cluster", "subject", "flavor", "start", "end", "state")
-    list_filter = ("kind", "state", "cluster")
-
-
-@admin.register(models.Correction)
-class CorrectionAdmin(ReadOnlyAdmin):
-    """Differences to closed facts."""
-
-    list_display = ("account", "workspace", "flavor", "start", "committed", "burst", "lent")
-    list_filter = ("table",)
-    list_select_related = ("account", "workspace")
+admin.site.register(PLAIN, ReadOnlyAdmin)
+_show(
+    models.AuditEntry,
+    "at actor_name action subject reason",
+    list_filter=("action",),
+    search_fields=("subject", "actor_name"),
+    list_select_related=("actor",),
+)
+_show(
+    models.BudgetRevision,
+    "budget_id number state author valid_from valid_until",
+    list_filter=("state",),
+    list_select_related=("author",),
+)
+_show(
+    models.Interval,
+    "cluster namespace workload flavor gpus start end state",
+    list_filter=("state", "kind"),
+    search_fields=("namespace", "uid"),
+)
+_show(
+    models.UsageRecord,
+    "workspace flavor hour committed_used burst lent idle",
+    list_select_related=("workspace", "flavor"),
+)
+# Tokens without their digests.
+_show(
+    models.ApiToken,
+    "name user prefix scope expires_at revoked_at",
+    exclude=("digest",),
+    list_select_related=("user",),
+)
+_show(
+    models.RateCard,
+    "name account currency state valid_from",
+    list_filter=("state",),
+    list_select_related=("account",),
+)
+_show(
+    models.Statement,
+    "number account period kind state payable currency",
+    list_filter=("state", "kind"),
+    list_select_related=("account", "period"),
+)
+_show(
+    models.Discrepancy,
+    "kind cluster subject flavor start end state",
+    list_filter=("kind", "state", "cluster"),
+)
+_show(
+    models.Correction,
+    "account workspace flavor start committed burst lent",
+    list_filter=("table",),
+    list_select_related=("account", "workspace"),
+)

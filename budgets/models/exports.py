@@ -15,6 +15,7 @@ DATASETS = (
     ("focus-1.2", "FOCUS 1.2 cost and usage"),
     ("focus-1.4", "FOCUS 1.4 cost and usage"),
 )
+FORMAT_CHOICES = [(shape.name, shape.title) for shape in FORMATS.values()]
 
 
 class ExportPlan(models.Model):
@@ -31,9 +32,7 @@ class ExportPlan(models.Model):
     made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="export_plans")
     every = models.CharField(max_length=5, choices=Every.choices)
     dataset = models.CharField(max_length=20, choices=DATASETS)
-    format = models.CharField(
-        max_length=10, choices=[(shape.name, shape.title) for shape in FORMATS.values()]
-    )
+    format = models.CharField(max_length=10, choices=FORMAT_CHOICES)
     columns = models.JSONField(default=list, blank=True)
     zone = models.CharField(max_length=64, default="UTC")
     account = models.CharField(max_length=30, blank=True)
@@ -56,9 +55,7 @@ class Export(models.Model):
     operation = models.OneToOneField(Operation, on_delete=models.PROTECT, related_name="export")
     requested_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="exports")
     dataset = models.CharField(max_length=20, choices=DATASETS)
-    format = models.CharField(
-        max_length=10, choices=[(shape.name, shape.title) for shape in FORMATS.values()]
-    )
+    format = models.CharField(max_length=10, choices=FORMAT_CHOICES)
     columns = models.JSONField(default=list, blank=True)
     period = models.CharField(max_length=7)
     zone = models.CharField(max_length=64, default="UTC")

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from django.db import models
 from django.db.models import F, Q
 
 from budgets import intervals
 from budgets.models.fleet import Account, Flavor, Workspace
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def of_row(table: type[Row], *, related_name: str = "+") -> models.ForeignKey[Row, Row]:
+    """Whose a fact is, without an index and without a foreign key of the database.
+
+    There are millions of facts, and each row would be looked up by itself. The intervals, revisions
+    and pools that facts are worked out from have such keys, so what they name cannot go. An index
+    more is a good part of what a fact costs to write: who is first in the natural key has one by
+    it, and nobody looks for a flavor alone.
+    """
+    return models.ForeignKey(
+        table,
+        on_delete=models.PROTECT,
+        related_name=related_name,
+        db_index=False,
+        db_constraint=False,
+    )
+
+
+def of_total(table: type[Row]) -> models.ForeignKey[Row, Row]:
+    """Whose a total is; the natural key is the only index."""
+    return models.ForeignKey(table, on_delete=models.PROTECT, related_name="+", db_index=False)
 
 
 class Interval(models.Model):
@@ -134,21 +160,8 @@ class HeldAmounts(models.Model):
 class UsageRecord(UsageAmounts):
     """Hour fact of one workspace and flavor; ``start`` differs from ``hour`` at period edges."""
 
-    # Neither are there foreign keys of the database, here or in the facts below: each row would be
-    # looked up by itself. The intervals, revisions and pools that facts are worked out from have
-    # theirs, so what they name cannot go.
-    # An index more is a good part of what a fact costs to write, and there are millions: who is
-    # first in the natural key has one by it, and nobody looks for a flavor alone.
-    workspace = models.ForeignKey(
-        Workspace,
-        on_delete=models.PROTECT,
-        related_name="usage",
-        db_index=False,
-        db_constraint=False,
-    )
-    flavor = models.ForeignKey(
-        Flavor, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
-    )
+    workspace = of_row(Workspace, related_name="usage")
+    flavor = of_row(Flavor)
     hour = models.DateTimeField()
     start = models.DateTimeField()
 
@@ -185,12 +198,8 @@ class UsageRecord(UsageAmounts):
 class AccountUsage(models.Model):
     """Hour fact of one account and flavor: what covered its burst."""
 
-    account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, related_name="usage", db_index=False, db_constraint=False
-    )
-    flavor = models.ForeignKey(
-        Flavor, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
-    )
+    account = of_row(Account, related_name="usage")
+    flavor = of_row(Flavor)
     hour = models.DateTimeField()
     start = models.DateTimeField()
     burst = models.BigIntegerField(default=0)
@@ -217,13 +226,7 @@ class WorkloadUsage(HeldAmounts):
     """GPU-seconds of one workload on one cluster and flavor in one hour, by class."""
 
     # Found by workload_usage_by_hour.
-    workspace = models.ForeignKey(
-        Workspace,
-        on_delete=models.PROTECT,
-        related_name="workload_usage",
-        db_index=False,
-        db_constraint=False,
-    )
+    workspace = of_row(Workspace, related_name="workload_usage")
     cluster = models.CharField(max_length=40)
     uid = models.CharField(max_length=64)
     flavor = models.CharField(max_length=63)
@@ -242,22 +245,16 @@ class WorkloadUsage(HeldAmounts):
         ]
 
 
-class UsageSums(UsageAmounts):
-    """GPU-seconds by class, added up from hour facts in the transaction that writes these.
-
-    Derived, and rebuildable at any time (:mod:`budgets.services.usage.totals`): a page over a whole
-    platform reads thousands of rows here in the place of millions of facts.
-    """
-
-    class Meta:
-        abstract = True
+# Totals are added up from hour facts in the transaction that writes these, and rebuildable at any
+# time (services/usage/totals.py): a page over a whole platform reads thousands of rows here in the
+# place of millions of facts.
 
 
-class PlatformHour(UsageSums):
+class PlatformHour(UsageAmounts):
     """Hour facts of all workspaces, added up by hour and flavor."""
 
     hour = models.DateTimeField()
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    flavor = of_total(Flavor)
 
     class Meta:
         constraints = [
@@ -265,12 +262,12 @@ class PlatformHour(UsageSums):
         ]
 
 
-class AccountHour(UsageSums):
+class AccountHour(UsageAmounts):
     """Hour facts of an account's workspaces, added up by hour and flavor."""
 
     hour = models.DateTimeField()
-    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    account = of_total(Account)
+    flavor = of_total(Flavor)
 
     class Meta:
         constraints = [
@@ -281,14 +278,12 @@ class AccountHour(UsageSums):
         indexes = [models.Index(fields=["hour"], name="account_hour_by_hour")]
 
 
-class WorkspaceDay(UsageSums):
+class WorkspaceDay(UsageAmounts):
     """Hour facts of one workspace, added up by UTC day and flavor."""
 
     day = models.DateField()
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, related_name="+", db_index=False
-    )
-    flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    workspace = of_total(Workspace)
+    flavor = of_total(Flavor)
 
     class Meta:
         constraints = [
@@ -302,7 +297,7 @@ class ClusterHour(HeldAmounts):
     """What an account's workloads used on one cluster, by hour and flavor."""
 
     hour = models.DateTimeField()
-    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
+    account = of_total(Account)
     cluster = models.CharField(max_length=40)
     flavor = models.CharField(max_length=63)
 

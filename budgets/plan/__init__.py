@@ -24,7 +24,7 @@ from budgets.plan.fleet import (
 )
 from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
 from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach
-from budgets.plan.split import Split, SplitRequest, split_line, split_pool
+from budgets.plan.split import Split, SplitRequest, split_line
 from budgets.plan.timeline import (
     DatedGpus,
     EnvelopeLimits,

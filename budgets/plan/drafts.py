@@ -98,13 +98,8 @@ def check_draft(
     for index, line in enumerate(draft.lines):
         faults += _line_faults(line, field=f"lines.{index}", flavors=flavors)
         if line.flavor in seen:
-            faults.append(
-                Fault(
-                    f"lines.{index}.flavor",
-                    "flavor_twice",
-                    f"{line.flavor} has two lines; put both amounts on one line.",
-                )
-            )
+            words = f"{line.flavor} has two lines; put both amounts on one line."
+            faults.append(Fault(f"lines.{index}.flavor", "flavor_twice", words))
         seen.add(line.flavor)
     faults += _preference_faults(draft.preference, seen)
     faults += _window_faults(draft, now)
@@ -115,46 +110,27 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
     faults: list[Fault] = []
     terms = flavors.get(line.flavor)
     if terms is None:
-        faults.append(
-            Fault(f"{field}.flavor", "unknown_flavor", f"There is no flavor {line.flavor!r}.")
-        )
+        words = f"There is no flavor {line.flavor!r}."
+        faults.append(Fault(f"{field}.flavor", "unknown_flavor", words))
     elif terms.is_archived:
-        faults.append(
-            Fault(
-                f"{field}.flavor",
-                "archived_flavor",
-                f"{line.flavor} is archived and takes no new promise; choose another flavor.",
-            )
-        )
+        words = f"{line.flavor} is archived and takes no new promise; choose another flavor."
+        faults.append(Fault(f"{field}.flavor", "archived_flavor", words))
     amounts = {"committed": line.committed, "ceiling": line.ceiling, "lendable": line.lendable}
-    broken = [name for name, gpus in amounts.items() if not _is_whole(gpus)]
-    for name in broken:
-        faults.append(
-            Fault(
-                f"{field}.{name}",
-                "not_whole_gpus",
-                f"{amounts[name]} is not a number of whole GPUs between 0 and {MOST_GPUS:,}.",
-            )
-        )
+    broken = {name: gpus for name, gpus in amounts.items() if not _is_whole(gpus)}
+    for name, gpus in broken.items():
+        words = f"{gpus} is not a number of whole GPUs between 0 and {MOST_GPUS:,}."
+        faults.append(Fault(f"{field}.{name}", "not_whole_gpus", words))
     if broken:
         return faults
     if line.ceiling < line.committed:
-        faults.append(
-            Fault(
-                f"{field}.ceiling",
-                "ceiling_below_committed",
-                f"Burst up to {line.ceiling} is below the {line.committed} committed GPUs; "
-                "it counts the committed ones too.",
-            )
+        words = (
+            f"Burst up to {line.ceiling} is below the {line.committed} committed GPUs; it counts "
+            "the committed ones too."
         )
+        faults.append(Fault(f"{field}.ceiling", "ceiling_below_committed", words))
     if line.lendable > line.committed:
-        faults.append(
-            Fault(
-                f"{field}.lendable",
-                "lendable_above_committed",
-                f"{line.lendable} lendable GPUs are more than the {line.committed} committed.",
-            )
-        )
+        words = f"{line.lendable} lendable GPUs are more than the {line.committed} committed."
+        faults.append(Fault(f"{field}.lendable", "lendable_above_committed", words))
     return faults
 
 
@@ -173,9 +149,8 @@ def _preference_faults(preference: tuple[str, ...], lines: set[str]) -> list[Fau
         if flavor not in lines
     ]
     if len(set(preference)) != len(preference):
-        faults.append(
-            Fault("preference", "preference_twice", "A flavor stands twice in the preference.")
-        )
+        words = "A flavor stands twice in the preference."
+        faults.append(Fault("preference", "preference_twice", words))
     return faults
 
 
@@ -185,18 +160,12 @@ def _window_faults(draft: RevisionDraft, now: datetime) -> list[Fault]:
         if instant is not None and instant.tzinfo is None:
             faults.append(Fault(name, "naive_time", "The time has no time zone."))
         elif instant is not None and instant.microsecond:
-            faults.append(
-                Fault(name, "not_whole_seconds", "A budget begins and ends at a whole second.")
-            )
+            words = "A budget begins and ends at a whole second."
+            faults.append(Fault(name, "not_whole_seconds", words))
     if faults:
         return faults
     start = draft.valid_from or now
     if draft.valid_until is not None and draft.valid_until <= max(start, now):
-        faults.append(
-            Fault(
-                "valid_until",
-                "empty_window",
-                "The end is not after the beginning; choose a later end or leave it empty.",
-            )
-        )
+        words = "The end is not after the beginning; choose a later end or leave it empty."
+        faults.append(Fault("valid_until", "empty_window", words))
     return faults

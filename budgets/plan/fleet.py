@@ -6,6 +6,7 @@ that a budget can be lowered while nodes are broken.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,27 +57,28 @@ class FleetLevel:
 
 def levels_at(timeline: FleetTimeline, instant: datetime) -> tuple[FleetLevel, ...]:
     """Promises against capacity of every known flavor at one instant."""
-    committed: dict[str, int] = {}
+    committed, own, platform, capacity = (
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+    )
     for span in in_force_at(timeline.revisions, instant).values():
         for line in span.lines:
-            committed[line.flavor] = committed.get(line.flavor, 0) + line.committed
-    own: dict[str, int] = {}
-    platform: dict[str, int] = {}
+            committed[line.flavor] += line.committed
     for (pool, flavor), gpus in amounts_at(timeline.pool_amounts, instant).items():
-        side = platform if timeline.pool_accounts.get(pool) is None else own
-        side[flavor] = side.get(flavor, 0) + gpus
-    capacity: dict[str, int] = {}
+        (platform if timeline.pool_accounts.get(pool) is None else own)[flavor] += gpus
     for (_, flavor), gpus in capacity_at(timeline, instant).items():
-        capacity[flavor] = capacity.get(flavor, 0) + gpus
+        capacity[flavor] += gpus
     return tuple(
         FleetLevel(
             instant=instant,
             flavor=slug,
-            committed=committed.get(slug, 0),
-            account_pools=own.get(slug, 0),
-            platform_pools=platform.get(slug, 0),
-            capacity=capacity.get(slug, 0),
-            limit=int(capacity.get(slug, 0) * terms.factor),
+            committed=committed[slug],
+            account_pools=own[slug],
+            platform_pools=platform[slug],
+            capacity=capacity[slug],
+            limit=int(capacity[slug] * terms.factor),
         )
         for slug, terms in timeline.flavors.items()
     )

@@ -104,10 +104,10 @@ def _contents(promises: Promises) -> Mapping[str, object]:
         for spec in promises.flavors
     }
     splits: dict[str, Mapping[tuple[str, str], object]] = {
-        f"budget:{workspace.namespace}": workspace.split for workspace in promises.workspaces
+        **{f"budget:{row.namespace}": row.split for row in promises.workspaces},
+        **{f"account:{row.name}": row.pool_split for row in promises.accounts},
+        **{f"pool:{row.name}": row.split for row in promises.pools},
     }
-    splits |= {f"account:{account.name}": account.pool_split for account in promises.accounts}
-    splits |= {f"pool:{pool.name}": pool.split for pool in promises.pools}
     for cohort in manager.cohorts:
         contents[cohort.subject] = (cohort.parent, dict(cohort.quotas))
     for queue in manager.queues:
@@ -168,11 +168,7 @@ def _account_cohort(
     """The account's Cohort; it lists every pair below it, for an unlisted pair lends everything."""
     quotas: dict[str, QueueQuota] = {}
     for flavor in [*sorted(flavors), HOST_FLAVOR]:
-        nominal = (
-            account.pool.get(flavor, 0)
-            if place.is_manager
-            else account.pool_split.get((flavor, place.name), 0)
-        )
+        nominal = account.pool_on(flavor, "" if place.is_manager else place.name)
         if parent is None:
             quotas[flavor] = QueueQuota(nominal, None, None)
         else:
@@ -209,6 +205,6 @@ def _line_quota(workspace: WorkspacePromise, line: Line, place: ClusterPlace) ->
     """
     if place.is_manager:
         return QueueQuota(line.committed, line.ceiling - line.committed, line.lendable)
-    committed, lendable = workspace.split.get((line.flavor, place.name), (0, 0))
+    committed, lendable = workspace.part_on(line.flavor, place.name)
     borrowing = 0 if line.ceiling == line.committed else line.ceiling - committed
     return QueueQuota(committed, borrowing, lendable)

@@ -111,14 +111,7 @@ def impact(before: Promises, after: Promises) -> tuple[ImpactRow, ...]:
     """
     old, new = _borrowable(before), _borrowable(after)
     rows = [
-        ImpactRow(
-            namespace=key[0],
-            account=key[1],
-            flavor=key[2],
-            cluster=key[3],
-            before=old.get(key, 0),
-            after=new.get(key, 0),
-        )
+        ImpactRow(*key, before=old.get(key, 0), after=new.get(key, 0))
         for key in sorted(old.keys() | new.keys())
         if old.get(key, 0) != new.get(key, 0)
     ]
@@ -130,9 +123,9 @@ def _largest_on_one_cluster(sources: _Sources, workspace: WorkspacePromise, line
         pool, others, platform = sources.of(workspace, line.flavor, cluster="")
         return min(line.ceiling, line.committed + pool + others + platform)
     return max(
-        committed + sources.borrowable(workspace, line, cluster=worker)
+        workspace.part_on(line.flavor, worker)[0]
+        + sources.borrowable(workspace, line, cluster=worker)
         for worker in sources.workers
-        for committed in [workspace.split.get((line.flavor, worker), (0, 0))[0]]
     )
 
 
@@ -179,15 +172,9 @@ class _Sources:
     def of(self, workspace: WorkspacePromise, flavor: str, *, cluster: str) -> tuple[int, int, int]:
         """GPUs from the account's pool, from its other workspaces, from a platform pool."""
         account = self._accounts.get(workspace.account)
-        pool = 0
-        if account is not None:
-            pool = (
-                account.pool_split.get((flavor, cluster), 0)
-                if cluster
-                else account.pool.get(flavor, 0)
-            )
+        pool = account.pool_on(flavor, cluster) if account is not None else 0
         own = (
-            workspace.split.get((flavor, cluster), (0, 0))[1]
+            workspace.part_on(flavor, cluster)[1]
             if cluster
             else sum(line.lendable for line in workspace.lines if line.flavor == flavor)
         )
@@ -202,8 +189,6 @@ class _Sources:
 
     def borrowable(self, workspace: WorkspacePromise, line: Line, *, cluster: str) -> int:
         """GPUs beyond the floor that a line could borrow, within its own limit there."""
-        floor = (
-            workspace.split.get((line.flavor, cluster), (0, 0))[0] if cluster else line.committed
-        )
+        floor = workspace.part_on(line.flavor, cluster)[0] if cluster else line.committed
         limit = line.ceiling - floor if line.ceiling > line.committed else 0
         return min(limit, sum(self.of(workspace, line.flavor, cluster=cluster)))

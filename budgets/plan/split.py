@@ -50,7 +50,7 @@ class Split:
 
 
 def split_line(request: SplitRequest, *, field: str = "") -> Split:
-    """Lay a line over workers.
+    """Lay a line, or a pool's amount, which lends nothing, over workers.
 
     Args:
         request: What to place, and what stands.
@@ -67,14 +67,6 @@ def split_line(request: SplitRequest, *, field: str = "") -> Split:
     parts = {
         worker: (gpus, lendable.get(worker, 0)) for worker, gpus in committed.items() if gpus > 0
     }
-    return Split(parts, unmet, _shortage(request, unmet, field) if unmet else None)
-
-
-def split_pool(request: SplitRequest, *, field: str = "") -> Split:
-    """Lay a pool's amount over workers by the same rules; the second number of a part is 0."""
-    committed = _place(request)
-    unmet = request.gpus - sum(committed.values())
-    parts = {worker: (gpus, 0) for worker, gpus in committed.items() if gpus > 0}
     return Split(parts, unmet, _shortage(request, unmet, field) if unmet else None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 from budgets.plan.drafts import FlavorTerms
 from budgets.plan.words import Line, Spill
@@ -77,6 +79,11 @@ class FleetTimeline:
     envelopes: Mapping[tuple[str, str], EnvelopeLimits] = field(default_factory=dict)
 
 
+S = TypeVar("S", DatedGpus, RevisionSpan)
+P = TypeVar("P", bound=Hashable)
+FROM: Final = "valid_from"
+
+
 def window_holds(*, valid_from: datetime, valid_until: datetime | None, instant: datetime) -> bool:
     """Whether ``instant`` lies in ``[valid_from, valid_until)``."""
     return valid_from <= instant and (valid_until is None or instant < valid_until)
@@ -101,17 +108,8 @@ def edges(
 
 def amounts_at(spans: Iterable[DatedGpus], instant: datetime) -> dict[tuple[str, str], int]:
     """(holder, flavor) -> GPUs in force: the latest ``valid_from`` wins, then the higher order."""
-    newest: dict[tuple[str, str], DatedGpus] = {}
-    for span in spans:
-        if not window_holds(
-            valid_from=span.valid_from, valid_until=span.valid_until, instant=instant
-        ):
-            continue
-        key = (span.holder, span.flavor)
-        rival = newest.get(key)
-        if rival is None or (rival.valid_from, rival.order) < (span.valid_from, span.order):
-            newest[key] = span
-    return {key: span.gpus for key, span in newest.items()}
+    places = _newest(spans, instant, attrgetter("holder", "flavor"), attrgetter(FROM, "order"))
+    return {place: span.gpus for place, span in places.items()}
 
 
 def capacity_at(timeline: FleetTimeline, instant: datetime) -> dict[tuple[str, str], int]:
@@ -121,13 +119,18 @@ def capacity_at(timeline: FleetTimeline, instant: datetime) -> dict[tuple[str, s
 
 def in_force_at(revisions: Sequence[RevisionSpan], instant: datetime) -> dict[str, RevisionSpan]:
     """Namespace -> the revision in force: latest ``valid_from``, then higher number."""
-    newest: dict[str, RevisionSpan] = {}
-    for span in revisions:
+    return _newest(revisions, instant, attrgetter("namespace"), attrgetter(FROM, "number"))
+
+
+def _newest(
+    spans: Iterable[S], instant: datetime, place: Callable[[S], P], order: Callable[[S], Any]
+) -> dict[P, S]:
+    newest: dict[P, S] = {}
+    for span in spans:
         if not window_holds(
             valid_from=span.valid_from, valid_until=span.valid_until, instant=instant
         ):
             continue
-        rival = newest.get(span.namespace)
-        if rival is None or (rival.valid_from, rival.number) < (span.valid_from, span.number):
-            newest[span.namespace] = span
+        if order(newest.setdefault(place(span), span)) < order(span):
+            newest[place(span)] = span
     return newest

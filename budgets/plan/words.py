@@ -93,6 +93,10 @@ class AccountPromise:
     pool: Mapping[str, int] = field(default_factory=dict)
     pool_split: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
+    def pool_on(self, flavor: str, cluster: str) -> int:
+        """GPUs of its pool on a worker; on all of them where ``cluster`` is empty."""
+        return self.pool_split.get((flavor, cluster), 0) if cluster else self.pool.get(flavor, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformPool:
@@ -139,6 +143,10 @@ class WorkspacePromise:
     stop_policy: StopPolicy = StopPolicy.NONE
     generation: int = 1
     checks_spend: bool = False
+
+    def part_on(self, flavor: str, cluster: str) -> tuple[int, int]:
+        """(C_w, L_w) of a line on a worker; (0, 0) where nothing stands."""
+        return self.split.get((flavor, cluster), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)

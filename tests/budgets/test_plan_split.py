@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budgets.plan import SplitRequest, split_line, split_pool
+from budgets.plan import SplitRequest, split_line
 
 
 def ask(gpus, rooms, previous=None, *, lendable=None, node=8) -> SplitRequest:
@@ -72,7 +72,7 @@ def test_lendable_follows_the_largest_part_and_stays():
 
 
 def test_split_pool_lends_nothing_of_its_own():
-    assert split_pool(ask(16, {"a": 16})).parts == {"a": (16, 0)}
+    assert split_line(ask(16, {"a": 16}, lendable=0)).parts == {"a": (16, 0)}
 
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])

@@ -18,7 +18,6 @@ from budgets.plan import (
     WorkspacePromise,
     in_force_at,
     split_line,
-    split_pool,
 )
 from budgets.selectors.budget.promises import promises_in_force, with_held
 from budgets.selectors.budget.timeline import (
@@ -120,7 +119,7 @@ def pool_split(
         rooms=own_rooms(rooms, stood),
         previous=stood,
     )
-    return split_pool(request, field=field)
+    return split_line(request, field=field)
 
 
 def _planned(
