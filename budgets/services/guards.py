@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
@@ -16,6 +16,7 @@ from budgets.selectors import RoleSet, roles_of
 NO_LIMITS = RoleSet(user_id=None, is_admin=True)
 P = ParamSpec("P")
 R = TypeVar("R")
+Write: TypeAlias = Callable[Concatenate[User | None, P], R]
 
 
 def roles_for(actor: User | None) -> RoleSet:
@@ -44,12 +45,8 @@ def require_finance(actor: User | None, *, deed: str = "do this") -> None:
         raise NotAllowed(f"Only finance or a platform admin can {deed}.")
 
 
-def _only(
-    require: Callable[[User | None], None],
-) -> Callable[[Callable[Concatenate[User | None, P], R]], Callable[Concatenate[User | None, P], R]]:
-    def decorate(
-        write: Callable[Concatenate[User | None, P], R],
-    ) -> Callable[Concatenate[User | None, P], R]:
+def _only(require: Callable[[User | None], None]) -> Callable[[Write[P, R]], Write[P, R]]:
+    def decorate(write: Write[P, R]) -> Write[P, R]:
         @wraps(write)
         @transaction.atomic
         def allowed(actor: User | None, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -9,12 +9,13 @@ import pytest
 from budgets.models import Interval, PendingSpan
 from budgets.models.reading import read_rows
 from budgets.services.usage import rows as writing
-from budgets.services.usage.ledger import PENDING_CHANGING, PENDING_KEY
 from budgets.services.usage.rows import among, write_rows
 from clusters.models import WorkloadState
 from tests.builders import START, SmallFleet
 from tests.reconcile.fleet_rows import register
 
+PENDING_KEY = ("cluster", "uid", "start")
+PENDING_CHANGING = ("end", "gpus", "workspace_id", "namespace", "workload", "requeued")
 AWKWARD = ("plain", "tab\there", "line\nbreak\r", "back\\slash \\N \\.", "ümläut ☃", "\\", "", " ")
 
 
@@ -38,14 +39,14 @@ def test_rows_are_stored_as_they_are(
     monkeypatch.setattr(writing, "COPIED", streamed_from)
     names = (*PENDING_KEY, *PENDING_CHANGING)
     new = spans(fleet, gpus=1)
-    write_rows(PendingSpan, names, new[:4], unique=PENDING_KEY, update=(), is_new=True)
+    write_rows(PendingSpan, names, new[:4], update=(), is_new=True)
     assert stored() == new[:4]
     more = spans(fleet, gpus=10)
-    write_rows(PendingSpan, names, more, unique=PENDING_KEY)
+    write_rows(PendingSpan, names, more)
     assert stored() == new[:4] + more[4:], "what is there is left as it is"
-    write_rows(PendingSpan, names, new, unique=PENDING_KEY, update=PENDING_CHANGING)
+    write_rows(PendingSpan, names, new, update=PENDING_CHANGING)
     assert stored() == new, "what is there is made right"
-    write_rows(PendingSpan, names, [], unique=PENDING_KEY, update=PENDING_CHANGING)
+    write_rows(PendingSpan, names, [], update=PENDING_CHANGING)
     assert stored() == new
     assert not Interval.objects.exists()
 
@@ -72,7 +73,7 @@ def test_documents_are_stored_as_they_are(
     )
     names = [field.attname for field in WorkloadState._meta.concrete_fields if field.name != "id"]
     row = tuple(getattr(made, name) for name in names)
-    write_rows(WorkloadState, names, [row], unique=("cluster_id", "uid"))
+    write_rows(WorkloadState, names, [row])
     found = WorkloadState.objects.get()
     assert (found.gpus, found.message, found.created_at) == (gpus, "a\tb\\c", START)
     assert (found.is_remote_copy, found.reserved_at, found.priority) == (False, None, 0)
@@ -83,7 +84,7 @@ def test_rows_are_read_as_going_through_them_reads_them(fleet: SmallFleet) -> No
     times = (START, START + timedelta(microseconds=1), datetime(1, 1, 2, 3, 4, 5, tzinfo=UTC))
     names = (*PENDING_KEY, *PENDING_CHANGING)
     rows = [(*row[:2], at, *row[3:]) for row in spans(fleet, gpus=1) for at in times]
-    write_rows(PendingSpan, names, rows, unique=PENDING_KEY)
+    write_rows(PendingSpan, names, rows)
     query = PendingSpan.objects.order_by("uid", "start").values_list(
         *names, "workspace__account__created_at"
     )
@@ -124,6 +125,6 @@ def test_rows_of_many_values_are_those_and_no_others(fleet: SmallFleet, wanted: 
         ("east", f"u{nth}", START, None, 1, None, "ns", name, False)
         for nth, name in enumerate([*AWKWARD, "a\x1fb", "a", "b"])
     ]
-    write_rows(PendingSpan, names, there, unique=PENDING_KEY)
+    write_rows(PendingSpan, names, there)
     found = PendingSpan.objects.filter(among("workload", wanted))
     assert sorted(found.values_list("workload", flat=True)) == sorted(wanted)

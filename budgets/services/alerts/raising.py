@@ -10,9 +10,10 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from budgets.models import Alert, AlertRule, Delivery, SpendRule, Webhook
+from budgets.models import Alert, AlertRule, SpendRule
 from budgets.selectors.alerts import Reading, read_rule, recipients_of, window_of
 from budgets.selectors.clock import utc_now
+from budgets.services.alerts.webhooks import put_into_outbox
 from budgets.spending import effect_words
 
 log = structlog.stdlib.get_logger(__name__)
@@ -73,24 +74,8 @@ def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
     )
     if not is_new:
         return 0
-    hooks = Webhook.objects.filter(removed_at=None).filter(
-        Q(account=None) | Q(account=rule.account_id)
-    )
-    mail = [
-        Delivery(alert=alert, channel=Delivery.Channel.MAIL, address=address, next_at=now)
-        for address in recipients_of(rule)
-    ]
-    posts = [
-        Delivery(
-            alert=alert,
-            channel=Delivery.Channel.WEBHOOK,
-            address=f"webhook:{hook.pk}",
-            webhook=hook,
-            next_at=now,
-        )
-        for hook in hooks
-    ]
-    Delivery.objects.bulk_create([*mail, *posts])
+    hooks = Q(account=None) | Q(account=rule.account_id)
+    put_into_outbox(hooks, recipients_of(rule), alert=alert, next_at=now)
     return 1
 
 

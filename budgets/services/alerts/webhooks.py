@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -11,10 +12,11 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from budgets.errors import Fault, Rejected
-from budgets.models import Account, User, Webhook
+from budgets.models import Account, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed, post
 from budgets.services.audit import audit
@@ -100,6 +102,27 @@ def send(webhook: Webhook, body: dict[str, Any], *, delivery: str, now: datetime
         DELIVERY: delivery,
     }
     post(webhook.url, text, headers=headers, allows_private=settings.PORTAL_WEBHOOK_PRIVATE)
+
+
+def put_into_outbox(hooks: Q, addresses: Iterable[str], **told: Any) -> int:
+    """Have something told to webhooks and by mail, once to each.
+
+    Args:
+        hooks: Which webhooks, of those that are there.
+        addresses: Of mail.
+        **told: What, and from when on, as of :class:`Delivery`.
+
+    Returns:
+        How many are told.
+    """
+    channel = Delivery.Channel
+    rows = [Delivery(channel=channel.MAIL, address=address, **told) for address in addresses]
+    rows += [
+        Delivery(channel=channel.WEBHOOK, address=f"webhook:{hook.pk}", webhook=hook, **told)
+        for hook in Webhook.objects.filter(hooks, removed_at=None)
+    ]
+    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
 
 
 def signing_key(webhook: Webhook) -> str:

@@ -56,7 +56,6 @@ class FactWriter:
         key: Sequence[str],
         amounts: Sequence[str],
         wanted: Mapping[Place, Amounts],
-        natural: Sequence[str] | None = None,
     ) -> tuple[int, int]:
         """Make facts what is wanted, as :func:`rewrite_rows` does, but for closed ones.
 
@@ -64,7 +63,7 @@ class FactWriter:
             Rows written, corrections included, and rows deleted.
         """
         if not self.edges:
-            return rewrite_rows(rows, key=key, amounts=amounts, wanted=wanted, natural=natural)
+            return rewrite_rows(rows, key=key, amounts=amounts, wanted=wanted)
         closed = self._closed(rows)
         stored = {
             tuple(row[: len(key)]): tuple(row[len(key) :])
@@ -82,7 +81,7 @@ class FactWriter:
             wanted={self._name(key, place): values for place, values in late.items()},
         )
         written, removed = rewrite_rows(
-            rows.exclude(closed), key=key, amounts=amounts, wanted=still_open, natural=natural
+            rows.exclude(closed), key=key, amounts=amounts, wanted=still_open
         )
         return written + corrected, removed
 

@@ -233,4 +233,4 @@ def note_look(user: User, sheet: StatementSheet) -> None:
     row = StatementLook(
         user=user, statement=sheet.statement, seen_at=utc_now(), content=content_of(sheet)
     )
-    upsert([row], "user", "statement")
+    upsert([row])

@@ -8,13 +8,15 @@ Source: issue 6, section 3; spec features, section 5 (scheduled exports).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from budgets.errors import Fault
 from budgets.models import BillingPeriod, Export, ExportPlan, User
+from budgets.records import record_of
 from budgets.selectors.billing import month_at
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
@@ -27,36 +29,19 @@ Every = ExportPlan.Every
 
 
 @transaction.atomic
-def save_export_plan(
-    actor: User,
-    *,
-    name: str,
-    every: str,
-    dataset: str,
-    format: str,
-    zone: str = "UTC",
-    account: str = "",
-    workspace: str = "",
-    columns: Sequence[str] = (),
-) -> ExportPlan:
+def save_export_plan(actor: User, *, name: str, every: str, **wanted: Any) -> ExportPlan:
     """Have an export made from now on.
 
     Args:
         actor: Whose eyes decide about the rows, each time anew, and who is told.
         name: For people.
         every: ``close`` or ``day``.
-        dataset: As of :class:`ExportWish`, and so on.
-        format: Of the file.
-        zone: Of the months.
-        account: Slug; empty for all that the actor sees.
-        workspace: Namespace; empty for all that the actor sees.
-        columns: Names in the wanted order; empty for all.
+        **wanted: The fields of :class:`ExportWish`, but for the period.
 
     Raises:
         Rejected: Everything that is wrong with it, at once.
     """
-    present = month_at(utc_now()).name
-    wish = ExportWish(dataset, format, present, zone, account, workspace, columns)
+    wish = ExportWish(period=month_at(utc_now()).name, **wanted)
     faults = faults_of_wish(actor, wish)
     if ExportPlan.objects.filter(made_by=actor, removed_at=None).count() >= MOST_PLANS:
         message = f"{MOST_PLANS} exports are made for you already; remove one of them."
@@ -65,12 +50,8 @@ def save_export_plan(
         name=name.strip(),
         made_by=actor,
         every=every,
-        dataset=dataset,
-        format=format,
-        zone=zone,
-        account=account,
-        workspace=workspace,
-        columns=list(columns),
+        columns=list(wish.columns),
+        **{field: getattr(wish, field) for field in TOLD},
     )
     save_checked(plan, also=faults)
     audit(actor, "export_plan.save", plan, after=state_of(plan, "name", "every", *TOLD))
@@ -113,9 +94,7 @@ def _due(plan: ExportPlan, now: datetime) -> Iterator[tuple[str, str]]:
 def _run(plan: ExportPlan, key: str, period: str) -> int:
     """Ask for one file; what its maker may not see any more is the plan's problem."""
     user = plan.made_by
-    wish = ExportWish(
-        plan.dataset, plan.format, period, plan.zone, plan.account, plan.workspace, plan.columns
-    )
+    wish = record_of(ExportWish, plan, period=period)
     faults = faults_of_wish(user, wish)
     if not user.is_active:
         faults = [Fault("", "inactive", f"{user} is not active any more.")]

@@ -22,11 +22,12 @@ from django.db.models import Q
 
 from budgets.errors import Rejected
 from budgets.exports import FORMATS, Table, pick
-from budgets.models import Delivery, Export, Operation, Webhook
+from budgets.models import Export, Operation
 from budgets.selectors.billing import month_of
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.rows import ExportRows, export_rows
 from budgets.selectors.roles import roles_of, visible_workspaces
+from budgets.services.alerts.webhooks import put_into_outbox
 from budgets.services.exports.requests import request_export
 from budgets.services.operations import advance_operation, finish_operation
 
@@ -38,7 +39,6 @@ STALE = timedelta(minutes=5)
 TELL_EVERY_S = 2.0
 TELL_EVERY_FACTS = 256
 WORK_FOR_S = 1200.0
-HASH_BYTES = 1 << 20
 
 
 class _TakenOver(Exception):
@@ -207,11 +207,8 @@ def _teller(export: Export) -> Callable[[int], None]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(HASH_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tell_of_export(export: Export) -> int:
@@ -225,23 +222,9 @@ def tell_of_export(export: Export) -> int:
     """
     if export.plan is None:
         return 0
-    now = utc_now()
     user = export.requested_by
     hooks = Q(account__slug=export.account) if export.account else Q(pk__in=[])
     if roles_of(user).sees_everything:
         hooks |= Q(account=None)
-    rows = [
-        Delivery(
-            export=export,
-            channel=Delivery.Channel.WEBHOOK,
-            address=f"webhook:{hook.pk}",
-            webhook=hook,
-            next_at=now,
-        )
-        for hook in Webhook.objects.filter(hooks, removed_at=None)
-    ]
-    if user.email:
-        mail = Delivery.Channel.MAIL
-        rows.append(Delivery(export=export, channel=mail, address=user.email, next_at=now))
-    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-    return len(rows)
+    addresses = [user.email] if user.email else []
+    return put_into_outbox(hooks, addresses, export=export, next_at=utc_now())

@@ -18,7 +18,6 @@ from budgets.services.usage.rows import upsert
 from budgets.units import HOUR_S
 
 AMOUNTS = ("capacity", "down", "free", "over_admitted", "outside")
-KEY = ("cluster", "flavor", "hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +60,19 @@ def record_measured_capacity(
     MeasuredCapacity.objects.filter(cluster=cluster).exclude(flavor__in=ids.values()).delete()
     known = beside or HeldNow(held={slug: row[2] for slug, row in rows.items()})
     upsert(
-        (
-            MeasuredCapacity(
-                cluster=cluster,
-                flavor_id=pk,
-                ready_gpus=rows[slug][0],
-                broken_gpus=rows[slug][1],
-                used_gpus=rows[slug][2],
-                held_gpus=known.held.get(slug, 0),
-                outside_gpus=known.outside.get(slug, 0),
-                by_pods=known.by_pods,
-                nodes=rows[slug][3],
-                measured_at=instant,
-            )
-            for slug, pk in sorted(ids.items())
-        ),
-        "cluster",
-        "flavor",
+        MeasuredCapacity(
+            cluster=cluster,
+            flavor_id=pk,
+            ready_gpus=rows[slug][0],
+            broken_gpus=rows[slug][1],
+            used_gpus=rows[slug][2],
+            held_gpus=known.held.get(slug, 0),
+            outside_gpus=known.outside.get(slug, 0),
+            by_pods=known.by_pods,
+            nodes=rows[slug][3],
+            measured_at=instant,
+        )
+        for slug, pk in sorted(ids.items())
     )
 
 
@@ -104,7 +99,7 @@ def _add_to_hours(cluster: str, instant: datetime) -> None:
     }
     by_pods = all(sample.by_pods for sample in samples.values())
     samples[""] = CapacitySample(watch.until, 0, 0, 0, 0, by_pods=by_pods)
-    upsert(_grown(cluster, samples, instant), *KEY)
+    upsert(_grown(cluster, samples, instant))
     if instant > watch.until:
         watch.until = instant
         watch.save(update_fields=["until"])

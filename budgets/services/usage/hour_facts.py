@@ -25,6 +25,7 @@ from budgets.services.billing.corrections import FactWriter
 from budgets.services.usage.totals import rewrite_totals
 from budgets.units import Period
 
+_PLACED = attrgetter("cluster", "uid", "flavor", "hour", "start")
 _METERED = attrgetter(*METERED)
 _COVERED = attrgetter(*COVER)
 _USED = attrgetter(*HELD)
@@ -37,7 +38,7 @@ class MeterError(PortalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WindowFacts:
     """What the tables of facts have to say of a window: natural key → amounts."""
 
     window: Period
@@ -73,7 +74,7 @@ class FactSource:
             )
         ]
 
-    def in_turn(self, windows: Sequence[Period]) -> Iterator[Facts]:
+    def in_turn(self, windows: Sequence[Period]) -> Iterator[WindowFacts]:
         """Yield the facts of every window; the next one's are worked out meanwhile.
 
         Raises:
@@ -87,7 +88,7 @@ class FactSource:
                 yield facts
             yield coming.result()
 
-    def facts_of(self, window: Period) -> Facts:
+    def facts_of(self, window: Period) -> WindowFacts:
         """Work out the facts of one window; asks the database nothing.
 
         Raises:
@@ -100,7 +101,7 @@ class FactSource:
         if faults:
             raise MeterError(f"{window.start:%Y-%m-%dT%H}: " + "; ".join(faults))
         keys, flavors, accounts = self._keys, self._flavors, self._accounts
-        return Facts(
+        return WindowFacts(
             window=window,
             hours=self._hour_rows(usage, window),
             accounts={
@@ -110,15 +111,7 @@ class FactSource:
                 for fact in usage.accounts
             },
             workloads={
-                (
-                    fact.cluster,
-                    fact.uid,
-                    fact.flavor,
-                    fact.hour,
-                    fact.start,
-                    keys[fact.workspace],
-                ): _USED(fact)
-                for fact in usage.workloads
+                (keys[fact.workspace], *_PLACED(fact)): _USED(fact) for fact in usage.workloads
             },
         )
 
@@ -149,7 +142,7 @@ def _overlaps(row: metering.Held | metering.Span, window: Period) -> bool:
     return row.start < window.end and (row.end is None or row.end > window.start)
 
 
-def write_facts(facts: Facts, *, now: datetime | None = None) -> tuple[int, int]:
+def write_facts(facts: WindowFacts, *, now: datetime | None = None) -> tuple[int, int]:
     """Write what differs from what stands, or of closed months corrections; totals with it.
 
     Returns:
@@ -157,26 +150,19 @@ def write_facts(facts: Facts, *, now: datetime | None = None) -> tuple[int, int]
     """
     window = facts.window
     writer = FactWriter(window, now=now)
+    tables: tuple[tuple[Any, tuple[str, ...], tuple[str, ...], Rows], ...] = (
+        (UsageRecord, ("workspace_id", "flavor_id"), STORED, facts.hours),
+        (AccountUsage, ("account_id", "flavor_id"), COVER, facts.accounts),
+        (WorkloadUsage, ("workspace_id", "cluster", "uid", "flavor"), HELD, facts.workloads),
+    )
     counts = [
         writer.rewrite(
-            UsageRecord.objects.filter(hour__gte=window.start, hour__lt=window.end),
-            key=("workspace_id", "flavor_id", "hour", "start"),
-            amounts=STORED,
-            wanted=facts.hours,
-        ),
-        writer.rewrite(
-            AccountUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
-            key=("account_id", "flavor_id", "hour", "start"),
-            amounts=COVER,
-            wanted=facts.accounts,
-        ),
-        writer.rewrite(
-            WorkloadUsage.objects.filter(hour__gte=window.start, hour__lt=window.end),
-            key=("cluster", "uid", "flavor", "hour", "start", "workspace_id"),
-            natural=("cluster", "uid", "flavor", "hour", "start"),
-            amounts=HELD,
-            wanted=facts.workloads,
-        ),
+            table.objects.filter(hour__gte=window.start, hour__lt=window.end),
+            key=(*owner, "hour", "start"),
+            amounts=amounts,
+            wanted=wanted,
+        )
+        for table, owner, amounts, wanted in tables
     ]
     rewrite_totals(window)
     return sum(count[0] for count in counts), sum(count[1] for count in counts)

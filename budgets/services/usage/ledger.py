@@ -161,7 +161,6 @@ def _write(
         Interval,
         (*NATURAL_KEY, *CHANGING),
         [_values(row, workspaces, now) for row in rows],
-        unique=NATURAL_KEY,
         update=CHANGING,
         is_new=is_new,
     )
@@ -221,7 +220,6 @@ def _store_pending(
                 (*_pending_key(span), *_pending_same(span), workspaces.get(span.namespace))
                 for span in spans
             ],
-            unique=PENDING_KEY,
             update=(*PENDING_SAME, "workspace_id"),
             is_new=is_new,
         )

@@ -40,7 +40,7 @@ def refresh_outlooks(now: datetime | None = None) -> int:
                 worked_out_at=instant,
             )
         )
-    upsert(rows, "workspace")
+    upsert(rows)
     MonthOutlook.objects.exclude(worked_out_at=instant).delete()
     return len(rows)
 

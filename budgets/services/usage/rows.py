@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from django.db import IntegrityError, connection, models, transaction
@@ -30,7 +30,6 @@ def rewrite_rows(
     key: Sequence[str],
     amounts: Sequence[str],
     wanted: Mapping[tuple[Any, ...], tuple[int, ...]],
-    natural: Sequence[str] | None = None,
 ) -> tuple[int, int]:
     """Insert, change and delete until the rows are what is wanted.
 
@@ -39,7 +38,6 @@ def rewrite_rows(
         key: Columns that tell a row from every other one, by attribute name.
         amounts: Columns that may change.
         wanted: Values of ``key`` → values of ``amounts``.
-        natural: Fields of the unique constraint; those of ``key`` when it is None.
 
     Returns:
         Rows written, rows deleted.
@@ -50,8 +48,8 @@ def rewrite_rows(
         for row in read_rows(rows.order_by().values_list("pk", *key, *amounts))
     }
     gone = [pk for place, (pk, _) in stored.items() if place not in wanted]
-    for batch in _batches(gone):
-        model._default_manager.filter(pk__in=batch).delete()
+    for at in range(0, len(gone), BATCH):
+        model._default_manager.filter(pk__in=gone[at : at + BATCH]).delete()
     if stored:
         fresh = [place + values for place, values in wanted.items() if place not in stored]
         changed = [
@@ -62,15 +60,26 @@ def rewrite_rows(
     else:
         fresh, changed = [place + values for place, values in wanted.items()], []
     names = (*key, *amounts)
-    write_rows(model, names, fresh, unique=natural or key, update=amounts, is_new=True)
-    write_rows(model, names, changed, unique=natural or key, update=amounts)
+    write_rows(model, names, fresh, update=amounts, is_new=True)
+    write_rows(model, names, changed, update=amounts)
     return len(fresh) + len(changed), len(gone)
 
 
-def upsert(rows: Iterable[models.Model], *key: str) -> None:
-    """Insert rows; of one that is there already, by its key, everything else is updated."""
+@cache
+def _natural_key(model: type[models.Model]) -> tuple[str, ...]:
+    """Fields of a table's unique constraint, or the one field that is unique by itself."""
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, models.UniqueConstraint):
+            return tuple(constraint.fields)
+    fields = model._meta.concrete_fields
+    return tuple(field.name for field in fields if field.unique and not field.primary_key)
+
+
+def upsert(rows: Iterable[models.Model]) -> None:
+    """Insert rows; of one that is there already everything but its natural key is updated."""
     found = list(rows)
     if found:
+        key = _natural_key(type(found[0]))
         names = [field.name for field in found[0]._meta.concrete_fields if not field.primary_key]
         type(found[0])._default_manager.bulk_create(
             found,
@@ -86,7 +95,6 @@ def write_rows(
     names: Sequence[str],
     rows: Sequence[tuple[Any, ...]],
     *,
-    unique: Sequence[str],
     update: Sequence[str] = (),
     is_new: bool = False,
 ) -> None:
@@ -96,7 +104,6 @@ def write_rows(
         model: The table; what is not in ``names`` has a default of the database.
         names: Columns by attribute name.
         rows: Their values, each row a place of its own.
-        unique: Columns of the unique constraint.
         update: Columns to update; none leaves a row that is there as it is.
         is_new: Nobody else can have put one of them there.
     """
@@ -104,7 +111,7 @@ def write_rows(
         if is_new:
             copy_rows(model, names, rows)
         elif update or not _could_copy(model, names, rows):
-            _merge_rows(model, names, rows, unique=unique, update=update)
+            _merge_rows(model, names, rows, update=update)
         return
     fields = {field.attname: field.name for field in model._meta.concrete_fields}
     model._default_manager.bulk_create(
@@ -112,7 +119,7 @@ def write_rows(
         batch_size=BATCH,
         ignore_conflicts=not update,
         update_conflicts=bool(update),
-        unique_fields=[fields[name] for name in unique] if update else None,
+        unique_fields=_natural_key(model) if update else None,
         update_fields=[fields[name] for name in update] if update else None,
     )
 
@@ -134,7 +141,6 @@ def _merge_rows(
     names: Sequence[str],
     rows: Sequence[tuple[Any, ...]],
     *,
-    unique: Sequence[str],
     update: Sequence[str],
 ) -> None:
     """Stream rows into a table beside, and from there into their own with one statement."""
@@ -142,7 +148,8 @@ def _merge_rows(
     quote = connection.ops.quote_name
     table, beside = quote(model._meta.db_table), quote(f"new_{model._meta.db_table}"[:63])
     listed = ", ".join(quote(columns[name]) for name in names)
-    keys = ", ".join(quote(columns[name]) for name in unique)
+    fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
+    keys = ", ".join(quote(fields[name]) for name in _natural_key(model))
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"CREATE TEMPORARY TABLE {beside} ON COMMIT DROP AS "  # noqa: S608  the model's names
@@ -300,8 +307,3 @@ class _Among(Lookup):
                 parts = f"{lhs} = ANY(string_to_array(%s, %s))"
                 return parts, [*parameters, together, BETWEEN]
         return f"{lhs} = ANY(%s)", [*parameters, values]
-
-
-def _batches(keys: Sequence[int]) -> Iterator[Sequence[int]]:
-    for at in range(0, len(keys), BATCH):
-        yield keys[at : at + BATCH]

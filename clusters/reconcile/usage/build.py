@@ -140,7 +140,6 @@ def _store_states(
         WorkloadState,
         ("cluster_id", "uid", *WRITTEN, "updated_at"),
         [(source.cluster_id, uid, *values, now) for uid, values in sorted(states.items())],
-        unique=("cluster_id", "uid"),
         update=update,
     )
     return now
