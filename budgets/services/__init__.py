@@ -1,7 +1,8 @@
 """Writes: each one atomic, checked in full, allowed or refused, and in the audit log.
 
-The first argument is who acts, None for the portal itself. Locks are taken in one order:
-account, flavors, pool, budget.
+The first argument is who acts, None for the portal itself. Whoever may not gets ``NotAllowed``;
+what is wrong is told at once, in one ``Rejected``, and nothing is written. Locks are taken in one
+order: account, flavors, pool, budget.
 """
 
 from __future__ import annotations

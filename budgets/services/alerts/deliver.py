@@ -19,6 +19,7 @@ from budgets.models import Alert, Delivery, Export, User
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
+from budgets.services.audit import state_of
 from budgets.services.guards import require_finance
 
 log = structlog.stdlib.get_logger(__name__)
@@ -57,11 +58,7 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
 
 
 def retry_delivery(actor: User | None, *, delivery: Delivery) -> None:
-    """Try one that was given up once more, from the start.
-
-    Raises:
-        NotAllowed: For everybody but finance and admins.
-    """
+    """Try one that was given up once more, from the start."""
     require_finance(actor, deed="deliver again")
     Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.GIVEN_UP).update(
         state=Delivery.State.WAITING, attempts=0, next_at=utc_now()
@@ -147,12 +144,7 @@ def export_body(export: Export) -> dict[str, Any]:
         "id": export.pk,
         "state": export.operation.state,
         "file": export.file_name,
-        "dataset": export.dataset,
-        "period": export.period,
-        "zone": export.zone,
-        "rows": export.rows,
-        "size": export.size,
-        "sha256": export.sha256,
+        **state_of(export, "dataset", "period", "zone", "rows", "size", "sha256"),
         "text": export_text(export),
         "url": f"{settings.PORTAL_PUBLIC_URL}/api/v1/exports/{export.pk}/file",
     }
@@ -165,12 +157,7 @@ def _body(alert: Alert) -> dict[str, Any]:
         "id": str(alert.pk),
         "account": rule.account.slug,
         "workspace": rule.workspace.namespace if rule.workspace else None,
-        "measure": rule.measure,
+        **state_of(rule, "measure", "limit", "at_percent"),
+        **state_of(alert, "value", "exhausted_at", "text", "raised_at"),
         "window": {"start": alert.window_start.isoformat(), "end": alert.window_end.isoformat()},
-        "limit": str(rule.limit),
-        "at_percent": rule.at_percent,
-        "value": str(alert.value),
-        "exhausted_at": alert.exhausted_at.isoformat() if alert.exhausted_at else None,
-        "text": alert.text,
-        "raised_at": alert.raised_at.isoformat(),
     }

@@ -39,10 +39,6 @@ def create_rule(
         at_percent: Of the limit, so that 80 warns before it is reached.
         workspace: What is watched.
         account: All workspaces of it instead.
-
-    Raises:
-        NotAllowed: The role does not allow it.
-        Rejected: Everything that is wrong.
     """
     if (workspace is None) == (account is None):
         raise Rejected.because("workspace", "one_subject", "Name a workspace or an account.")
@@ -97,7 +93,6 @@ def snooze_rule(actor: User | None, *, rule: AlertRule, until: datetime | None) 
     """Be quiet until an instant; None wakes it.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: The instant is past, or beyond three months.
     """
     _require_right(actor, rule.account, rule.workspace)

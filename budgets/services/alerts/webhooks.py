@@ -36,7 +36,6 @@ def create_webhook(
         The row and its signing key, which is shown this once.
 
     Raises:
-        NotAllowed: For everybody but finance and admins.
         Rejected: The address is unusable.
     """
     _require_right(actor)
@@ -70,7 +69,6 @@ def test_webhook(actor: User | None, *, webhook: Webhook) -> None:
     """Send a message that says that it is a test.
 
     Raises:
-        NotAllowed: For everybody but finance and admins.
         Rejected: It did not arrive; the fault says why.
     """
     _require_right(actor)

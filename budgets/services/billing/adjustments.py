@@ -52,9 +52,6 @@ def propose_adjustment(
         reason: Kept, and printed on the statement.
         workspace: Whose cost it is; None for the account's.
         corrects: The line that it puts right, of any statement of the account.
-
-    Raises:
-        Rejected: Everything that is wrong with it.
     """
     lock_billing()
     period = stored_month(month, zone)

@@ -108,62 +108,55 @@ def verify_chain(*, name: str | None = None) -> Verified:
     head = ""
     closed = BillingPeriod.objects.filter(close_number__isnull=False).order_by("close_number")
     for expected, period in enumerate(closed, start=1):
-        if period.close_number != expected:
-            gap = BrokenRow(str(period), "period", str(expected), "", "a closed period is missing")
-            return Verified(periods, blocks, rows, gap)
-        if name is None or period.name == name:
-            broken, seen, counted = _verify_period(period, head)
-            periods, blocks, rows = periods + 1, blocks + seen, rows + counted
-            if broken is not None:
-                return Verified(periods, blocks, rows, broken)
+        try:
+            if period.close_number != expected:
+                raise _Broken("period", str(expected), "", "a closed period is missing")
+            if name is None or period.name == name:
+                periods += 1
+                for count in _verified_blocks(period, head):
+                    blocks, rows = blocks + 1, rows + count
+        except _Broken as broken:
+            return Verified(periods, blocks, rows, BrokenRow(str(period), *broken.args))
         head = period.head
     return Verified(periods, blocks, rows, _number_hole())
 
 
-def _verify_period(period: BillingPeriod, head: str) -> tuple[BrokenRow | None, int, int]:
+class _Broken(Exception):
+    """Table, key, row and problem of a :class:`BrokenRow`."""
+
+
+def _verified_blocks(period: BillingPeriod, head: str) -> Iterator[int]:
+    """Yield the number of rows of each block, in turn, as long as they are as they were closed."""
     stored = LedgerBlock.objects.filter(period=period).order_by("number").iterator(chunk_size=200)
-    seen = counted = 0
+    gone = "every row of it is missing"
     for table, key, rows in _blocks(period):
         block = next(stored, None)
-        found = list(rows)
         if block is None or (block.table, block.key) != (table, key):
-            return _odd_block(period, block, table, key), seen, counted
+            # Rows without a block, or a block without rows, whichever comes first.
+            is_known = LedgerBlock.objects.filter(period=period, table=table, key=key).exists()
+            if block is not None and is_known:
+                raise _Broken(block.table, block.key, "", gone)
+            raise _Broken(table, key, "", "rows were added after the close")
+        found = list(rows)
         count, marks, body = _digest(found)
-        broken = _compare(period, block, found, marks)
-        if broken is None and (
-            block.previous != head or block.digest != _chained(head, table, key, body)
-        ):
-            is_linked = block.previous == head
-            words = "a row was changed" if is_linked else "the link to the block before is broken"
-            broken = BrokenRow(str(period), table, key, "", words)
-        if broken is not None:
-            return broken, seen, counted
-        head, seen, counted = block.digest, seen + 1, counted + count
+        _compare(block, found, marks)
+        if block.previous != head:
+            raise _Broken(table, key, "", "the link to the block before is broken")
+        if block.digest != _chained(head, table, key, body):
+            raise _Broken(table, key, "", "a row was changed")
+        head = block.digest
+        yield count
     if (block := next(stored, None)) is not None:
-        words = "every row of it is missing"
-        return BrokenRow(str(period), block.table, block.key, "", words), seen, counted
+        raise _Broken(block.table, block.key, "", gone)
     if _chained(head, "period", f"{period.name} {period.zone}", b"") != period.head:
-        words = "its head is not that of its blocks"
-        return BrokenRow(str(period), "period", period.name, "", words), seen, counted
-    return None, seen, counted
+        raise _Broken("period", period.name, "", "its head is not that of its blocks")
 
 
-def _odd_block(period: BillingPeriod, block: LedgerBlock | None, table: str, key: str) -> BrokenRow:
-    """Rows without a block, or a block without rows, whichever comes first."""
-    is_known = LedgerBlock.objects.filter(period=period, table=table, key=key).exists()
-    if block is not None and is_known:
-        words = "every row of it is missing"
-        return BrokenRow(str(period), block.table, block.key, "", words)
-    return BrokenRow(str(period), table, key, "", "rows were added after the close")
-
-
-def _compare(
-    period: BillingPeriod, block: LedgerBlock, rows: list[Row], marks: bytes
-) -> BrokenRow | None:
+def _compare(block: LedgerBlock, rows: list[Row], marks: bytes) -> None:
     """Name the first row whose mark is not the one that was closed."""
     stored = bytes(block.marks)
     if stored == marks:
-        return None
+        return
     old = [stored[at : at + MARK] for at in range(0, len(stored), MARK)]
     new = [marks[at : at + MARK] for at in range(0, len(marks), MARK)]
     at = next(
@@ -177,7 +170,7 @@ def _compare(
         words = "the row was added after the close"
     else:
         words = "the row was changed after the close"
-    return BrokenRow(str(period), block.table, block.key, row, words)
+    raise _Broken(block.table, block.key, row, words)
 
 
 def _number_hole() -> BrokenRow | None:

@@ -87,9 +87,6 @@ def propose_rate_card(
             a preemption.
         preemption_minutes: So soon after the beginning of the admission; 0 for no credit.
         reason: Why.
-
-    Raises:
-        Rejected: Everything that is wrong with it.
     """
     faults = currency_faults("currency", currency) or foreign_currency(currency)
     if floor_hours not in set(FloorHours):

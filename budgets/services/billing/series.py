@@ -44,9 +44,6 @@ def record_spot_prices(
 
     Returns:
         How many points were new. One for an hour that has a point already supersedes it.
-
-    Raises:
-        Rejected: Everything that is wrong with them, nothing is stored.
     """
     lock_billing()
     faults = currency_faults("currency", currency) or foreign_currency(currency)

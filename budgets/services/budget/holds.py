@@ -23,7 +23,6 @@ def set_stop_policy(
     """Hold, drain or release a budget.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: Unknown policy, no reason, or an archived workspace.
     """
     if not roles_for(actor).may_edit(budget.workspace):

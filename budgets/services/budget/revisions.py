@@ -37,9 +37,7 @@ def revise_budget(
         The revision with state ``live`` or ``requested``.
 
     Raises:
-        NotAllowed: The role does not allow it.
         StaleVersion: Somebody saved in between.
-        Rejected: Everything that is wrong, at once; nothing is saved.
     """
     return _revise(actor, workspace, draft, expected_version, restored_from=None)
 
@@ -113,7 +111,6 @@ def withdraw_request(
     """Take back a request, or a live revision that has not begun.
 
     Raises:
-        NotAllowed: The role does not allow it.
         StaleVersion: Somebody saved in between.
         Rejected: It is decided, or has begun.
     """

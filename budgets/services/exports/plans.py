@@ -37,9 +37,6 @@ def save_export_plan(actor: User, *, name: str, every: str, **wanted: Any) -> Ex
         name: For people.
         every: ``close`` or ``day``.
         **wanted: The fields of :class:`ExportWish`, but for the period.
-
-    Raises:
-        Rejected: Everything that is wrong with it, at once.
     """
     wish = ExportWish(period=month_at(utc_now()).name, **wanted)
     faults = faults_of_wish(actor, wish)

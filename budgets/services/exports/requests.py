@@ -27,9 +27,6 @@ def request_export(actor: User, **wanted: Any) -> Export:
     Args:
         actor: Sees in the file what they see on the pages.
         **wanted: The fields of :class:`ExportWish`.
-
-    Raises:
-        Rejected: Everything that is wrong with the request, at once.
     """
     wish = ExportWish(**wanted)
     waiting = Export.objects.filter(

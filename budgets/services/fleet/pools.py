@@ -53,7 +53,6 @@ def set_pool_amount(
     An account's owner may do it within the account's envelope, a platform pool is an admin's.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: Beyond the envelope or the fleet at some instant, or nowhere to stand now.
     """
     roles = roles_for(actor)

@@ -27,7 +27,6 @@ def break_glass(actor: User, *, rule: SpendRule, until: datetime, reason: str) -
         reason: Kept in the log and shown on the page.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: No reason, no such rule any more, or an end that is past or too far away.
     """
     if not may_change(roles_for(actor), rule):
@@ -59,7 +58,6 @@ def mend_glass(actor: User, *, rule: SpendRule, reason: str) -> None:
     """Let a suspended rule act again now; grace begins anew.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: No reason, or it is not suspended.
     """
     if not may_change(roles_for(actor), rule):

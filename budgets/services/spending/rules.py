@@ -58,10 +58,6 @@ def create_spend_rule(
     """Put a cap on a workspace's budget; it is looked at at once.
 
     A rule that finance or an admin sets is the platform's: owners see it and cannot change it.
-
-    Raises:
-        NotAllowed: The role does not allow it.
-        Rejected: Everything that is wrong.
     """
     roles = roles_for(actor)
     if not may_add(roles, workspace):
@@ -97,10 +93,6 @@ def change_spend_rule(
         rule: In force.
         reason: Kept in the log.
         **changes: Of :data:`CHANGEABLE`; what a cap counts, and when, needs a new rule.
-
-    Raises:
-        NotAllowed: The role does not allow it.
-        Rejected: Everything that is wrong.
     """
     _require_right(actor, rule)
     require_reason(reason)
@@ -131,7 +123,6 @@ def remove_spend_rule(actor: User | None, *, rule: SpendRule, reason: str) -> No
     """End a rule; what it held back is let go at once.
 
     Raises:
-        NotAllowed: The role does not allow it.
         Rejected: No reason, or it has ended already.
     """
     _require_right(actor, rule)
