@@ -18,7 +18,7 @@ from typing import Final
 UNIT: Final = "GPU-seconds"
 
 
-class Group(IntEnum):
+class AmountGroup(IntEnum):
     """What amounts are about; tables for people show them group by group."""
 
     FLOOR = 1
@@ -71,7 +71,7 @@ class Amount:
     words: str
     column: str
     help: str
-    group: Group
+    group: AmountGroup
     color: Color
     is_part: bool = False
     is_held: bool = False
@@ -79,13 +79,20 @@ class Amount:
 
 
 AMOUNTS: Final = (
-    Amount("committed", "committed", "Committed", "GPU-seconds committed.", Group.FLOOR, COMMITTED),
+    Amount(
+        "committed",
+        "committed",
+        "Committed",
+        "GPU-seconds committed.",
+        AmountGroup.FLOOR,
+        COMMITTED,
+    ),
     Amount(
         "committed_used",
         "committed, used",
         "used",
         "GPU-seconds of the floor that were used.",
-        Group.FLOOR,
+        AmountGroup.FLOOR,
         COMMITTED,
         is_part=True,
         is_held=True,
@@ -95,7 +102,7 @@ AMOUNTS: Final = (
         "burst",
         "Burst",
         "GPU-seconds above the floor.",
-        Group.ABOVE,
+        AmountGroup.ABOVE,
         BURST,
         is_part=True,
         is_held=True,
@@ -105,7 +112,7 @@ AMOUNTS: Final = (
         "borrowed",
         "borrowed",
         "GPU-seconds of the burst that others' floors covered.",
-        Group.ABOVE,
+        AmountGroup.ABOVE,
         BURST,
     ),
     Amount(
@@ -113,7 +120,7 @@ AMOUNTS: Final = (
         "lent",
         "lent",
         "GPU-seconds of the floor that others used.",
-        Group.FLOOR,
+        AmountGroup.FLOOR,
         LENT,
         is_part=True,
     ),
@@ -122,7 +129,7 @@ AMOUNTS: Final = (
         "idle",
         "idle",
         "GPU-seconds of the floor that nobody used.",
-        Group.FLOOR,
+        AmountGroup.FLOOR,
         IDLE,
         is_part=True,
     ),
@@ -131,7 +138,7 @@ AMOUNTS: Final = (
         "waiting",
         "Waiting",
         "GPU-seconds that workloads waited for.",
-        Group.WAITING,
+        AmountGroup.WAITING,
         PENDING,
     ),
 )
@@ -141,7 +148,7 @@ NAMES: Final = tuple(BY_NAME)
 STORED: Final = tuple(amount.name for amount in AMOUNTS if not amount.of)
 """Columns of hour facts and totals, in the order in which a closed month's digests have them."""
 SUMS: Final = tuple(amount for amount in AMOUNTS if amount.of)
-METERED: Final = tuple(name for name in STORED if BY_NAME[name].group is not Group.WAITING)
+METERED: Final = tuple(name for name in STORED if BY_NAME[name].group is not AmountGroup.WAITING)
 """Those that the meter works out of what was held; what waited is added to them."""
 HELD: Final = tuple(name for name in STORED if BY_NAME[name].is_held)
 """Columns of what one workload, or one cluster, used; together they are its use."""
@@ -149,7 +156,7 @@ COLUMNS: Final = tuple(sorted(AMOUNTS, key=lambda amount: amount.group))
 """In the order of tables for people and of exports."""
 PARTS: Final = tuple(amount for amount in COLUMNS if amount.is_part)
 """What committed and burst together consist of, as charts stack it."""
-FLOOR: Final = tuple(name for name in STORED if BY_NAME[name].group is Group.FLOOR)
+FLOOR: Final = tuple(name for name in STORED if BY_NAME[name].group is AmountGroup.FLOOR)
 COVER: Final = ("burst", "from_pool", "lent", "from_platform", "uncovered")
 """Columns of an account's hour facts: its burst, and what covered it, which adds up to it."""
 

@@ -23,7 +23,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _PLAIN = (str, int, float, bool, type(None))
 
 
-class Unreadable(ValueError):
+class UnreadableText(ValueError):
     """Text that is no document; the message is a sentence that quotes nothing of it.
 
     Attributes:
@@ -55,7 +55,7 @@ def read_yaml(text: str) -> Any:
     """One YAML document as JSON has it: dates stay text, keys are texts.
 
     Raises:
-        Unreadable: it is not YAML, or says what JSON or the database has no word for.
+        UnreadableText: it is not YAML, or says what JSON or the database has no word for.
     """
     try:
         return _json_of(yaml.load(text, _Loader), _Budget())  # noqa: S506  a SafeLoader
@@ -64,14 +64,14 @@ def read_yaml(text: str) -> Any:
         line = mark.line + 1 if mark else None
         where = f" near line {line}" if line else ""
         # The parser's own message quotes the text, which may be a token.
-        raise Unreadable(f"This is not YAML{where}.", line=line) from None
+        raise UnreadableText(f"This is not YAML{where}.", line=line) from None
     except RecursionError:
-        raise Unreadable("The YAML is nested too deeply.") from None
+        raise UnreadableText("The YAML is nested too deeply.") from None
     except ValueError as error:
-        if isinstance(error, Unreadable):
+        if isinstance(error, UnreadableText):
             raise
         # A number or a date of a form that no value has.
-        raise Unreadable("The YAML has a value that cannot be read.") from None
+        raise UnreadableText("The YAML has a value that cannot be read.") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -92,9 +92,9 @@ class _Budget:
     def spend(self, depth: int) -> None:
         self._left -= 1
         if self._left < 0:
-            raise Unreadable(f"The YAML has more than {MOST_VALUES:,} values.")
+            raise UnreadableText(f"The YAML has more than {MOST_VALUES:,} values.")
         if depth > MOST_DEPTH:
-            raise Unreadable("The YAML is nested too deeply.")
+            raise UnreadableText("The YAML is nested too deeply.")
 
 
 def _json_of(value: Any, budget: _Budget, depth: int = 0) -> Any:
@@ -104,16 +104,18 @@ def _json_of(value: Any, budget: _Budget, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_json_of(part, budget, depth + 1) for part in value]
     if not isinstance(value, _PLAIN):
-        raise Unreadable(f"The YAML has a value of a kind that JSON lacks ({_kind(value)}).")
+        raise UnreadableText(f"The YAML has a value of a kind that JSON lacks ({_kind(value)}).")
     if not _is_kept(value):
-        raise Unreadable("The YAML has a NUL, half a surrogate pair, or a number beyond a float.")
+        raise UnreadableText(
+            "The YAML has a NUL, half a surrogate pair, or a number beyond a float."
+        )
     return value
 
 
 def _key(key: Any) -> str:
     """As Kubernetes' reader makes a text of it."""
     if not isinstance(key, _PLAIN) or not _is_kept(key):
-        raise Unreadable(f"The YAML has a name that is no text ({_kind(key)}).")
+        raise UnreadableText(f"The YAML has a name that is no text ({_kind(key)}).")
     if isinstance(key, str):
         return key
     return "null" if key is None else str(key).lower() if isinstance(key, bool) else str(key)

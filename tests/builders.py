@@ -12,9 +12,9 @@ from budgets import services
 from budgets.models import Account, Flavor, Role, User, Workspace
 from budgets.plan import (
     AccountPromise,
-    FlavorSpec,
+    FlavorPromise,
     Line,
-    PlatformPool,
+    PoolPromise,
     Promises,
     RevisionDraft,
     Spill,
@@ -47,7 +47,7 @@ class PromisesBuilder:
     made: Promises = field(default_factory=lambda: Promises((), (), (), ()))
 
     def flavor(self, name: str, *, gpus_per_node: int = 8) -> PromisesBuilder:
-        spec = FlavorSpec(name, "nvidia.com/gpu", (("gpu", name),), gpus_per_node=gpus_per_node)
+        spec = FlavorPromise(name, "nvidia.com/gpu", (("gpu", name),), gpus_per_node=gpus_per_node)
         return self._with(flavors=(*self.made.flavors, spec))
 
     def account(
@@ -68,7 +68,7 @@ class PromisesBuilder:
         shares: Mapping[str, Mapping[str, int]],
         split: Mapping[tuple[str, str], int] | None = None,
     ) -> PromisesBuilder:
-        pool = PlatformPool(name, 1, dict(amounts), dict(split or {}), dict(shares))
+        pool = PoolPromise(name, 1, dict(amounts), dict(split or {}), dict(shares))
         return self._with(pools=(*self.made.pools, pool))
 
     def workspace(

@@ -16,7 +16,7 @@ DECLARED = """
         "taken, floor or not",
         "Taken",
         "GPU-seconds that jobs took.",
-        Group.ABOVE,
+        AmountGroup.ABOVE,
         BURST,
         is_held=True,
         of=("committed_used", "burst"),

@@ -24,12 +24,12 @@ from budgets.intervals.model import (
     EventType,
     History,
     Interval,
+    IntervalKind,
     IntervalState,
     PendingSpan,
     PodSet,
     Problem,
     ProblemCode,
-    Role,
     WorkloadEvent,
     WorkloadFacts,
 )

@@ -24,9 +24,9 @@ from budgets.intervals.model import (
     ClockStart,
     History,
     Interval,
+    IntervalKind,
     IntervalState,
     PendingSpan,
-    Role,
     WorkloadEvent,
 )
 from budgets.intervals.pieces import Cut, first_start, intervals_of
@@ -88,7 +88,7 @@ def intervals(
 
 def _waiting(epoch: Epoch) -> list[Segment]:
     """The manager's reservation is dispatch time until a worker has taken the workload."""
-    return [Segment(epoch.reserved_at, epoch.admitted_at, Role.MANAGER_WAIT)]
+    return [Segment(epoch.reserved_at, epoch.admitted_at, IntervalKind.MANAGER_WAIT)]
 
 
 def _cuts(
@@ -118,7 +118,7 @@ def _cuts(
     for family in variants.values():
         family.sort(key=lambda row: (row[0], row[1].uid, row[2].number))
         for (_, copy, epoch), (after, _, _) in pairwise(family):
-            cut = Cut(after, Role.RACE, "another variant of the job was admitted")
+            cut = Cut(after, IntervalKind.RACE, "another variant of the job was admitted")
             found[copy.cluster, copy.uid, epoch.number] = cut
     return found
 
@@ -146,7 +146,11 @@ def _pending(
         owner = managers.manager_of(copy)
         for epoch in copy.epochs:
             roles = {segment.role for segment in managers.segments(copy, epoch)}
-            if owner is not None and epoch.admitted_at is not None and Role.BILLABLE in roles:
+            if (
+                owner is not None
+                and epoch.admitted_at is not None
+                and IntervalKind.BILLABLE in roles
+            ):
                 admitted.setdefault(owner.uid, []).append((epoch.admitted_at, epoch.end))
     spans: list[PendingSpan] = []
     for copy in copies:

@@ -43,7 +43,7 @@ class IntervalState(Choice):
     SUPERSEDED = "superseded"
 
 
-class Role(Choice):
+class IntervalKind(Choice):
     """Who an interval is for; only BILLABLE is ever metered.
 
     UNDECIDED: a dispatched copy before the manager has named a cluster. RESERVED: quota is
@@ -206,7 +206,7 @@ class Interval(Struct, frozen=True, order=True):
     start: datetime
     end: datetime | None
     state: IntervalState
-    role: Role
+    role: IntervalKind
     namespace: str
     workload: str
     cluster_queue: str

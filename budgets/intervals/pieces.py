@@ -16,9 +16,9 @@ from budgets.intervals.model import (
     ClockSettings,
     ClockStart,
     Interval,
+    IntervalKind,
     IntervalState,
     ProblemCode,
-    Role,
 )
 from budgets.intervals.roles import Segment
 from budgets.units import FlavorName
@@ -29,7 +29,7 @@ class Cut:
     """At ``at`` another object took these devices over; the rest is ``role`` or, None, nothing."""
 
     at: datetime
-    role: Role | None
+    role: IntervalKind | None
     note: str
 
 
@@ -104,7 +104,7 @@ def _rows(
     segments: Sequence[Segment],
     start: datetime | None,
     cut: Cut | None,
-) -> Iterator[tuple[_Piece, Role, str]]:
+) -> Iterator[tuple[_Piece, IntervalKind, str]]:
     """Cut the steps at the clock's start, at role changes and where others take over."""
     spans = list(_with_cut(_with_clock(segments, epoch, start), cut))
     for piece in _pieces(epoch, key):
@@ -123,7 +123,7 @@ def _with_clock(
 ) -> Iterator[Segment]:
     """Before the clock starts quota is only withheld, whoever it is for."""
     if start is None or start > epoch.reserved_at:
-        yield Segment(epoch.reserved_at, start, Role.RESERVED)
+        yield Segment(epoch.reserved_at, start, IntervalKind.RESERVED)
     if start is None:
         return
     for segment in segments:
@@ -140,7 +140,7 @@ def _with_cut(segments: Iterator[Segment], cut: Cut | None) -> Iterator[Segment]
         if segment.start < cut.at:
             yield Segment(segment.start, cut.at, segment.role, segment.note)
         if cut.role is not None:
-            role = cut.role if segment.role is not Role.RESERVED else Role.RESERVED
+            role = cut.role if segment.role is not IntervalKind.RESERVED else IntervalKind.RESERVED
             yield Segment(max(segment.start, cut.at), segment.end, role, cut.note)
 
 
@@ -166,7 +166,7 @@ def _interval(
     copy: Copy,
     epoch: Epoch,
     piece: _Piece,
-    role: Role,
+    role: IntervalKind,
     note: str,
     key: tuple[str, FlavorName],
     seq: int,

@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from budgets.intervals.epochs import Copy, Epoch
-from budgets.intervals.model import Role
+from budgets.intervals.model import IntervalKind
 from budgets.units import ClusterName, WorkloadUid
 
 
@@ -20,7 +20,7 @@ class Segment(Struct, frozen=True):
 
     start: datetime
     end: datetime | None
-    role: Role
+    role: IntervalKind
     note: str = ""
 
 
@@ -93,7 +93,7 @@ class Managers:
         """Return an admission's roles over time, in order, without gaps."""
         start = epoch.reserved_at
         if not self.is_copy(copy):
-            return [Segment(start, None, Role.BILLABLE)]
+            return [Segment(start, None, IntervalKind.BILLABLE)]
         manager = self.manager_of(copy)
         if manager is None:
             return [_unknown(copy, start)]
@@ -104,9 +104,9 @@ class Managers:
         naming = namings[at]
         if naming.cluster != copy.cluster:
             note = f"{naming.cluster} was named"
-            return [Segment(start, None, Role.RACE, note)]
+            return [Segment(start, None, IntervalKind.RACE, note)]
         if _is_too_late(naming.start, copy, epoch):
-            return [Segment(start, None, Role.RACE, "it was named only later")]
+            return [Segment(start, None, IntervalKind.RACE, "it was named only later")]
         return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
 
     def is_copy(self, copy: Copy) -> bool:
@@ -136,16 +136,16 @@ def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
 def _unknown(copy: Copy, start: datetime) -> Segment:
     """The manager's workload may still come to be known, or never: then nobody named the copy."""
     if copy.gone_at is not None:
-        return Segment(start, None, Role.RACE, "its manager's workload was never seen")
-    return Segment(start, None, Role.UNDECIDED, "its manager's workload is not known")
+        return Segment(start, None, IntervalKind.RACE, "its manager's workload was never seen")
+    return Segment(start, None, IntervalKind.UNDECIDED, "its manager's workload is not known")
 
 
 def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:
     start = epoch.reserved_at
     is_lost = copy.gone_at is not None or epoch is not copy.epochs[-1]
     if is_lost or manager.over_at is not None:
-        return Segment(start, None, Role.RACE, "no cluster was named for it")
-    return Segment(start, None, Role.UNDECIDED, "no cluster is named yet")
+        return Segment(start, None, IntervalKind.RACE, "no cluster was named for it")
+    return Segment(start, None, IntervalKind.UNDECIDED, "no cluster is named yet")
 
 
 def _is_too_late(named_at: datetime, copy: Copy, epoch: Epoch) -> bool:
@@ -166,8 +166,8 @@ def _until_next(
     """Billed until another worker is named, should this copy live on (a worker that was lost)."""
     rival = next((row for row in later if row.cluster != cluster), None)
     if rival is None or (epoch.end is not None and rival.start >= epoch.end):
-        return [Segment(start, None, Role.BILLABLE)]
+        return [Segment(start, None, IntervalKind.BILLABLE)]
     return [
-        Segment(start, rival.start, Role.BILLABLE),
-        Segment(rival.start, None, Role.RACE, f"{rival.cluster} was named"),
+        Segment(start, rival.start, IntervalKind.BILLABLE),
+        Segment(rival.start, None, IntervalKind.RACE, f"{rival.cluster} was named"),
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from budgets.intervals import Interval, IntervalState, Role
+from budgets.intervals import Interval, IntervalKind, IntervalState
 from budgets.metering.model import Held, HourFact, Pools, Usage
 from budgets.units import HOUR_S, GpuSeconds, Period, WorkspaceName, from_seconds, to_seconds
 
@@ -34,7 +34,7 @@ def held_by(intervals: Iterable[Interval], *, workspaces: Mapping[str, Workspace
     held: list[Held] = []
     outside: list[Interval] = []
     for row in intervals:
-        if row.role is not Role.BILLABLE or row.state is IntervalState.SUPERSEDED:
+        if row.role is not IntervalKind.BILLABLE or row.state is IntervalState.SUPERSEDED:
             continue
         workspace = workspaces.get(row.cluster_queue)
         if workspace is None:

@@ -39,7 +39,7 @@ class Interval(models.Model):
     """One workload's pod set held ``gpus`` of one flavor on one cluster in [start, end)."""
 
     State = intervals.IntervalState
-    Kind = intervals.Role
+    Kind = intervals.IntervalKind
 
     cluster = models.CharField(max_length=40)
     uid = models.CharField(max_length=64)

@@ -16,9 +16,9 @@ from budgets.plan.words import (
     AccountPromise,
     ClusterPlace,
     CohortPlan,
-    FlavorSpec,
+    FlavorPromise,
     Line,
-    PlatformPool,
+    PoolPromise,
     Promises,
     QueuePlan,
     QueueQuota,
@@ -69,7 +69,7 @@ def trying_order(workspace: WorkspacePromise) -> tuple[str, ...]:
     return tuple(dict.fromkeys(preferred + of_lines))
 
 
-def share_of(pool: PlatformPool, account: str, flavor: str) -> int:
+def share_of(pool: PoolPromise, account: str, flavor: str) -> int:
     """Most GPUs of a flavor that an account may draw from a platform pool, over all clusters."""
     amount = pool.amounts.get(flavor, 0)
     limits = pool.shares.get(account)
@@ -138,14 +138,14 @@ def _subtree_flavors(workspaces: Iterable[WorkspacePromise]) -> dict[str, set[st
     return pairs
 
 
-def _flavor(spec: FlavorSpec, place: ClusterPlace) -> FlavorSpec:
+def _flavor(spec: FlavorPromise, place: ClusterPlace) -> FlavorPromise:
     """A cordoned flavor keeps its quota, and so every sum, but takes nothing new."""
     if spec.name not in place.cordoned_flavors:
         return spec
     return replace(spec, node_taints=(*spec.node_taints, MAINTENANCE_TAINT))
 
 
-def _pool_cohort(pool: PlatformPool, place: ClusterPlace) -> CohortPlan:
+def _pool_cohort(pool: PoolPromise, place: ClusterPlace) -> CohortPlan:
     """A root Cohort with the pool's own quota; limits mean nothing at a root."""
     quotas = {
         flavor: QueueQuota(
@@ -163,7 +163,7 @@ def _pool_cohort(pool: PlatformPool, place: ClusterPlace) -> CohortPlan:
 
 
 def _account_cohort(
-    account: AccountPromise, flavors: set[str], parent: PlatformPool | None, place: ClusterPlace
+    account: AccountPromise, flavors: set[str], parent: PoolPromise | None, place: ClusterPlace
 ) -> CohortPlan:
     """The account's Cohort; it lists every pair below it, for an unlisted pair lends everything."""
     quotas: dict[str, QueueQuota] = {}

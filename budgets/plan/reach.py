@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from budgets.plan.quota import share_of
-from budgets.plan.words import Line, PlatformPool, Promises, WorkspacePromise
+from budgets.plan.words import Line, PoolPromise, Promises, WorkspacePromise
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Sources:
 
     def __init__(self, promises: Promises) -> None:
         self._lent: dict[tuple[str, str, str], int] = {}
-        self._parents: dict[str, PlatformPool] = {
+        self._parents: dict[str, PoolPromise] = {
             account: pool for pool in promises.pools for account in pool.shares
         }
         self._accounts = {account.name: account for account in promises.accounts}

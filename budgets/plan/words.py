@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class FlavorSpec:
+class FlavorPromise:
     """A kind of GPU node.
 
     Attributes:
@@ -99,7 +99,7 @@ class AccountPromise:
 
 
 @dataclass(frozen=True, slots=True)
-class PlatformPool:
+class PoolPromise:
     """A pool that several accounts draw on.
 
     Attributes:
@@ -153,9 +153,9 @@ class WorkspacePromise:
 class Promises:
     """Everything in force at one instant; the only input of rendering besides the cluster."""
 
-    flavors: tuple[FlavorSpec, ...]
+    flavors: tuple[FlavorPromise, ...]
     accounts: tuple[AccountPromise, ...]
-    pools: tuple[PlatformPool, ...]
+    pools: tuple[PoolPromise, ...]
     workspaces: tuple[WorkspacePromise, ...]
 
 
@@ -224,7 +224,7 @@ class QuotaPlan:
     """
 
     place: ClusterPlace
-    flavors: tuple[FlavorSpec, ...]
+    flavors: tuple[FlavorPromise, ...]
     cohorts: tuple[CohortPlan, ...]
     queues: tuple[QueuePlan, ...]
 

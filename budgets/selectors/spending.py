@@ -35,9 +35,9 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import RoleSet, workspaces_of
 from budgets.selectors.usage.metered import held_intervals, metered_revisions
 from budgets.spending import (
+    CapMemory,
+    CapVerdict,
     Spent,
-    Standing,
-    Verdict,
     Window,
     amount_of,
     exhausted_at,
@@ -71,7 +71,7 @@ class CapState:
     spent: Fraction
     per_hour: Fraction
     exhausted_at: datetime | None
-    verdict: Verdict
+    verdict: CapVerdict
     glass: BreakGlass | None = None
     unpriced: tuple[str, ...] = ()
 
@@ -155,7 +155,7 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
             cap,
             spent=amount,
             window=window,
-            standing=Standing(row.reached_window, row.reached_at),
+            standing=CapMemory(row.reached_window, row.reached_at),
             suspended_until=glass.until if glass else None,
             now=instant,
         )

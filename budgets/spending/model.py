@@ -71,7 +71,7 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class QueueEffect:
     """What rules do to a queue at an instant.
 
     Attributes:
@@ -83,11 +83,11 @@ class Effect:
     floor_only: bool = False
 
 
-NO_EFFECT: Final = Effect()
+NO_EFFECT: Final = QueueEffect()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CapMemory:
     """What is remembered of a rule from look to look.
 
     Attributes:
@@ -100,7 +100,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CapVerdict:
     """What a rule says at an instant.
 
     Attributes:
@@ -111,7 +111,7 @@ class Verdict:
     """
 
     reached_at: datetime | None
-    effect: Effect
+    effect: QueueEffect
     drains_at: datetime | None = None
     is_suspended: bool = False
 

@@ -8,7 +8,15 @@ from fractions import Fraction
 from typing import Final
 
 from budgets.plan import StopPolicy, strongest_stop
-from budgets.spending.model import NO_EFFECT, Action, Cap, Effect, Standing, Verdict, is_over
+from budgets.spending.model import (
+    NO_EFFECT,
+    Action,
+    Cap,
+    CapMemory,
+    CapVerdict,
+    QueueEffect,
+    is_over,
+)
 from budgets.units import HOUR_S, Period
 
 
@@ -17,10 +25,10 @@ def judge(
     *,
     spent: Fraction,
     window: Period,
-    standing: Standing,
+    standing: CapMemory,
     suspended_until: datetime | None,
     now: datetime,
-) -> Verdict:
+) -> CapVerdict:
     """Say what a rule does now.
 
     A cap is reached when what was spent is the amount or more. It lets go when the window turns
@@ -37,30 +45,30 @@ def judge(
         now: UTC.
     """
     if spent < cap.amount or is_over(window, now):
-        return Verdict(None, NO_EFFECT)
+        return CapVerdict(None, NO_EFFECT)
     is_known = standing.window_start == window.start and standing.reached_at is not None
     reached = standing.reached_at if is_known and standing.reached_at is not None else now
     if suspended_until is not None and now < suspended_until:
-        return Verdict(reached, NO_EFFECT, is_suspended=True)
+        return CapVerdict(reached, NO_EFFECT, is_suspended=True)
     if cap.action is not Action.HOLD_AND_DRAIN:
-        return Verdict(reached, _EFFECTS[cap.action])
+        return CapVerdict(reached, _EFFECTS[cap.action])
     since = reached if suspended_until is None else max(reached, suspended_until)
     drains_at = since + cap.grace
     policy = StopPolicy.HOLD_AND_DRAIN if now >= drains_at else StopPolicy.HOLD
-    return Verdict(reached, Effect(policy), drains_at)
+    return CapVerdict(reached, QueueEffect(policy), drains_at)
 
 
 _EFFECTS = {
     Action.WARN: NO_EFFECT,
-    Action.DROP_TO_FLOOR: Effect(floor_only=True),
-    Action.HOLD: Effect(StopPolicy.HOLD),
+    Action.DROP_TO_FLOOR: QueueEffect(floor_only=True),
+    Action.HOLD: QueueEffect(StopPolicy.HOLD),
 }
 
 
-def strongest(effects: Iterable[Effect]) -> Effect:
+def strongest(effects: Iterable[QueueEffect]) -> QueueEffect:
     """What several rules of one budget do together: each asks, the strongest is done."""
     found = list(effects)
-    return Effect(
+    return QueueEffect(
         stop_policy=strongest_stop(*(effect.stop_policy for effect in found)),
         floor_only=any(effect.floor_only for effect in found),
     )

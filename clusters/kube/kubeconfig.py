@@ -17,7 +17,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from budgets.texts import Unreadable, read_yaml
+from budgets.texts import UnreadableText, read_yaml
 from clusters.errors import FieldFault, KubeconfigRejected, Refusal
 from clusters.kube.kubeconfig_checks import Entry, decoded, fault, faults_of
 
@@ -74,7 +74,7 @@ def parse(text: str) -> Kubeconfig:
         raise _refused("", "TooLong", "A kubeconfig of over 256 KiB is not one.")
     try:
         document = read_yaml(text)
-    except Unreadable as error:
+    except UnreadableText as error:
         raise _refused("", "NotYaml", f"{error} Paste the file as it is.") from None
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise _refused("", "NotAKubeconfig", "This is YAML, but not a kubeconfig.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from budgets.plan import HOST_FLAVOR, CohortPlan, FlavorSpec, QueuePlan, QueueQuota, QuotaPlan
+from budgets.plan import HOST_FLAVOR, CohortPlan, FlavorPromise, QueuePlan, QueueQuota, QuotaPlan
 from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
@@ -99,7 +99,7 @@ class _Scribe:
         owner = cluster_owner(self.plan.place.name, self.site)
         return _kueue("ResourceFlavor", names.metadata(HOST_FLAVOR, owner), {})
 
-    def flavor(self, flavor: FlavorSpec) -> Document:
+    def flavor(self, flavor: FlavorPromise) -> Document:
         spec: Document = {}
         if flavor.node_labels:
             spec["nodeLabels"] = dict(flavor.node_labels)

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from budgets.texts import Unreadable, read_yaml
+from budgets.texts import UnreadableText, read_yaml
 from clusters.documents.conditions import condition
 from clusters.errors import ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
@@ -187,7 +187,7 @@ def configuration_of(client: KubeClient) -> dict[str, Any] | None:
     for text in (found.get("data") or {}).values():
         try:
             document = read_yaml(text)
-        except Unreadable:
+        except UnreadableText:
             continue
         if isinstance(document, dict) and document.get("kind") == "Configuration":
             return document

@@ -11,7 +11,7 @@ from budgets import services as promises
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.services.guards import require_admin, require_reason, save_checked
-from budgets.texts import Unreadable, read_yaml
+from budgets.texts import UnreadableText, read_yaml
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
@@ -106,7 +106,7 @@ def read_configuration(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
     if isinstance(given, str):
         try:
             given = read_yaml(given)
-        except Unreadable as error:
+        except UnreadableText as error:
             raise Rejected([Fault("kueue_configuration", "not_yaml", str(error))]) from error
     if given is not None and not isinstance(given, Mapping):
         message = "Paste the whole Configuration document."

@@ -16,7 +16,7 @@ from django import forms
 
 from budgets.errors import Fault, Rejected, StaleVersion
 from budgets.models import Account, Flavor, Workspace
-from budgets.texts import Unreadable, read_yaml
+from budgets.texts import UnreadableText, read_yaml
 
 Result = TypeVar("Result")
 MOST_GPUS = 1_000_000
@@ -237,7 +237,7 @@ class YamlField(forms.CharField):
             return None
         try:
             document = read_yaml(text)
-        except Unreadable as error:
+        except UnreadableText as error:
             raise forms.ValidationError(str(error)) from error
         if not isinstance(document, dict):
             raise forms.ValidationError("This is no mapping of names to values.")

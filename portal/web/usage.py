@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from budgets import selectors
-from budgets.amounts import BY_NAME, COLUMNS, HELD, PARTS, Amount, Group
+from budgets.amounts import BY_NAME, COLUMNS, HELD, PARTS, Amount, AmountGroup
 from budgets.models import User
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
@@ -251,7 +251,7 @@ def _classes(totals: selectors.UsageRow) -> dict[str, Any]:
 
 
 def _class(part: Amount) -> str:
-    return f"committed, {part.column}" if part.group is Group.FLOOR else part.words
+    return f"committed, {part.column}" if part.group is AmountGroup.FLOOR else part.words
 
 
 def _percent(part: int, whole: int) -> str:

@@ -32,7 +32,7 @@ def held(
     gpus: int = 8,
     namespace: str = "acme-vision",
     flavor: str = "h100",
-    role: ledger.Role = ledger.Role.BILLABLE,
+    role: ledger.IntervalKind = ledger.IntervalKind.BILLABLE,
     cluster: str = "gpu-east",
 ) -> ledger.Interval:
     """A stored interval, in hours after the first of March."""

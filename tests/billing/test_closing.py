@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
 from budgets.errors import Rejected
-from budgets.intervals import Role
+from budgets.intervals import IntervalKind
 from budgets.models import (
     BillingPeriod,
     BillingTerms,
@@ -99,7 +99,7 @@ def dirty(books: Books) -> None:
 
 
 def undecided(books: Books) -> None:
-    store(held("u", 50, 60, role=Role.UNDECIDED))
+    store(held("u", 50, 60, role=IntervalKind.UNDECIDED))
     meter()
 
 

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from budgets import services
 from budgets.errors import NotAllowed, Rejected
-from budgets.intervals import Problem, ProblemCode, Role
+from budgets.intervals import IntervalKind, Problem, ProblemCode
 from budgets.metering import QueueSample
 from budgets.models import AuditEntry, Capacity, CapacityHour, CapacityWatch, Discrepancy
 from budgets.selectors import billing as read
@@ -111,7 +111,10 @@ def test_pods_of_foreign_namespaces_and_foreign_queues_count_once(books: Books):
 
 
 def test_race_and_undecided_copies_are_held_too(books: Books):
-    store(held("r", 0, 1, role=Role.RACE), held("u", 0, 1, role=Role.UNDECIDED, gpus=4))
+    store(
+        held("r", 0, 1, role=IntervalKind.RACE),
+        held("u", 0, 1, role=IntervalKind.UNDECIDED, gpus=4),
+    )
     sampled(0, 1, used=20, held=20)
     check(1)
 
@@ -288,7 +291,7 @@ def test_borrowing_over_the_applied_floor_is_compared(books: Books):
 
 
 def test_quota_that_is_only_reserved_counts_where_the_clock_starts_there(books: Books):
-    store(held("waits", 0, 3, role=Role.RESERVED, gpus=4))
+    store(held("waits", 0, 3, role=IntervalKind.RESERVED, gpus=4))
     watch = QueueWatch(EAST)
     assert looked(watch, 0, 8) == 0
     books.fleet.flavors["h100"].clock_start = "PodsReady"

@@ -31,7 +31,7 @@ def held(
     gpus: int = 8,
     namespace: str = "acme-vision",
     flavor: str = "h100",
-    role: ledger.Role = ledger.Role.BILLABLE,
+    role: ledger.IntervalKind = ledger.IntervalKind.BILLABLE,
     seq: int = 1,
     cluster: str = "gpu-east",
 ) -> ledger.Interval:
@@ -119,7 +119,7 @@ def test_interval_that_a_rebuild_does_not_confirm_is_superseded_never_deleted(
 
 
 def test_queue_of_no_workspace_is_outside_and_unmetered(promised: SmallFleet):
-    store(held("a", 1, 2, namespace="stranger"), held("b", 1, 2, role=ledger.Role.RACE))
+    store(held("a", 1, 2, namespace="stranger"), held("b", 1, 2, role=ledger.IntervalKind.RACE))
     kinds = dict(Interval.objects.values_list("uid", "kind"))
     assert kinds == {"a": "outside", "b": "race"}
     assert store(held("a", 1, 2, namespace="stranger")) == (0, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from budgets.texts import MOST_VALUES, Unreadable, is_storable, read_yaml, storable
+from budgets.texts import MOST_VALUES, UnreadableText, is_storable, read_yaml, storable
 
 LAUGHS = "\n".join(
     ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
@@ -73,13 +73,13 @@ def test_yaml_is_read_as_json_has_it(text, want):
     ],
 )
 def test_yaml_that_is_none_is_told_without_a_quote(text, want):
-    with pytest.raises(Unreadable) as told:
+    with pytest.raises(UnreadableText) as told:
         read_yaml(text)
     assert want in str(told.value)
 
 
 def test_yaml_tells_its_line_and_keeps_a_secret():
-    with pytest.raises(Unreadable) as told:
+    with pytest.raises(UnreadableText) as told:
         read_yaml("kind: Config\ntoken: 'sha256~geheim\n")
     assert told.value.line == 3
     assert "geheim" not in str(told.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from budgets.intervals import intervals
-from budgets.intervals.model import PodSet, Role
+from budgets.intervals.model import IntervalKind, PodSet
 from budgets.metering import held_by
 from tests.ledger.story import Job, at, shown
 
@@ -50,11 +50,11 @@ def test_copy_of_a_workload_that_was_never_seen_is_a_race_once_it_is_gone():
 def test_copy_of_another_manager_is_a_job_of_its_namespace():
     _, east, west = race()
     found = intervals(east.events + west.events, manager="hub", origins={ORIGIN})
-    assert {row.role for row in found.intervals} == {Role.UNDECIDED}
+    assert {row.role for row in found.intervals} == {IntervalKind.UNDECIDED}
     found = intervals(east.events + west.events, manager="hub", origins={"multikueue"})
     assert [(row.cluster, row.role) for row in found.intervals] == [
-        ("east", Role.BILLABLE),
-        ("west", Role.BILLABLE),
+        ("east", IntervalKind.BILLABLE),
+        ("west", IntervalKind.BILLABLE),
     ]
     assert [(row.cluster, row.start, row.end) for row in found.pending] == [
         ("east", at(2), at(3)),
@@ -66,7 +66,7 @@ def test_mark_that_changed_since_does_not_unmake_a_copy():
     hub, _, west = race()
     hub.admit(5).set(cluster_name="west").see(5)
     found = intervals(hub.events + west.events, manager="hub", origins={"new"})
-    assert {row.cluster: row.role for row in found.intervals}["west"] is Role.BILLABLE
+    assert {row.cluster: row.role for row in found.intervals}["west"] is IntervalKind.BILLABLE
     assert [row.cluster for row in found.pending] == ["hub"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from budgets.intervals import EventType, Role, intervals
+from budgets.intervals import EventType, IntervalKind, intervals
 from budgets.metering import held_by
 from tests.ledger.story import Job, at
 
@@ -79,7 +79,7 @@ def test_natural_keys_are_unique_and_nothing_is_negative_or_overlaps(events):
 @given(events=EVENTS)
 def test_copies_of_one_job_are_never_billed_at_the_same_time_once_it_is_decided(events):
     found = intervals(events, manager="hub").intervals
-    assert all(row.role is Role.MANAGER_WAIT for row in found if row.cluster == "hub")
+    assert all(row.role is IntervalKind.MANAGER_WAIT for row in found if row.cluster == "hub")
     placed = held_by(found, workspaces={"acme-vision": "v", "": "v"})
     far = at(10**6)
     edges = sorted({row.start for row in placed.held})
@@ -112,5 +112,5 @@ def _billed(events) -> int:
     return sum(
         row.gpus * int((row.end - row.start).total_seconds())
         for row in intervals(events).intervals
-        if row.role is Role.BILLABLE and row.end is not None
+        if row.role is IntervalKind.BILLABLE and row.end is not None
     )

@@ -17,9 +17,9 @@ import pytest
 from budgets.plan import (
     AccountPromise,
     ClusterPlace,
-    FlavorSpec,
+    FlavorPromise,
     Line,
-    PlatformPool,
+    PoolPromise,
     Promises,
     StopPolicy,
     WorkspacePromise,
@@ -57,7 +57,7 @@ class Tenancy:
     nodes: Mapping[str, int]
     workspaces: list[WorkspacePromise] = field(default_factory=list)
     accounts: list[AccountPromise] = field(default_factory=list)
-    pools: list[PlatformPool] = field(default_factory=list)
+    pools: list[PoolPromise] = field(default_factory=list)
 
     def flavor(self, name: str) -> str:
         return f"{self.prefix}-{name}"
@@ -72,7 +72,7 @@ class Tenancy:
     def platform(self, accounts: list[str], shares: Mapping[str, int], **amounts: int) -> None:
         named = {self.flavor(flavor): gpus for flavor, gpus in amounts.items()}
         self.pools.append(
-            PlatformPool(
+            PoolPromise(
                 name=f"{self.prefix}-shared",
                 generation=1,
                 amounts=named,
@@ -115,7 +115,7 @@ class Tenancy:
     def apply(self) -> None:
         promises = Promises(
             flavors=tuple(
-                FlavorSpec(self.flavor(name), GPU, node_labels=(("shape", self.flavor(name)),))
+                FlavorPromise(self.flavor(name), GPU, node_labels=(("shape", self.flavor(name)),))
                 for name in self.nodes
             ),
             accounts=tuple(self.accounts),

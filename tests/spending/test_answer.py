@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from budgets.plan import StopPolicy
-from budgets.spending import NO_EFFECT, Effect
+from budgets.spending import NO_EFFECT, QueueEffect
 from clusters.reconcile.budget_check.answer import activation, answer
 from tests.builders import hours
 
 CHECK, CONTROLLER = "gpu-budget-portal-spend", "gpu-budget-portal.dev/spend-test"
-HELD = Effect(StopPolicy.HOLD)
-SOFT = Effect(floor_only=True)
+HELD = QueueEffect(StopPolicy.HOLD)
+SOFT = QueueEffect(floor_only=True)
 REJECTED = "DeactivatedDueToAdmissionCheck"
 OURS = f'The workload is deactivated due to AdmissionCheck in Rejected state: "{CHECK}" (held)'
 
@@ -41,7 +41,7 @@ def workload(*conditions: dict, state: str = "Pending", active: bool = True, **m
     }  # fmt: skip
 
 
-def written(document: dict, effect: Effect):
+def written(document: dict, effect: QueueEffect):
     return answer(document, CHECK, effect, controller=CONTROLLER, now=hours(0))
 
 

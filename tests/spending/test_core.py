@@ -20,9 +20,9 @@ from budgets.spending import (
     NO_EFFECT,
     Action,
     Cap,
+    CapMemory,
     Counts,
-    Effect,
-    Standing,
+    QueueEffect,
     Unit,
     Window,
     amount_of,
@@ -91,7 +91,7 @@ def cap(action=Action.HOLD, amount=100, **more) -> Cap:
     return Cap(Unit.GPU_HOURS, Fraction(amount), action=action, **more)
 
 
-NOTHING_KNOWN = Standing()
+NOTHING_KNOWN = CapMemory()
 
 
 def verdict(rule, spent, *, at=1.0, standing=NOTHING_KNOWN, until=None, window=MARCH):
@@ -109,9 +109,9 @@ def verdict(rule, spent, *, at=1.0, standing=NOTHING_KNOWN, until=None, window=M
     ("action", "want"),
     [
         (Action.WARN, NO_EFFECT),
-        (Action.DROP_TO_FLOOR, Effect(floor_only=True)),
-        (Action.HOLD, Effect(StopPolicy.HOLD)),
-        (Action.HOLD_AND_DRAIN, Effect(StopPolicy.HOLD_AND_DRAIN)),
+        (Action.DROP_TO_FLOOR, QueueEffect(floor_only=True)),
+        (Action.HOLD, QueueEffect(StopPolicy.HOLD)),
+        (Action.HOLD_AND_DRAIN, QueueEffect(StopPolicy.HOLD_AND_DRAIN)),
     ],
 )
 def test_what_a_reached_cap_does(action, want):
@@ -122,16 +122,16 @@ def test_what_a_reached_cap_does(action, want):
 def test_draining_waits_for_the_grace_since_the_cap_was_first_seen_reached():
     rule = cap(Action.HOLD_AND_DRAIN, grace=timedelta(hours=2))
     first = verdict(rule, 100, at=5)
-    assert (first.effect, first.drains_at) == (Effect(StopPolicy.HOLD), hours(7))
-    standing = Standing(MARCH.start, first.reached_at)
-    assert verdict(rule, 130, at=6.99, standing=standing).effect == Effect(StopPolicy.HOLD)
+    assert (first.effect, first.drains_at) == (QueueEffect(StopPolicy.HOLD), hours(7))
+    standing = CapMemory(MARCH.start, first.reached_at)
+    assert verdict(rule, 130, at=6.99, standing=standing).effect == QueueEffect(StopPolicy.HOLD)
     late = verdict(rule, 130, at=7, standing=standing)
-    assert late.effect == Effect(StopPolicy.HOLD_AND_DRAIN)
+    assert late.effect == QueueEffect(StopPolicy.HOLD_AND_DRAIN)
     assert late.reached_at == hours(5)
 
 
 def test_it_lets_go_when_raised_when_the_window_turns_and_while_the_glass_is_broken():
-    standing = Standing(MARCH.start, hours(5))
+    standing = CapMemory(MARCH.start, hours(5))
     assert verdict(cap(amount=200), 150, standing=standing).reached_at is None
     april = Period(MARCH.end, MARCH.end + timedelta(days=30))
     turned = verdict(cap(), 100, at=31 * 24 + 1, standing=standing, window=april)
@@ -143,7 +143,7 @@ def test_it_lets_go_when_raised_when_the_window_turns_and_while_the_glass_is_bro
 
 def test_grace_begins_anew_when_the_glass_is_whole_again():
     rule = cap(Action.HOLD_AND_DRAIN, grace=timedelta(hours=1))
-    found = verdict(rule, 150, at=10, standing=Standing(MARCH.start, hours(1)), until=hours(10))
+    found = verdict(rule, 150, at=10, standing=CapMemory(MARCH.start, hours(1)), until=hours(10))
     assert (found.effect.stop_policy, found.drains_at) == (StopPolicy.HOLD, hours(11))
 
 
@@ -156,7 +156,7 @@ def test_a_grant_that_has_ended_holds_nothing_back():
     )
 
 
-effects = st.builds(Effect, st.sampled_from(StopPolicy), st.booleans())
+effects = st.builds(QueueEffect, st.sampled_from(StopPolicy), st.booleans())
 
 
 @given(st.lists(effects), st.lists(effects))

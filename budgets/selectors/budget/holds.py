@@ -13,7 +13,7 @@ from budgets.models import AuditEntry, Budget, SpendRule, Workspace
 from budgets.plan import StopPolicy
 from budgets.selectors.clock import utc_now
 from budgets.selectors.spending import active_rules, cap_windows, latest_glasses
-from budgets.spending import NO_EFFECT, Effect, Standing, judge
+from budgets.spending import NO_EFFECT, CapMemory, QueueEffect, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ReachedCap:
     """
 
     rule: SpendRule
-    effect: Effect
+    effect: QueueEffect
     since: datetime
     until: datetime | None
 
@@ -129,7 +129,7 @@ def _reached_caps(namespaces: Collection[str], now: datetime) -> dict[str, tuple
             rule.as_cap,
             spent=Fraction(rule.amount),
             window=window,
-            standing=Standing(rule.reached_window, rule.reached_at),
+            standing=CapMemory(rule.reached_window, rule.reached_at),
             suspended_until=glass.until if glass else None,
             now=now,
         )

@@ -21,9 +21,9 @@ from budgets.models import (
 )
 from budgets.plan import (
     AccountPromise,
-    FlavorSpec,
+    FlavorPromise,
     Line,
-    PlatformPool,
+    PoolPromise,
     Promises,
     Spill,
     StopPolicy,
@@ -165,11 +165,11 @@ def with_held(lines: tuple[Line, ...], held: Iterable[str]) -> tuple[Line, ...]:
 
 def _flavor_specs(
     workspaces: Iterable[WorkspacePromise], pools: Iterable[Pool]
-) -> tuple[FlavorSpec, ...]:
+) -> tuple[FlavorPromise, ...]:
     used = {line.flavor for workspace in workspaces for line in workspace.lines}
     used |= {flavor for pool in pools for flavor in pool.in_force}
     return tuple(
-        FlavorSpec(
+        FlavorPromise(
             name=row.slug,
             resource=row.resource_name,
             node_labels=_pairs(row.node_labels),
@@ -197,8 +197,8 @@ def _account_promise(account: Account, pools: Iterable[Pool]) -> AccountPromise:
     )
 
 
-def _platform_pool(pool: Pool) -> PlatformPool:
-    return PlatformPool(
+def _platform_pool(pool: Pool) -> PoolPromise:
+    return PoolPromise(
         name=pool.slug,
         generation=pool.generation,
         amounts=dict(pool.in_force),

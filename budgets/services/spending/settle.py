@@ -21,7 +21,7 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.spending import CapState, active_rules, cap_states
 from budgets.services.audit import audit
 from budgets.services.budget.in_force import generations_follow, lock_budget
-from budgets.spending import NO_EFFECT, Effect, strongest
+from budgets.spending import NO_EFFECT, QueueEffect, strongest
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -71,7 +71,7 @@ def settle_spending(now: datetime | None = None) -> Settled:
     return Settled(len(states), tuple(sorted(changed)))
 
 
-def settle_workspace(namespace: str, now: datetime | None = None) -> Effect:
+def settle_workspace(namespace: str, now: datetime | None = None) -> QueueEffect:
     """Look at the rules of one workspace, let them take effect, and say what that is.
 
     Nothing for a namespace without rules. Two dozen queries at most; about three without rules.
@@ -85,7 +85,7 @@ def settle_workspace(namespace: str, now: datetime | None = None) -> Effect:
         return NO_EFFECT
     key, policy, floor_only = budget
     states = cap_states(active_rules().filter(budget=key), now)
-    before = Effect(StopPolicy(policy), bool(floor_only)) if policy else NO_EFFECT
+    before = QueueEffect(StopPolicy(policy), bool(floor_only)) if policy else NO_EFFECT
     if _is_due(states, before):
         _settle(key, now)
         states = cap_states(active_rules().filter(budget=key), now)
@@ -147,7 +147,7 @@ def settle_locked(budget: Budget, *, now: datetime) -> list[str]:
     return [workspace.namespace]
 
 
-def _is_due(states: Iterable[CapState], stored: Effect) -> bool:
+def _is_due(states: Iterable[CapState], stored: QueueEffect) -> bool:
     """Whether anything would be written."""
     found = list(states)
     return strongest(state.verdict.effect for state in found) != stored or any(
@@ -167,11 +167,11 @@ def _remember(state: CapState) -> None:
         SpendRule.objects.filter(pk=rule.pk).update(reached_window=window, reached_at=reached)
 
 
-def _of(row: SpendEffect) -> Effect:
-    return Effect(StopPolicy(row.stop_policy), row.floor_only)
+def _of(row: SpendEffect) -> QueueEffect:
+    return QueueEffect(StopPolicy(row.stop_policy), row.floor_only)
 
 
-def _told(effect: Effect) -> dict[str, object]:
+def _told(effect: QueueEffect) -> dict[str, object]:
     return {"stop_policy": effect.stop_policy.value, "floor_only": effect.floor_only}
 
 

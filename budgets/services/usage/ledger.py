@@ -139,11 +139,11 @@ def _stored(table: type[M], workloads: Collection[tuple[str, str]]) -> list[M]:
 def _as_plan(row: Interval) -> ledger.Interval:
     """A stored row as the core knows it; an outside one was billable before it was placed."""
     alike = dict(zip((*NATURAL_KEY, *SAME), (*_key(row), *_same(row)), strict=True))
-    kind = ledger.Role(row.kind)
+    kind = ledger.IntervalKind(row.kind)
     return ledger.Interval(
         **alike,
         state=ledger.IntervalState(row.state),
-        role=ledger.Role.BILLABLE if kind is ledger.Role.OUTSIDE else kind,
+        role=ledger.IntervalKind.BILLABLE if kind is ledger.IntervalKind.OUTSIDE else kind,
     )
 
 
@@ -169,8 +169,8 @@ def _write(
 def _values(row: ledger.Interval, workspaces: dict[str, int], now: datetime) -> tuple[object, ...]:
     """Values of the natural key and of what may change, in the order of these names."""
     workspace = workspaces.get(row.cluster_queue or row.namespace)
-    is_outside = row.role is ledger.Role.BILLABLE and workspace is None
-    kind = ledger.Role.OUTSIDE if is_outside else row.role
+    is_outside = row.role is ledger.IntervalKind.BILLABLE and workspace is None
+    kind = ledger.IntervalKind.OUTSIDE if is_outside else row.role
     return (*_key(row), *_same(row), workspace, row.state.value, kind.value, now)
 
 

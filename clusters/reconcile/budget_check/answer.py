@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from budgets.plan import StopPolicy
-from budgets.spending import Effect
+from budgets.spending import QueueEffect
 from clusters.documents.conditions import Condition, conditions_of, is_true, with_conditions
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
@@ -57,7 +57,7 @@ def waits_for_answer(workload: Document, check: str) -> bool:
 
 
 def answer(
-    workload: Document, check: str, effect: Effect, *, controller: str, now: datetime
+    workload: Document, check: str, effect: QueueEffect, *, controller: str, now: datetime
 ) -> Write | None:
     """The next write about a workload; to be asked again with the answer to it.
 

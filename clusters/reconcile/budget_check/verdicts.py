@@ -15,7 +15,7 @@ import structlog
 from django.db import DatabaseError, connection
 
 from budgets.services.spending import settle_spending, settle_workspace
-from budgets.spending import Effect
+from budgets.spending import QueueEffect
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -34,10 +34,10 @@ class Verdicts:
 
     def __init__(self, cluster: str, now: Clock) -> None:
         self._cluster, self._now = cluster, now
-        self._known: dict[str, tuple[float, Effect]] = {}
+        self._known: dict[str, tuple[float, QueueEffect]] = {}
         self._settled_at = 0.0
 
-    def of(self, namespace: str) -> Effect | None:
+    def of(self, namespace: str) -> QueueEffect | None:
         """The effect of a namespace's rules; None while the database does not answer."""
         known = self._known.get(namespace)
         if known is not None and time.monotonic() - known[0] < LASTS_S:
