@@ -6,6 +6,8 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
 
+from budgets.models.base import optional
+
 
 class User(AbstractUser):
     """A person; the time zone is only for display."""
@@ -18,9 +20,7 @@ class User(AbstractUser):
 
 def person() -> models.ForeignKey[User | None, User | None]:
     """A column of who did something; None: the portal itself, or nobody yet."""
-    return models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    return optional(User)
 
 
 class Role(models.TextChoices):

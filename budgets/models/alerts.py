@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from budgets import spending
 from budgets.models.access import person
+from budgets.models.base import optional
 from budgets.models.exports import Export
 from budgets.models.fleet import Account, Workspace
 from budgets.models.spending import SpendRule
@@ -23,9 +24,7 @@ class Webhook(models.Model):
 
     name = models.CharField(max_length=80)
     url = models.URLField(max_length=500)
-    account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="webhooks"
-    )
+    account = optional(Account, related_name="webhooks")
     key_version = models.PositiveIntegerField(default=1)
     created_by = person()
     created_at = models.DateTimeField(auto_now_add=True)
@@ -55,12 +54,8 @@ class AlertRule(models.Model):
     # A whole grant only of a cap.
     Window = spending.Window
 
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"
-    )
-    spend_rule = models.ForeignKey(
-        SpendRule, on_delete=models.PROTECT, null=True, blank=True, related_name="alert_rules"
-    )
+    workspace = optional(Workspace, related_name="alert_rules")
+    spend_rule = optional(SpendRule, related_name="alert_rules")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="alert_rules")
     measure = models.CharField(max_length=16, choices=Measure.choices)
     window = models.CharField(max_length=5, choices=Window.choices, default=Window.MONTH)
@@ -128,17 +123,11 @@ class Delivery(models.Model):
         SENT = "sent", "Delivered"
         GIVEN_UP = "given_up", "Given up"
 
-    alert = models.ForeignKey(
-        Alert, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
-    )
-    export = models.ForeignKey(
-        Export, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
-    )
+    alert = optional(Alert, related_name="deliveries")
+    export = optional(Export, related_name="deliveries")
     channel = models.CharField(max_length=8, choices=Channel.choices)
     address = models.CharField(max_length=500)
-    webhook = models.ForeignKey(
-        Webhook, on_delete=models.PROTECT, null=True, blank=True, related_name="deliveries"
-    )
+    webhook = optional(Webhook, related_name="deliveries")
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_at = models.DateTimeField()

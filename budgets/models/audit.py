@@ -7,7 +7,7 @@ import uuid
 from django.db import models
 
 from budgets.models.access import person
-from budgets.models.base import InsertOnly
+from budgets.models.base import InsertOnly, optional
 from budgets.models.fleet import Account, Workspace
 
 
@@ -19,12 +19,8 @@ class AuditEntry(InsertOnly):
     actor_name = models.CharField(max_length=150)
     action = models.CharField(max_length=60)
     subject = models.CharField(max_length=200)
-    account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    account = optional(Account)
+    workspace = optional(Workspace)
     cluster = models.CharField(max_length=40, blank=True)
     reason = models.CharField(max_length=500, blank=True)
     before = models.JSONField(default=dict, blank=True)

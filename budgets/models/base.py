@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
@@ -18,6 +18,18 @@ dns_label = RegexValidator(
     "Use 1 to 40 lower-case letters, digits and hyphens, beginning and ending with a letter "
     "or digit.",
 )
+
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def optional(
+    table: type[Row], *, related_name: str = "+"
+) -> models.ForeignKey[Row | None, Row | None]:
+    """A column that may name a row of another table, which cannot go while it does."""
+    return models.ForeignKey(
+        table, on_delete=models.PROTECT, null=True, blank=True, related_name=related_name
+    )
 
 
 class ImmutableError(ValidationError):

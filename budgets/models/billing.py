@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from budgets.charging import FloorHours
 from budgets.models.access import person
-from budgets.models.base import FrozenFields, InsertOnly
+from budgets.models.base import FrozenFields, InsertOnly, optional
 from budgets.models.fleet import Account, Flavor
 
 
@@ -83,9 +83,7 @@ class RateCard(FrozenFields):
         "author",
     )
 
-    account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="rate_cards"
-    )
+    account = optional(Account, related_name="rate_cards")
     name = models.CharField(max_length=120)
     currency = models.CharField(max_length=3)
     floor_hours = models.CharField(

@@ -8,6 +8,7 @@ from django.db.models import Q
 from budgets.exports import FORMATS
 from budgets.models.access import User
 from budgets.models.audit import Operation
+from budgets.models.base import optional
 
 DATASETS = (
     ("usage", "Usage by hour"),
@@ -65,9 +66,7 @@ class Export(models.Model):
     # Workspaces (keys) whose rows are in it; null: the whole platform's.
     scope = models.JSONField(null=True, blank=True)
     # Which plan made it, and for what: "close:2026-03" or "day:2026-03-14".
-    plan = models.ForeignKey(
-        ExportPlan, on_delete=models.PROTECT, null=True, blank=True, related_name="exports"
-    )
+    plan = optional(ExportPlan, related_name="exports")
     run_key = models.CharField(max_length=20, blank=True)
     attempt = models.PositiveSmallIntegerField(default=0)
     # When the worker on it was last alive.

@@ -230,6 +230,4 @@ class Envelope(models.Model):
 
     class Meta:
         ordering = ["account__slug", "flavor"]
-        constraints = [
-            models.UniqueConstraint(fields=["account", "flavor"], name="envelope_once"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["account", "flavor"], name="envelope_once")]

@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from budgets.charging import RowKind
 from budgets.models.access import User, person
-from budgets.models.base import FrozenFields, InsertOnly
+from budgets.models.base import FrozenFields, InsertOnly, optional
 from budgets.models.billing import BillingPeriod
 from budgets.models.fleet import Account, Workspace
 from budgets.models.usage import UsageAmounts
@@ -37,9 +37,7 @@ class Statement(models.Model):
         STATEMENT = "statement", "Statement"
         CREDIT_NOTE = "credit_note", "Credit note"
 
-    account = models.ForeignKey(
-        Account, on_delete=models.PROTECT, null=True, blank=True, related_name="statements"
-    )
+    account = optional(Account, related_name="statements")
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="statements")
     kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.STATEMENT)
     state = models.CharField(max_length=12, choices=State.choices, default=State.DRAFT)
@@ -97,9 +95,7 @@ class StatementLine(models.Model):
 
     statement = models.ForeignKey(Statement, on_delete=models.CASCADE, related_name="lines")
     position = models.PositiveIntegerField()
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    workspace = optional(Workspace)
     flavor = models.CharField(max_length=40, blank=True)
     kind = models.CharField(max_length=16, choices=[(k.value, k.value) for k in RowKind])
     class_of = models.CharField(max_length=16, blank=True)
@@ -150,16 +146,12 @@ class Adjustment(FrozenFields):
     frozen_fields = ("account", "workspace", "period", "amount", "currency", "reason", "corrects")
 
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="adjustments")
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    workspace = optional(Workspace)
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="adjustments")
     amount = models.DecimalField(max_digits=20, decimal_places=4)
     currency = models.CharField(max_length=3)
     reason = models.CharField(max_length=500)
-    corrects = models.ForeignKey(
-        StatementLine, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    corrects = optional(StatementLine)
     state = models.CharField(max_length=12, choices=State.choices, default=State.PROPOSED)
     proposed_by = person()
     decided_by = person()
@@ -195,9 +187,7 @@ class Correction(UsageAmounts, InsertOnly):
         BillingPeriod, on_delete=models.PROTECT, related_name="corrections"
     )
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
-    workspace = models.ForeignKey(
-        Workspace, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
+    workspace = optional(Workspace)
     flavor = models.CharField(max_length=63)
     cluster = models.CharField(max_length=40, blank=True)
     uid = models.CharField(max_length=64, blank=True)

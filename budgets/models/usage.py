@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from django.db import models
 from django.db.models import F, Q
 
 from budgets import intervals
+from budgets.models.base import Row
 from budgets.models.fleet import Account, Flavor, Workspace
-
-Row = TypeVar("Row", bound=models.Model)
 
 
 def of_row(table: type[Row], *, related_name: str = "+") -> models.ForeignKey[Row, Row]:
@@ -240,9 +237,7 @@ class WorkloadUsage(HeldAmounts):
                 name="workload_usage_natural_key",
             )
         ]
-        indexes = [
-            models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour"),
-        ]
+        indexes = [models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour")]
 
 
 # Totals are added up from hour facts in the transaction that writes these, and rebuildable at any

@@ -8,13 +8,7 @@ what a cluster gets, ``reach`` what it is worth and whom it touches.
 
 from __future__ import annotations
 
-from budgets.plan.drafts import (
-    MOST_GPUS,
-    FlavorTerms,
-    RevisionDraft,
-    check_draft,
-    short_form_lines,
-)
+from budgets.plan.drafts import MOST_GPUS, FlavorTerms, RevisionDraft, check_draft, short_form_lines
 from budgets.plan.fleet import (
     FleetLevel,
     check_envelope,

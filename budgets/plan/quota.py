@@ -1,8 +1,4 @@
-"""Promises in, quota of one cluster out.
-
-Here, once: *committed* C is the nominal quota, the *ceiling* B ("burst up to") gives a borrowing
-limit of B - C, *lendable* L is the lending limit. Source: ARCHITECTURE, "What a budget becomes".
-"""
+"""Promises in, quota of one cluster out. Source: ARCHITECTURE, "What a budget becomes"."""
 
 from __future__ import annotations
 

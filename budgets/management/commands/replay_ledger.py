@@ -53,12 +53,7 @@ class Command(BaseCommand):
         )
 
     def handle(
-        self,
-        *args: object,
-        file: Path,
-        as_json: bool,
-        first_difference: bool,
-        **options: object,
+        self, *args: object, file: Path, as_json: bool, first_difference: bool, **options: object
     ) -> None:
         """Replay every record, print differences, and end with the number of matches."""
         told = self.stderr if as_json else self.stdout

@@ -65,10 +65,7 @@ def review_statements(
     now = utc_now()
     for row in rows:
         row.state, row.reviewed_by, row.reviewed_at = Statement.State.REVIEWED, actor, now
-    Statement.objects.bulk_update(rows, ["state", "reviewed_by", "reviewed_at"], batch_size=500)
-    for row in rows:
-        _log(actor, "statement.review", row)
-    return rows
+    return _written(rows, actor, "statement.review", "state", "reviewed_by", "reviewed_at")
 
 
 @by_finance
@@ -110,12 +107,7 @@ def issue_statements(
     for row, number in zip(rows, numbers, strict=True):
         row.state, row.number = Statement.State.ISSUED, number
         row.issued_by, row.issued_at = actor, now
-    Statement.objects.bulk_update(
-        rows, ["state", "number", "issued_by", "issued_at"], batch_size=500
-    )
-    for row in rows:
-        _log(actor, "statement.issue", row)
-    return rows
+    return _written(rows, actor, "statement.issue", "state", "number", "issued_by", "issued_at")
 
 
 @by_finance
@@ -177,6 +169,15 @@ def _chosen(
         message = f"There is no statement of {period} to {verb}."
         raise Rejected.because("", "nothing_to_do", message)
     return found
+
+
+def _written(
+    rows: list[Statement], actor: User | None, action: str, *changed: str
+) -> list[Statement]:
+    Statement.objects.bulk_update(rows, changed, batch_size=500)
+    for row in rows:
+        _log(actor, action, row)
+    return rows
 
 
 def _locked(statement: Statement) -> Statement:

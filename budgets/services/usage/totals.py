@@ -26,9 +26,9 @@ from budgets.models import (
     WorkspaceDay,
 )
 from budgets.services.usage.rows import rewrite_from
-from budgets.units import Period
+from budgets.units import Period, utc_hour
 
-ONE_DAY = timedelta(days=1)
+ONE_DAY, ONE_HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _differences(total: _Total, window: Period) -> int:
 
 def _sums(total: _Total, window: Period) -> QuerySet[Any]:
     """What the totals of a window have to be: values of the key, then of the amounts."""
-    period = _whole_days(window) if total.time == "day" else _whole_hours(window)
+    period = _whole(total, window)
     names = {f"key_{name}": source for name, source in total.key.items()}
     rows: QuerySet[Any] = (
         total.facts.objects.filter(hour__gte=period.start, hour__lt=period.end)
@@ -160,21 +160,17 @@ def _sums(total: _Total, window: Period) -> QuerySet[Any]:
 
 
 def _stored(total: _Total, window: Period) -> QuerySet[Any]:
-    if total.time == "day":
-        days = _whole_days(window)
-        found = total.totals.objects.filter(day__gte=days.start.date(), day__lt=days.end.date())
-    else:
-        hours = _whole_hours(window)
-        found = total.totals.objects.filter(hour__gte=hours.start, hour__lt=hours.end)
-    return found.order_by()  # type: ignore[no-any-return]  # the tables are of several types
+    period = _whole(total, window)
+    start, end = period.start, period.end
+    first, last = (start.date(), end.date()) if total.time == "day" else (start, end)
+    in_time = {f"{total.time}__gte": first, f"{total.time}__lt": last}
+    return total.totals.objects.filter(**in_time).order_by()  # type: ignore[no-any-return]  # the tables are of several types
 
 
-def _whole_hours(window: Period) -> Period:
-    start = window.start.replace(minute=0, second=0, microsecond=0)
-    return Period(start, max(window.end, start + timedelta(hours=1)))
-
-
-def _whole_days(window: Period) -> Period:
-    start = datetime.combine(window.start.date(), time.min, tzinfo=UTC)
-    last = (window.end - timedelta(seconds=1)).date()
-    return Period(start, datetime.combine(last + ONE_DAY, time.min, tzinfo=UTC))
+def _whole(total: _Total, window: Period) -> Period:
+    """The UTC days, or hours, of a table that a window touches."""
+    start = utc_hour(window.start)
+    if total.time != "day":
+        return Period(start, max(window.end, start + ONE_HOUR))
+    last = (window.end - timedelta(seconds=1)).replace(hour=0, minute=0, second=0)
+    return Period(start.replace(hour=0), last + ONE_DAY)
