@@ -59,7 +59,7 @@ class Cluster(FrozenFields):
         max_length=8, choices=DriftPolicy.choices, default=DriftPolicy.RESTORE
     )
     allows_local_jobs = models.BooleanField(default=False)
-    # What may be done about the known defects of a live Kueue; see reconcile.guard.
+    # What may be done about the known defects of a live Kueue; see reconcile.external.
     guard = models.CharField(max_length=4, choices=Guard.choices, default=Guard.TELL)
     generation = models.PositiveBigIntegerField(default=1)
     preflight = models.JSONField(default=dict, blank=True)

@@ -57,10 +57,18 @@ def _explained_admission(context: ShiftContext) -> Body:
     return made
 
 
+def _dispatch(context: ShiftContext) -> Body:
+    """On a manager the portal dispatches, or a Kueue does and the portal nominates."""
+    is_ours = context.cluster.is_portal_mode
+    name = "dispatch.DispatchBody" if is_ours else "external.ExternalBody"
+    made: Body = import_string(f"clusters.reconcile.{name}")(context)
+    return made
+
+
 BODIES: dict[str, str | BodyFactory] = {
     ShiftRun.Role.QUOTA: "clusters.reconcile.quota.QuotaBody",
     ShiftRun.Role.ADMISSION: _explained_admission,
-    ShiftRun.Role.DISPATCH: "clusters.reconcile.external.dispatch_body",
+    ShiftRun.Role.DISPATCH: _dispatch,
     ShiftRun.Role.USAGE: "clusters.reconcile.usage.UsageBody",
     ShiftRun.Role.SHADOW: "clusters.reconcile.shadow.body.ShadowBody",
     ShiftRun.Role.SPEND: "clusters.reconcile.budget_check.BudgetCheckBody",

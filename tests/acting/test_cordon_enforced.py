@@ -14,7 +14,7 @@ from clusters.kueue.multikueue.dispatchers import all_at_once
 from clusters.kueue.multikueue.group import Copy, Group
 from clusters.kueue.multikueue.offers import Fit, WorkerQuota
 from clusters.models import Cluster
-from clusters.reconcile.dispatch.cordoned import Cordoned
+from clusters.reconcile.multikueue.workers import Cordoned
 from tests.acting.conftest import NAMESPACE, workload_document
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import quota_hand
@@ -84,16 +84,18 @@ def test_the_dispatcher_passes_a_cordoned_worker_over_and_comes_back(
     fleet: SmallFleet, worker: Cluster
 ) -> None:
     looked_anew: list[bool] = []
-    cordoned = Cordoned(lambda: looked_anew.append(True))
+    cordoned = Cordoned()
 
     def nominated():
         cordoned._read_at = -10.0
+        if cordoned.look():
+            looked_anew.append(True)
         group = Group(
             local=None,
             check="c",
             now=utc_now(),
             copies={"gpu-east": Copy(), "gpu-west": Copy()},
-            blocked=cordoned.words(),
+            blocked=cordoned.words,
         )
         return all_at_once(group)
 

@@ -17,7 +17,7 @@ import django
 def forget_ownership() -> None:
     """Whatever has a copy's name counts as an old one of the portal's own, and makes way."""
     from clusters.errors import Conflict, Refusal
-    from clusters.reconcile.dispatch import copies
+    from clusters.reconcile.multikueue import copies
 
     def make_way(there, sender, write):  # type: ignore[no-untyped-def]
         sender.client.delete(write.resource, write.name, namespace=write.namespace)
@@ -53,7 +53,7 @@ def wait_for_nobody() -> None:
 
 def leave_everything() -> None:
     """Nothing is ever removed from a worker."""
-    from clusters.reconcile.dispatch import copies
+    from clusters.reconcile.multikueue import copies
 
     copies.Copies._remove = lambda *args, **kwargs: None  # type: ignore[method-assign]
 

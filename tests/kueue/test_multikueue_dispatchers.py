@@ -29,7 +29,7 @@ from clusters.kueue.multikueue.group import Round
 from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate
-from clusters.reconcile.external.ways import Facts, choose
+from clusters.reconcile.external.ways import WayFacts, choose
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -370,7 +370,7 @@ def test_a_further_dispatcher_is_one_row(monkeypatch):
     assert chosen.nominate(waiting("a", "b", "c")).clusters == ("c", "b")
     with pytest.raises(ValueError, match=r"cheapest-fit, example\.org/backwards"):
         settings(ALL_AT_ONCE, incrementalDispatcherConfig={"stepSize": 2})
-    told = choose(Facts(DispatchSettings(), False, "", False, False, False))
+    told = choose(WayFacts(DispatchSettings(), False, "", False, False, False))
     assert "gpu-budget-portal.dev/cheapest-fit or example.org/backwards" in told.why
 
 

@@ -21,7 +21,7 @@ from clusters.jobs import remote
 from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
-from clusters.reconcile.dispatch.local import attempt_of
+from clusters.reconcile.multikueue.local import attempt_of
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError
 from tests.perf.bench import Figure

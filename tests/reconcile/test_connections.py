@@ -12,8 +12,8 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
-from clusters.reconcile.dispatch import links
-from clusters.reconcile.dispatch.links import Link
+from clusters.reconcile.multikueue import links
+from clusters.reconcile.multikueue.links import Link
 from tests.reconcile.admission_harness import INSTALLATION
 from tests.reconcile.test_admission_jobs import NOW
 from tests.waiting import eventually

@@ -17,8 +17,9 @@ from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
-from clusters.reconcile.dispatch import DispatchBody, offers
+from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.foreground import ForegroundShift
+from clusters.reconcile.multikueue import offers
 from tests.controlplane.fleet import Fleet
 from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (

@@ -19,8 +19,8 @@ from clusters.kube.client import WriteOptions
 from clusters.kube.exec_plugins import Credential, ExecPlugin, parse_providers, run_plugin
 from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE
-from clusters.reconcile.dispatch import links
-from clusters.reconcile.dispatch.profiles import (
+from clusters.reconcile.multikueue import links
+from clusters.reconcile.multikueue.profiles import (
     CLUSTER_PROFILE,
     BadProfile,
     Profiles,

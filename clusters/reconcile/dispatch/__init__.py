@@ -1,11 +1,9 @@
 """Dispatch in ``portal`` mode: one workload of the manager runs on one of its workers.
 
-``body`` is the controller. ``workers`` keeps a ``link`` to each worker, with a cache of what is
-there; ``local`` is the manager's side of a workload and ``group`` all that a decision looks at. The
-decision is ``clusters.kueue.multikueue.decide`` (pure); ``nominating`` holds the dispatcher in
-force with its ``trail`` of rounds and the workers' ``offers``. What is to be done on the manager is
-in ``manager_writes``, as requests; what on a worker, in ``copies``. ``connections`` tells on the
-manager who is connected. Kinds of jobs are in ``clusters.jobs``.
+``body`` is the controller; ``workers`` says who is dispatched to, and who has left. The decision is
+``clusters.kueue.multikueue.decide`` (pure). What is to be done on the manager is in
+``manager_writes``, as requests, with who is connected; what on a worker, and all that dispatch
+shares with nominating for a Kueue, in ``clusters.reconcile.multikueue``.
 """
 
 from __future__ import annotations

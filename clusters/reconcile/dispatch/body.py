@@ -8,39 +8,37 @@ other; each worker's go by themselves, so that a worker that hangs or refuses ho
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from django.conf import settings
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
-from clusters.errors import NotFound, Terminal
+from clusters.errors import Terminal
 from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, Selection
+from clusters.kube.client import Selection
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.connections import connection_writes, dispatch_check
-from clusters.reconcile.dispatch.copies import Copies, Foreign
-from clusters.reconcile.dispatch.group import Fleet, group_for
-from clusters.reconcile.dispatch.links import Link
-from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.dispatch.manager import ManagerController, Place
-from clusters.reconcile.dispatch.manager_writes import manager_writes
-from clusters.reconcile.dispatch.nominating import Nominating
-from clusters.reconcile.dispatch.offers import Prices
-from clusters.reconcile.dispatch.parts import jobs_there
-from clusters.reconcile.dispatch.profiles import Profiles, read_providers
-from clusters.reconcile.dispatch.workers import MANAGER, Known, Workers
+from clusters.reconcile.dispatch.manager_writes import connection_writes, manager_writes
+from clusters.reconcile.dispatch.workers import Known, Workers
+from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
+from clusters.reconcile.multikueue.copies import Copies, Foreign
+from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.nominating import Nominating
+from clusters.reconcile.multikueue.offers import Prices
+from clusters.reconcile.multikueue.parts import jobs_there
+from clusters.reconcile.multikueue.profiles import Profiles, read_providers
+from clusters.reconcile.multikueue.workers import MANAGER, DispatchFleet
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.pool import Answer, Sender, Target, Work, reading
-from clusters.reconcile.runtime.recorder import Event, Recorder, workload_reference
+from clusters.reconcile.runtime.recorder import Event, workload_reference
 from clusters.reconcile.runtime.watches import Seen
-from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
+from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -130,8 +128,9 @@ class DispatchBody(ManagerController):
         known: Known | None = None,
     ) -> None:
         super().__init__(context, hook=hook)
-        self._hook = hook
-        self._nominating = Nominating(context, settings=self.settings, prices=prices)
+        self._nominating = Nominating(
+            context, settings=self.settings, manager=self.manager, prices=prices
+        )
         self._blocks = Blocks()
         self._profiles = Profiles(
             context.client,
@@ -148,23 +147,7 @@ class DispatchBody(ManagerController):
             known=known,
         )
         self._links = self.workers.links
-        self._recorder = Recorder(
-            self._writer_of(context.cluster.slug, context.client, lambda: self.may_write, no_fault),
-            cluster=context.cluster.slug,
-            now=context.now,
-        )
-        self._fleets: dict[str, Fleet] = {}
-
-    def run(self) -> None:
-        """Works until the shift ends; under a live Kueue there is nothing to do.
-
-        Raises:
-            LeaseLost: nothing was written after it.
-        """
-        if self.context.cluster.is_portal_mode:
-            super().run()
-        else:
-            self.context.stop.wait()
+        self._fleets: dict[str, DispatchFleet] = {}
 
     def selection_of(self, kind: JobKind) -> Selection:
         """Only what can be a job."""
@@ -176,7 +159,6 @@ class DispatchBody(ManagerController):
 
     def closing(self) -> None:
         """Writes the last rounds, and ends every watch on workers."""
-        self._recorder.close()
         self._nominating.close()
         self.workers.close()
         self._profiles.close()
@@ -255,15 +237,10 @@ class DispatchBody(ManagerController):
 
     def handle(self, key: Place) -> None:
         """Looks at a workload with all its copies, and starts what is to be done."""
-        local = self._local(key[0])
-        fleet, now = self._fleet(local.check), self.context.now()
-        group = group_for(
+        local, now = self.workers.local(key[0]), self.context.now()
+        group = self._nominating.group(
             local,
-            self.manager,
-            fleet,
-            now=now,
-            rounds=self._nominating.rounds(local),
-            offers=self._nominating.offers(local, self.manager, fleet),
+            self._fleet(local.check),
             blocked=self._blocks.reasons(local.key),
             foreign=self._blocks.foreign(local.key),
         )
@@ -281,17 +258,7 @@ class DispatchBody(ManagerController):
             log.debug("dispatch", key=local.key, actions=actions)
             self._carry_out(local, actions, now)
 
-    def _local(self, key: str) -> Local:
-        workload = self.manager.get(r.WORKLOAD, key)
-        return Local.of(
-            key,
-            self.manager,
-            check=dispatch_check(self.manager, workload) if workload is not None else "",
-            origin=self.workers.origin,
-            kinds=self.kinds,
-        )
-
-    def _fleet(self, check: str) -> Fleet:
+    def _fleet(self, check: str) -> DispatchFleet:
         """The workers of a check, the same for everybody of one turn."""
         found = self._fleets.get(check)
         if found is None:
@@ -315,8 +282,14 @@ class DispatchBody(ManagerController):
                 self._tell(local, action)
             else:
                 link = self._links.get(getattr(action, "cluster", ""))
-                jobs = self._jobs_on(link, local) if link is not None else ()
-                writes += manager_writes(action, local, jobs, now=now)
+                writes += manager_writes(
+                    action,
+                    local,
+                    jobs_there(local.key, link.cache, self.kinds, elastic=local.job)
+                    if link
+                    else (),
+                    now=now,
+                )
         if writes:
             self._start_here(local, writes)
 
@@ -336,10 +309,7 @@ class DispatchBody(ManagerController):
     def _tell(self, local: Local, action: step.Tell) -> None:
         about = workload_reference(local.there)
         told = Event(about, action.reason, action.message, is_warning=True, is_once=True)
-        self._recorder.record([told])
-
-    def _jobs_on(self, link: Link, local: Local) -> list[dict[str, Any]]:
-        return jobs_there(local.key, link.cache, self.kinds, elastic=local.job)
+        self.recorder.record([told])
 
     def _start_on_worker(self, local: Local, action: step.OnWorker) -> None:
         place, link = (local.key, action.cluster), self._links.get(action.cluster)
@@ -352,7 +322,7 @@ class DispatchBody(ManagerController):
         if client is None or not link.may_write or (local.workload is None and not is_removal):
             return
         copies = Copies.on(link.cache, local, self.kinds, is_removed=is_removal)
-        writer = self._writer_of(link.name, client, lambda: link.may_write, self._hook)
+        writer = self.writer_on(link, client)
         is_creation = isinstance(action, step.CreateCopy | step.CreateJob)
         errand = Errand(type(action).__name__, is_creation=is_creation)
 
@@ -367,18 +337,8 @@ class DispatchBody(ManagerController):
 
     def _is_gone(self, key: str) -> bool:
         """Whether the manager itself says that a Workload is gone; its cache may lag behind."""
-        namespace, _, name = key.partition("/")
-        try:
-            found = self.context.client.get(r.WORKLOAD, name, namespace=namespace)
-        except NotFound:
-            return True
-        return bool(found["metadata"].get("deletionTimestamp"))
-
-    def _writer_of(
-        self, name: str, client: KubeClient, may_write: Callable[[], bool], hook: Hook
-    ) -> Writer:
-        fence = self.context.fence
-        return Writer(client, cluster=name, fence=fence, may_write=may_write, hook=hook)
+        found = read_workload(self.context.client, key)
+        return found is None or bool(found["metadata"].get("deletionTimestamp"))
 
     # What became of it
 

@@ -1,24 +1,31 @@
-"""What dispatch's actions on the manager come to as requests. Pure.
+"""What dispatch writes on the manager: its actions as requests, and who is connected. Pure.
 
 Each is bound to the state that was looked at; those of one verdict go to different objects, or
 only the last of them changes the Workload.
+
+Source: spec dispatch 1.1, 1.4; Kueue pkg/controller/admissionchecks/multikueue, v0.19.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from clusters.documents.conditions import Condition
+from clusters.documents.conditions import Condition, condition
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
+from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile import workload_status as status
-from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.multikueue.connections import config_of, is_dispatch_check, workers_of
+from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write
+
+_BAD_REFERENCE: Final = "Cannot load the AdmissionChecks parameters: "
 
 
 def manager_writes(
@@ -106,3 +113,60 @@ def _marked_inactive(local: Local, now: datetime) -> Iterator[Write]:
         return
     release = status.release_patch(local.there, now=now)
     yield Write.patch("release", r.WORKLOAD, local.there, release, subresource="status")
+
+
+# Who is connected
+
+
+def connection_writes(
+    manager: Cache, *, states: Mapping[str, Condition], now: datetime
+) -> Iterator[Write]:
+    """The status writes that are due.
+
+    Args:
+        manager: What is known of the manager.
+        states: The condition Active of each worker's MultiKueueCluster, as it should be.
+        now: Current time.
+    """
+    configs, clusters = manager.of(r.MULTIKUEUE_CONFIG), manager.of(r.MULTIKUEUE_CLUSTER)
+    for name, cluster in clusters.items():
+        if name in states:
+            yield from _due(r.MULTIKUEUE_CLUSTER, cluster, states[name], now)
+    for check in manager.of(r.ADMISSION_CHECK).values():
+        if is_dispatch_check(check):
+            change = _check_condition(check, configs, clusters, states)
+            yield from _due(r.ADMISSION_CHECK, check, change, now)
+
+
+def _check_condition(
+    check: Document,
+    configs: Mapping[str, Document],
+    clusters: Mapping[str, Document],
+    states: Mapping[str, Condition],
+) -> Condition:
+    name = config_of(check)
+    if name not in configs:
+        lacks = f'MultiKueueConfig.kueue.x-k8s.io "{name}" not found'
+        text = _BAD_REFERENCE + (lacks if name else "missing parameters reference")
+        return Condition("Active", False, "BadConfig", text)
+    wanted = workers_of(check, configs)
+    known = [worker for worker in wanted if worker in clusters]
+    missing = [worker for worker in wanted if worker not in clusters]
+    inactive = [w for w in known if not (w in states and states[w].status)]
+    told = {"Missing clusters": missing, "Inactive clusters": inactive}
+    text = ", ".join(f"{what}: [{' '.join(names)}]" for what, names in told.items() if names)
+    if len(missing) + len(inactive) == len(wanted):
+        return Condition("Active", False, "NoUsableClusters", text)
+    if text:
+        return Condition("Active", True, "SomeActiveClusters", text)
+    return Condition("Active", True, "Active", "The admission check is active")
+
+
+def _due(
+    resource: Resource, document: Document, change: Condition, now: datetime
+) -> Iterator[Write]:
+    shown = condition(document, "Active")
+    wanted = ("True" if change.status else "False", change.reason, change.message)
+    if (shown.get("status"), shown.get("reason"), shown.get("message")) != wanted:
+        body = status.conditions_patch(document, [change], now=now)
+        yield Write.patch("connection", resource, document, body, subresource="status")

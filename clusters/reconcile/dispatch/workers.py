@@ -8,144 +8,20 @@ MultiKueueCluster (spec dispatch 2.7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-import structlog
-from django.db import DatabaseError, connection
-
-from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.reconcile.context import (
-    Identity,
-    ShiftContext,
-    registered,
-    registered_workers,
-)
-from clusters.reconcile.dispatch.connections import config_of, dispatched_workers, workers_of
-from clusters.reconcile.dispatch.cordoned import Cordoned
-from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.links import Link, Shown, shown_of
-from clusters.reconcile.dispatch.profiles import Profiles, profile_of
-from clusters.reconcile.runtime.faults import Doing
-from clusters.reconcile.runtime.job_cache import JobCache
-from clusters.selectors.cordons import Cordons, cordons_now
+from clusters.reconcile.context import ShiftContext, registered, registered_workers
+from clusters.reconcile.multikueue.connections import config_of, dispatched_workers, workers_of
+from clusters.reconcile.multikueue.links import Link
+from clusters.reconcile.multikueue.profiles import Profiles, profile_of
+from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
 
-log = structlog.stdlib.get_logger(__name__)
-
-MANAGER: Final = ""
-"""What watches of the manager call it."""
 Known = Callable[[], Collection[str]]
 _NOT_LISTED: Final = "it is not in the configuration"
 _SWITCHED_OFF: Final = "writing is switched off"
-
-
-class LinkedWorkers:
-    """Links to workers; one thread owns it: the shift's own.
-
-    Args:
-        context: The shift.
-        manager: What is known of the manager.
-        settings: How the manager dispatches.
-        origin: Mark of this manager's copies.
-        sink: Takes what watches on workers tell.
-
-    Attributes:
-        manager: What is known of the manager.
-        kinds: Of jobs.
-        origin: Mark of this manager's copies.
-        links: By worker.
-        closed: Workers that take nothing new for their maintenance, and why.
-    """
-
-    def __init__(
-        self,
-        context: ShiftContext,
-        *,
-        manager: JobCache,
-        settings: DispatchSettings,
-        origin: str,
-        sink: Callable[[Any], None],
-    ) -> None:
-        self._context, self._settings, self._sink = context, settings, sink
-        self.manager, self.kinds, self.origin = manager, JobKinds(settings.kinds), origin
-        self.links: dict[str, Link] = {}
-        self.closed: Mapping[str, str] = {}
-        self._is_stored = bool(context.cluster.pk)
-        self._writable: dict[str, bool] = {}
-        self._has_other_cordons = False
-        self._cordoned = Cordoned(
-            self._note_cordons, read=cordons_now if self._is_stored else Cordons
-        )
-
-    def cache_on(self, cluster: str) -> JobCache | None:
-        """What is known of the manager, or of a worker; None of one without a link."""
-        if cluster == MANAGER:
-            return self.manager
-        link = self.links.get(cluster)
-        return link.cache if link is not None else None
-
-    def look(self, now: datetime) -> bool:
-        """Follow every connection, and who is cordoned; whether anything changed."""
-        faults, flips = self._context.faults, []
-        for name, link in self.links.items():
-            try:
-                if link.look(now):
-                    flips.append(name)
-            except Exception as error:
-                faults.park(f"worker {name}", error, doing=Doing.READING)
-            else:
-                faults.clear(f"worker {name}")
-        if flips:
-            log.info("workers_changed", workers=",".join(sorted(flips)))
-        self.closed = self._cordoned.words()
-        has_other_cordons, self._has_other_cordons = self._has_other_cordons, False
-        return bool(flips) or has_other_cordons
-
-    def client_of(self, worker: str) -> KubeClient:
-        """A worker's client, as the identity that dispatch uses there."""
-        return self._context.client_for(worker, identity=Identity.MULTIKUEUE)
-
-    def close(self) -> None:
-        """End every watch on workers."""
-        for link in self.links.values():
-            link.close()
-
-    def _open(self, name: str, *, shown: Shown | None = None) -> None:
-        """Begin a link; ``shown``: what an earlier shift told of the worker."""
-        self.links[name] = Link(
-            name,
-            origin=self.origin,
-            client_for=self.client_of,
-            sink=self._sink,
-            may_write=self._may_write_on,
-            kinds=self.kinds,
-            shown=shown,
-        )
-
-    def _note_cordons(self) -> None:
-        self._has_other_cordons = True
-
-    def _may_write_on(self, worker: str) -> bool:
-        """The worker's switch; while the database fails, what it said last."""
-        if not self._is_stored:
-            return True
-        try:
-            found = registered(worker)
-        except DatabaseError as error:
-            log.warning("switch_unknown", cluster=worker, error=type(error).__name__)
-            connection.close()
-            return self._writable.get(worker, False)
-        is_on = found.facts.writes_enabled if found is not None else self._has_no_switch(worker)
-        self._writable[worker] = is_on
-        return is_on
-
-    def _has_no_switch(self, worker: str) -> bool:
-        """Whether a worker that is not registered is under no switch but the manager's."""
-        return False
 
 
 class Workers(LinkedWorkers):
@@ -193,14 +69,14 @@ class Workers(LinkedWorkers):
         opened = wanted if self._is_begun else wanted | set(self._known())
         self._is_begun = True
         for name in sorted(opened - self.links.keys()):
-            self._open(name, shown=shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, name)))
+            self._open(name, shown=self.manager.get(r.MULTIKUEUE_CLUSTER, name))
         for name in over:
             self.links.pop(name).close()
             self._profile_names.pop(name, None)
         before, self.wanted = self.wanted, wanted
         return bool(over) or wanted != before
 
-    def fleet(self, check: str) -> Fleet:
+    def fleet(self, check: str) -> DispatchFleet:
         """Connected, lost and left workers of a check; all workers where no check says which.
 
         A configuration that is not there says of nobody that it left; it only takes nothing new.
@@ -221,7 +97,7 @@ class Workers(LinkedWorkers):
         links = list(self.links.values())
         now = self._context.now()
         away = [link for link in links if not link.is_connected]
-        return Fleet(
+        return DispatchFleet(
             caches={link.name: link.cache for link in links if link.is_connected},
             lost={link.name: link.lost_since or now for link in away if link.name not in left},
             closed={
@@ -229,7 +105,6 @@ class Workers(LinkedWorkers):
                 **{link.name: _SWITCHED_OFF for link in links if not link.may_write},
                 **{name: _NOT_LISTED for name in self.links if name not in names or name in left},
             },
-            origin=self.origin,
             worker_lost_timeout=self._settings.worker_lost_timeout,
             order=names,
             unserved={link.name: link.unserved for link in links if link.unserved},

@@ -10,19 +10,19 @@ from clusters.documents.keys import key_of
 from clusters.kube import resources as r
 from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.manager import ManagerController, Place
-from clusters.reconcile.dispatch.offers import Prices
-from clusters.reconcile.dispatch.workers import MANAGER
+from clusters.reconcile.external.guarding import CURE, DefectGuard
 from clusters.reconcile.external.nominator import NOMINATION, Nominator
-from clusters.reconcile.external.returns import Arrived, Left
+from clusters.reconcile.external.returns import Return
 from clusters.reconcile.external.watched_workers import WatchedWorkers
-from clusters.reconcile.guard.guarding import CURE, Guard
+from clusters.reconcile.multikueue.controller import ManagerController, Place
+from clusters.reconcile.multikueue.offers import Prices
+from clusters.reconcile.multikueue.workers import MANAGER
 from clusters.reconcile.runtime.pool import Answer, Work, reading
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, no_fault
 
 
-class BesideBody(ManagerController):
+class ExternalBody(ManagerController):
     """One shift beside a live Kueue.
 
     Keys are places: what is decided about is (``namespace/name``, the manager); a nomination and a
@@ -47,13 +47,8 @@ class BesideBody(ManagerController):
         self.workers = WatchedWorkers(
             context, settings=self.settings, manager=self.manager, sink=self.inbox.put
         )
-        self._guard = Guard(self, sight=self.workers, hook=hook)
-        self._nominator = Nominator(
-            self,
-            workers=self.workers,
-            settings=self.settings,
-            prices=prices,
-        )
+        self._guard = DefectGuard(self, workers=self.workers)
+        self._nominator = Nominator(self, workers=self.workers, prices=prices)
         self._nominates = self.settings.in_force.is_ours
 
     def opened(self) -> None:
@@ -77,10 +72,8 @@ class BesideBody(ManagerController):
 
     def take_other(self, item: Any) -> None:
         """A lost worker answers again, before its watches are back; or does so no longer."""
-        if isinstance(item, Left):
-            self.workers.left(item)
-        elif isinstance(item, Arrived):
-            for seen in self.workers.arrived(item):
+        if isinstance(item, Return):
+            for seen in self.workers.returned(item):
                 self.take_safely(seen)
             cache = self.workers.cache_on(item.worker)
             self.look_at(cache.keys_to_plan() if cache is not None else ())
@@ -122,10 +115,9 @@ class BesideBody(ManagerController):
         if self.context.cluster.guard == Cluster.Guard.OFF and not self._nominates:
             return
         name, now = key[0], self.context.now()
-        local = self.cache.get(r.WORKLOAD, name)
-        self._guard.examine(name, local, now)
+        self._guard.examine(name, self.cache.get(r.WORKLOAD, name), now)
         if self._nominates and self.may_write:
-            self._nominator.consider(name, local, now)
+            self._nominator.consider(name, now)
         if self.faults.standing.parked:
             places = ((f"{NOMINATION}{name}", MANAGER), *self._guard.places(name))
             for place in filter(self.queue.is_free, places):

@@ -6,36 +6,18 @@ Source: spec dispatch 3.3 (the contract) and 3.4 (the withdraw trap), tried on K
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
-from clusters.documents.keys import Document, annotations_of
+from clusters.documents.keys import Document, annotations_of, bound
 from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.external.defects import CopySeen
+from clusters.reconcile.runtime.writer import Write
 
 MOST_NAMES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a worker shows of a workload's copy.
-
-    Attributes:
-        is_known: It could be read; else nothing may be concluded.
-        is_there: A copy exists.
-        is_admitted: That copy is admitted.
-    """
-
-    is_known: bool
-    is_there: bool = False
-    is_admitted: bool = False
-
-
-UNSEEN: Final = Seen(False)
 
 
 def may_nominate(view: View, *, siblings: Iterable[Document] = ()) -> bool:
@@ -70,7 +52,7 @@ def component_of(workload: Document) -> int | None:
 
 
 def wanted_names(
-    nominated: Sequence[str], *, chosen: Sequence[str], seen: Mapping[str, Seen]
+    nominated: Sequence[str], *, chosen: Sequence[str], seen: Mapping[str, CopySeen]
 ) -> tuple[str, ...]:
     """The nominations to write.
 
@@ -83,22 +65,20 @@ def wanted_names(
         chosen: By the dispatcher, in order.
         seen: Copies by worker; a worker that is missing is not known.
     """
-    kept = [
-        name
-        for name in nominated
-        if name not in chosen and not _may_withdraw(seen.get(name, UNSEEN))
-    ]
+    kept = [name for name in nominated if name not in chosen and not _may_withdraw(seen.get(name))]
     admitted = [name for name, found in seen.items() if found.is_admitted]
     return tuple(dict.fromkeys((*chosen, *kept, *sorted(admitted))))[:MOST_NAMES]
 
 
-def _may_withdraw(found: Seen) -> bool:
-    return found.is_known and not found.is_admitted
+def _may_withdraw(found: CopySeen | None) -> bool:
+    return found is not None and found.answers and not found.is_admitted
 
 
-def waits_for(view: View, worker: str, seen: Mapping[str, Seen]) -> bool:
+def waits_for(view: View, worker: str, seen: Mapping[str, CopySeen]) -> bool:
     """Whether a workload is nominated for a worker that has not got its copy yet."""
-    return worker in view.nominated and not seen.get(worker, UNSEEN).is_there
+    found = seen.get(worker)
+    has_copy = found is not None and found.answers and found.copy is not None
+    return worker in view.nominated and not has_copy
 
 
 def wake(local: Document, *, at: str) -> Write:
@@ -110,11 +90,6 @@ def wake(local: Document, *, at: str) -> Write:
         local: The manager's Workload.
         at: Time stamp; a value that is not there yet, or nothing would change.
     """
-    metadata = local["metadata"]
-    body: dict[str, Any] = {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            "annotations": {labels.WOKEN: at},
-        }
-    }
-    return Write("wake", Verb.PATCH, r.WORKLOAD, metadata["namespace"], metadata["name"], body)
+    body = bound(local)
+    body["metadata"]["annotations"] = {labels.WOKEN: at}
+    return Write.patch("wake", r.WORKLOAD, local, body)

@@ -5,9 +5,9 @@ It decides in the shift's own thread and writes beside it. Kueue does everything
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from django.db import DatabaseError, connection
@@ -15,20 +15,12 @@ from django.db import DatabaseError, connection
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document
 from clusters.documents.times import stamp
-from clusters.errors import ClusterError, NotFound
+from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.group import View
-from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
-from clusters.reconcile.dispatch.group import group_for
-from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.dispatch.nominating import Nominating
-from clusters.reconcile.dispatch.offers import Prices
-from clusters.reconcile.dispatch.workers import MANAGER
 from clusters.reconcile.external import ways
 from clusters.reconcile.external.duties import (
-    UNSEEN,
-    Seen,
     component_of,
     may_nominate,
     waits_for,
@@ -37,9 +29,12 @@ from clusters.reconcile.external.duties import (
 )
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.watched_workers import WatchedWorkers
-from clusters.reconcile.external.ways import Standing, Way
+from clusters.reconcile.external.ways import Way, WayInForce
+from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
+from clusters.reconcile.multikueue.nominating import Nominating
+from clusters.reconcile.multikueue.offers import Prices
+from clusters.reconcile.multikueue.workers import MANAGER
 from clusters.reconcile.runtime.cache import Effect
-from clusters.reconcile.runtime.controller import Controller
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Verb, Write
 from clusters.vault import SealBroken
@@ -58,23 +53,17 @@ class Nominator:
     Args:
         shift: Where it writes.
         workers: What it sees.
-        settings: Of the manager's Kueue.
         prices: Per device and hour by flavor; None for those of the rate cards.
     """
 
     def __init__(
-        self,
-        shift: Controller[tuple[str, str]],
-        *,
-        workers: WatchedWorkers,
-        settings: DispatchSettings,
-        prices: Prices | None,
+        self, shift: ManagerController, *, workers: WatchedWorkers, prices: Prices | None
     ) -> None:
-        context = shift.context
-        self._shift, self._context = shift, context
-        self._workers, self._settings = workers, settings
-        self._nominating = Nominating(context, settings=settings, prices=prices)
-        self._standing: Standing | None = None
+        self._shift, self._context, self._workers = shift, shift.context, workers
+        self._nominating = Nominating(
+            shift.context, settings=shift.settings, manager=shift.manager, prices=prices
+        )
+        self._standing: WayInForce | None = None
         self._probe_at: datetime | None = None
         self._to_wake: dict[str, str] = {}
 
@@ -103,7 +92,9 @@ class Nominator:
             return False
         try:
             found = probe(
-                self._context.client, self._settings, self._context.cluster.kueue_configuration
+                self._context.client,
+                self._shift.settings,
+                self._context.cluster.kueue_configuration,
             )
         except ClusterError as error:
             log.info("way_unknown", reason=error.reason)
@@ -117,7 +108,7 @@ class Nominator:
         self._show(found, now)
         return has_changed
 
-    def _show(self, found: Standing, now: datetime) -> None:
+    def _show(self, found: WayInForce, now: datetime) -> None:
         if not self._context.cluster.pk:
             return
         shown = {"way": found.way.value, "why": found.why[:500], "checked_at": now}
@@ -147,34 +138,16 @@ class Nominator:
                     self._to_wake[key] = worker
         return tuple(self._to_wake)
 
-    def consider(self, key: str, local: Document | None, now: datetime) -> None:
-        """Nominate for a workload, or wake it, where that is due.
-
-        Args:
-            key: Of the workload.
-            local: The manager's Workload; None when it is gone.
-            now: Current time.
-        """
-        check = self._workers.check_of(local) if local is not None else ""
-        fleet = self._workers.fleet(check, now)
-        here = Local.of(
-            key, self._workers.manager, check=check, origin=self._workers.origin,
-            kinds=self._workers.kinds,
-        )  # fmt: skip
-        rounds = self._nominating.rounds(here)
+    def consider(self, key: str, now: datetime) -> None:
+        """Nominate for a workload, or wake it, where that is due."""
+        here = self._workers.local(key)
+        local = here.workload
+        self._nominating.observe(here)
         if local is None:
             self._to_wake.pop(key, None)
-        if local is None or not check or not self._may_begin(key):
+        if local is None or not here.check or not self._may_begin(key):
             return
-        manager = self._workers.manager
-        group = group_for(
-            here,
-            manager,
-            fleet,
-            now=now,
-            rounds=rounds,
-            offers=self._nominating.offers(here, manager, fleet),
-        )
+        group = self._nominating.group(here, self._workers.fleet(here.check, now))
         view = View(group, local)
         if not may_nominate(view, siblings=self._siblings(local)):
             self._to_wake.pop(key, None)
@@ -182,7 +155,7 @@ class Nominator:
         found = self._nominating.nominate(key, group)
         if found.look_again is not None:
             self._shift.queue.add_at((key, MANAGER), found.look_again)
-        seen = self._seen(key, check)
+        seen = {item.worker: item for item in self._workers.copies(key, here.check, now)}
         chosen = view.nominated if found.is_undecided else found.clusters
         names = wanted_names(view.nominated, chosen=chosen, seen=seen)
         if set(names) != set(view.nominated):
@@ -205,16 +178,6 @@ class Nominator:
             if uids & {item["uid"] for item in other["metadata"].get("ownerReferences") or ()}
         ]
 
-    def _seen(self, key: str, check: str) -> dict[str, Seen]:
-        found = {}
-        for worker in self._workers.workers(check):
-            if not self._workers.answers(worker):
-                found[worker] = UNSEEN
-                continue
-            cache = self._workers.cache_on(worker)
-            found[worker] = _seen_of(cache.get(r.WORKLOAD, key) if cache is not None else None)
-        return found
-
     # Writing
 
     def _start(self, key: str, local: Document, names: tuple[str, ...]) -> None:
@@ -232,17 +195,14 @@ class Nominator:
 
     def _may_go(self, key: str, worker: str) -> bool:
         """Asks the worker itself: its watch may be a second behind."""
-        namespace, _, name = key.partition("/")
         try:
-            copy = self._workers.client_of(worker).get(r.WORKLOAD, name, namespace=namespace)
-        except NotFound:
-            return True
+            copy = read_workload(self._workers.client_of(worker), key)
         except (ClusterError, SealBroken):
             return False
-        return not _seen_of(copy).is_admitted
+        return copy is None or not is_true(copy, "Admitted")
 
     def _write(
-        self, local: Document, standing: Standing, names: tuple[str, ...], sender: Sender
+        self, local: Document, standing: WayInForce, names: tuple[str, ...], sender: Sender
     ) -> None:
         metadata = local["metadata"]
         place = metadata["namespace"], metadata["name"]
@@ -261,9 +221,5 @@ class Nominator:
             sender.send(Write.patch("hand-over", r.WORKLOAD, local, handing))
 
 
-def _seen_of(copy: Mapping[str, Any] | None) -> Seen:
-    return Seen(True, copy is not None, copy is not None and is_true(copy, "Admitted"))
-
-
-def _place_of(key: str) -> tuple[str, str]:
+def _place_of(key: str) -> Place:
     return f"{NOMINATION}{key}", MANAGER

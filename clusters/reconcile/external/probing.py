@@ -13,12 +13,12 @@ from clusters.kube.transport import Call
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.names import KUEUE_NAMESPACE
 from clusters.manifests.rights import KUEUE_DEPLOYMENT
-from clusters.reconcile.external.ways import Facts, Standing, bound_policy, choose, has_gate
+from clusters.reconcile.external.ways import WayFacts, WayInForce, bound_policy, choose, has_gate
 
 
 def probe(
     client: KubeClient, settings: DispatchSettings, configuration: Mapping[str, Any]
-) -> Standing:
+) -> WayInForce:
     """The way that is in force, by what can be seen now.
 
     Args:
@@ -32,7 +32,7 @@ def probe(
     policies = _all(client, r.MUTATING_POLICY)
     bindings = _all(client, r.MUTATING_POLICY_BINDING)
     return choose(
-        Facts(
+        WayFacts(
             settings=settings,
             has_gate=has_gate(configuration, _arguments(client)),
             policy=bound_policy(policies or (), bindings or ()),

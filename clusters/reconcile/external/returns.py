@@ -23,18 +23,14 @@ CALM_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """A worker answers again; ``objects`` by kind is everything there with our origin."""
+class Return:
+    """A lost worker answers again; ``objects`` by kind is everything there with our origin.
+
+    None where one that had answered again does so no longer.
+    """
 
     worker: str
-    objects: Mapping[Resource, Sequence[Document]]
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A worker that had answered again does so no longer."""
-
-    worker: str
+    objects: Mapping[Resource, Sequence[Document]] | None
 
 
 class Returns:
@@ -53,7 +49,7 @@ class Returns:
         origin: str,
         kinds: Collection[Resource],
         optional: Collection[Resource],
-        sink: Callable[[Arrived | Left], None],
+        sink: Callable[[Return], None],
     ) -> None:
         self._selection = Selection(labels=f"{labels.ORIGIN}={origin}")
         self._kinds, self._optional, self._sink = kinds, optional, sink
@@ -87,12 +83,12 @@ class Returns:
                 found = None if is_here else self._list(client)
             except ClusterError:
                 if is_here:
-                    self._sink(Left(worker))
+                    self._sink(Return(worker, None))
                 is_here = False
                 stop.wait(ASK_EVERY_S)
                 continue
             if found is not None and not stop.is_set():
-                self._sink(Arrived(worker, found))
+                self._sink(Return(worker, found))
             is_here = True
             stop.wait(CALM_S)
 

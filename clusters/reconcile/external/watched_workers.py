@@ -7,21 +7,20 @@ One thread owns it: the shift's own. Nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from clusters.documents.keys import Document
+from clusters.documents.conditions import is_true
+from clusters.documents.keys import Document, uid_of
 from clusters.jobs import remote
 from clusters.kube import resources as r
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.connections import dispatch_check, dispatched_workers, workers_of
-from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.links import shown_of
-from clusters.reconcile.dispatch.local import local_job
-from clusters.reconcile.dispatch.workers import LinkedWorkers
-from clusters.reconcile.external.returns import Arrived, Left, Returns
-from clusters.reconcile.guard.defects import Patient, Site
+from clusters.reconcile.external.defects import CopySeen, Patient
+from clusters.reconcile.external.returns import Return, Returns
+from clusters.reconcile.multikueue.connections import dispatched_workers, workers_of
+from clusters.reconcile.multikueue.local import local_job
+from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
 from clusters.reconcile.runtime.watches import Change, Seen
 
 
@@ -50,22 +49,17 @@ class WatchedWorkers(LinkedWorkers):
         self._returns.close()
         super().close()
 
-    # What comes in
-
-    def left(self, item: Left) -> None:
-        """A worker that had answered again does so no longer."""
-        self._answering.discard(item.worker)
-
-    def arrived(self, item: Arrived) -> Iterable[Seen]:
-        """A lost worker answers again: what it holds now, as its watches would tell it."""
+    def returned(self, item: Return) -> Iterable[Seen]:
+        """What a lost worker that answers again holds now, as its watches would tell it."""
         link = self.links.get(item.worker)
-        if link is None or link.is_connected:
+        if item.objects is None or link is None or link.is_connected:
+            self._answering.discard(item.worker)
             return
         self._answering.add(item.worker)
         for resource, documents in item.objects.items():
-            here = {document["metadata"]["uid"] for document in documents}
+            here = {uid_of(document) for document in documents}
             for known in list(link.cache.of(resource).values()):
-                if known["metadata"]["uid"] not in here:
+                if uid_of(known) not in here:
                     yield Seen(Change.DELETED, item.worker, resource, known)
             for document in documents:
                 yield Seen(Change.UPSERT, item.worker, resource, document)
@@ -98,8 +92,8 @@ class WatchedWorkers(LinkedWorkers):
         return has_changed or before != self._active, back
 
     def _is_active(self, worker: str) -> bool:
-        shown = shown_of(self.manager.get(r.MULTIKUEUE_CLUSTER, worker))
-        return shown is not None and shown.state.is_connected
+        shown = self.manager.get(r.MULTIKUEUE_CLUSTER, worker)
+        return shown is not None and is_true(shown, "Active")
 
     def answers(self, worker: str) -> bool:
         """Whether the portal sees what a worker holds now."""
@@ -107,10 +101,6 @@ class WatchedWorkers(LinkedWorkers):
         return link is not None and (link.is_connected or worker in self._answering)
 
     # One workload
-
-    def check_of(self, local: Document) -> str:
-        """The AdmissionCheck that stands for dispatch; empty when the workload has none."""
-        return dispatch_check(self.manager, local)
 
     def workers(self, check: str) -> tuple[str, ...]:
         """Workers of a check, as its configuration lists them; those that exist."""
@@ -124,34 +114,30 @@ class WatchedWorkers(LinkedWorkers):
         """A workload with all that the guard looks at."""
         job = local_job(self.manager, key, self.kinds)
         kind = self.kinds.of(job) if job is not None else None
-        workers = self.workers(self.check_of(local))
         return Patient(
             local=local,
-            sites=tuple(self._site(key, worker, now) for worker in workers),
+            copies=tuple(self.copies(key, self.check_of(local), now)),
             is_job_active=kind.is_active(job) if kind and job is not None else None,
             worker_lost_timeout=self._settings.worker_lost_timeout,
         )
 
-    def _site(self, key: str, worker: str, now: datetime) -> Site:
-        link = self.links[worker]
-        copy = link.cache.get(r.WORKLOAD, key)
-        jobs = link.cache.jobs_for(key)
-        answers = self.answers(worker)
-        return Site(
-            worker=worker,
-            is_active=self._is_active(worker),
-            answers=answers,
-            lost_for=None if answers else self._lost_for(worker, now),
-            copy=copy if remote.is_ours(copy, self.origin) else None,
-            has_job=any(remote.is_ours(job, self.origin) for job in jobs),
-        )
+    def copies(self, key: str, check: str, now: datetime) -> Iterable[CopySeen]:
+        """What every worker of a check shows of a workload."""
+        for worker in self.workers(check):
+            link, answers = self.links[worker], self.answers(worker)
+            copy, jobs = link.cache.get(r.WORKLOAD, key), link.cache.jobs_for(key)
+            # By the portal's own loss: it must not count longer than anybody knows.
+            lost_for = now - (link.lost_since or now)
+            yield CopySeen(
+                worker=worker,
+                is_active=self._is_active(worker),
+                answers=answers,
+                lost_for=None if answers else lost_for,
+                copy=copy if remote.is_ours(copy, self.origin) else None,
+                has_job=any(remote.is_ours(job, self.origin) for job in jobs),
+            )
 
-    def _lost_for(self, worker: str, now: datetime) -> timedelta:
-        """By the portal's own loss: it must not count longer than anybody knows."""
-        since = self.links[worker].lost_since
-        return now - since if since is not None else timedelta(0)
-
-    def fleet(self, check: str, now: datetime) -> Fleet:
+    def fleet(self, check: str, now: datetime) -> DispatchFleet:
         """Workers that may be nominated: those that Kueue is connected to.
 
         Args:
@@ -161,11 +147,10 @@ class WatchedWorkers(LinkedWorkers):
         names = self.workers(check)
         active = [name for name in names if self._is_active(name)]
         links = [self.links[name] for name in active]
-        return Fleet(
+        return DispatchFleet(
             caches={link.name: link.cache for link in links},
             lost={name: now for name in names if name not in active},
             closed=self.closed,
-            origin=self.origin,
             worker_lost_timeout=self._settings.worker_lost_timeout,
             order=names,
             unserved={link.name: link.unserved for link in links if link.unserved},

@@ -16,13 +16,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from clusters.documents.keys import Document
 from clusters.kube.client import FIELD_MANAGER
 from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.kueue.multikueue.settings import DispatchSettings
+from clusters.models import NominationWay
 
 GATE: Final = "WorkloadRequestUseMergePatch"
 POLICY: Final = "clear-nominated-cluster-names"
@@ -31,17 +31,11 @@ KUEUE_MANAGER: Final = "kueue-admission"
 _FIELD: Final = "f:nominatedClusterNames"
 
 
-class Way(StrEnum):
-    """How nominations are written."""
-
-    MERGE_PATCH = "merge-patch"
-    POLICY = "policy"
-    HAND_OVER = "hand-over"
-    NONE = "none"
+Way = NominationWay.Way
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WayInForce:
     """The way in force, and why it is that one, in a sentence for people."""
 
     way: Way
@@ -49,7 +43,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WayFacts:
     """What the choice of a way hangs on.
 
     Attributes:
@@ -69,31 +63,31 @@ class Facts:
     may_patch: bool
 
 
-def choose(facts: Facts) -> Standing:
+def choose(facts: WayFacts) -> WayInForce:
     """The first possible way of M1, M2, M4."""
     if not facts.settings.in_force.is_ours:
         ours = " or ".join(name for name, item in DISPATCHERS.items() if item.is_ours)
-        return Standing(
+        return WayInForce(
             Way.NONE,
             f"Kueue's dispatcher is {facts.settings.words}: set multiKueue.dispatcherName to "
             f"{ours} in Kueue's Configuration to let the portal nominate.",
         )
     if not facts.may_patch_status:
-        return Standing(
+        return WayInForce(
             Way.NONE, "The portal may not patch workloads/status: apply the generated rights."
         )
     if facts.has_gate:
-        return Standing(Way.MERGE_PATCH, f"Kueue's feature gate {GATE} is on.")
+        return WayInForce(Way.MERGE_PATCH, f"Kueue's feature gate {GATE} is on.")
     if facts.policy:
-        return Standing(Way.POLICY, f"The policy {facts.policy} is bound and empties the field.")
+        return WayInForce(Way.POLICY, f"The policy {facts.policy} is bound and empties the field.")
     unseen = "" if facts.may_see_policies else " (the portal may not look for it)"
     if facts.may_patch:
-        return Standing(
+        return WayInForce(
             Way.HAND_OVER,
             f"The gate {GATE} is off and no policy {POLICY} is bound{unseen}: each nomination is "
             "handed over to Kueue in a second request.",
         )
-    return Standing(
+    return WayInForce(
         Way.NONE,
         f"The gate {GATE} is off, no policy {POLICY} is bound{unseen}, and the portal may not "
         "patch workloads: a nomination would block Kueue for ever. Apply the generated rights, or "

@@ -14,7 +14,7 @@ from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.reconcile.context import ClusterFacts, ShiftContext
-from clusters.reconcile.external import BesideBody
+from clusters.reconcile.external import ExternalBody
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
@@ -79,8 +79,8 @@ class Beside:
             kueue_configuration=stored,
         )
 
-        def body(context: ShiftContext) -> BesideBody:
-            return BesideBody(context, **({"hook": hook} if hook else {}))
+        def body(context: ShiftContext) -> ExternalBody:
+            return ExternalBody(context, **({"hook": hook} if hook else {}))
 
         running = RunningShift(
             ForegroundShift(

@@ -11,23 +11,18 @@ from clusters.documents.labels import COMPONENT_INDEX
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.group import Group, View
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.reconcile.external.duties import (
-    Seen,
-    may_nominate,
-    waits_for,
-    wanted_names,
-)
+from clusters.reconcile.external.defects import CopySeen, Defect, Patient, diagnose
+from clusters.reconcile.external.duties import may_nominate, waits_for, wanted_names
 from clusters.reconcile.external.ways import (
     GATE,
     POLICY,
-    Facts,
     Way,
+    WayFacts,
     bound_policy,
     choose,
     handed_over,
     has_gate,
 )
-from clusters.reconcile.guard.defects import Defect, Patient, Site, diagnose
 from clusters.reconcile.reactivation import REJECTED, is_stuck, reactivation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -111,38 +106,47 @@ RUNS_ON_B = workload("QuotaReserved", "Admitted", clusterName="b")
 @pytest.mark.parametrize(
     ("site", "want"),
     [
-        pytest.param(Site("a", is_active=False, copy=ADMITTED), True, id="Kueue is not back yet"),
-        pytest.param(Site("a", copy=ADMITTED, has_job=True), True, id="its job runs"),
-        pytest.param(Site("a", copy=ADMITTED), False, id="the loser of a race has no job"),
-        pytest.param(Site("a", is_active=False, copy=WAITING), False, id="it was never admitted"),
         pytest.param(
-            Site("a", is_active=False, answers=False, copy=ADMITTED, lost_for=timedelta(hours=1)),
+            CopySeen("a", is_active=False, copy=ADMITTED), True, id="Kueue is not back yet"
+        ),
+        pytest.param(CopySeen("a", copy=ADMITTED, has_job=True), True, id="its job runs"),
+        pytest.param(CopySeen("a", copy=ADMITTED), False, id="the loser of a race has no job"),
+        pytest.param(
+            CopySeen("a", is_active=False, copy=WAITING), False, id="it was never admitted"
+        ),
+        pytest.param(
+            CopySeen(
+                "a", is_active=False, answers=False, copy=ADMITTED, lost_for=timedelta(hours=1)
+            ),
             False,
             id="it is still away",
         ),
     ],
 )
 def test_stale_copy_is_an_admitted_one_beside_the_chosen(site, want):
-    patient = Patient(RUNS_ON_B, (site, Site("b", copy=ADMITTED, has_job=True)))
+    patient = Patient(RUNS_ON_B, (site, CopySeen("b", copy=ADMITTED, has_job=True)))
     assert defects(patient) == ([(Defect.STALE_COPY, "a")] if want else [])
 
 
 def test_stale_copy_that_was_taken_is_told_so():
-    old = Site("a", copy=ADMITTED, has_job=True)
-    [before] = diagnose(Patient(RUNS_ON_B, (old, Site("b", copy=ADMITTED))))
-    [after] = diagnose(Patient(RUNS_ON_B, (old, Site("b"))))
+    old = CopySeen("a", copy=ADMITTED, has_job=True)
+    [before] = diagnose(Patient(RUNS_ON_B, (old, CopySeen("b", copy=ADMITTED))))
+    [after] = diagnose(Patient(RUNS_ON_B, (old, CopySeen("b"))))
     assert "would delete the running one on b" in before.found
     assert "Kueue has taken the old copy" in after.found
 
 
 def test_no_copy_is_stale_while_nobody_is_chosen():
     """An admitted copy is then the best one there is: its job goes on."""
-    patient = Patient(workload("QuotaReserved"), (Site("a", copy=ADMITTED, has_job=True),))
+    patient = Patient(workload("QuotaReserved"), (CopySeen("a", copy=ADMITTED, has_job=True),))
     assert defects(patient) == []
 
 
 EVICTED = workload("Evicted", "QuotaReserved")
-GONE, AWAY = Site("a"), Site("b", is_active=False, answers=False, lost_for=timedelta(minutes=15))
+GONE, AWAY = (
+    CopySeen("a"),
+    CopySeen("b", is_active=False, answers=False, lost_for=timedelta(minutes=15)),
+)
 
 
 @pytest.mark.parametrize(
@@ -152,20 +156,20 @@ GONE, AWAY = Site("a"), Site("b", is_active=False, answers=False, lost_for=timed
         pytest.param(EVICTED, (GONE, AWAY), True, True, id="lost for longer than the time-out"),
         pytest.param(
             EVICTED,
-            (GONE, Site("b", is_active=False, answers=False, lost_for=timedelta(minutes=14))),
+            (GONE, CopySeen("b", is_active=False, answers=False, lost_for=timedelta(minutes=14))),
             True,
             False,
             id="a lost worker may still have it",
         ),
         pytest.param(
             EVICTED,
-            (Site("b", answers=False, lost_for=timedelta(hours=1)),),
+            (CopySeen("b", answers=False, lost_for=timedelta(hours=1)),),
             True,
             False,
             id="Kueue still sees what the portal does not",
         ),
-        pytest.param(EVICTED, (Site("a", copy=ADMITTED),), True, False, id="a copy is there"),
-        pytest.param(EVICTED, (Site("a", has_job=True),), True, False, id="a job is there"),
+        pytest.param(EVICTED, (CopySeen("a", copy=ADMITTED),), True, False, id="a copy is there"),
+        pytest.param(EVICTED, (CopySeen("a", has_job=True),), True, False, id="a job is there"),
         pytest.param(EVICTED, (GONE,), False, False, id="its status says that nothing runs"),
         pytest.param(EVICTED, (GONE,), None, False, id="a kind that does not say"),
         pytest.param(EVICTED, (), True, False, id="no worker is known"),
@@ -224,15 +228,31 @@ def test_only_the_first_of_several_workloads_is_nominated():
     ("nominated", "chosen", "seen", "want"),
     [
         pytest.param([], ["a"], {}, ("a",), id="the dispatcher's wish"),
-        pytest.param(["a"], ["b"], {"a": Seen(True)}, ("b",), id="nothing is there: withdrawn"),
-        pytest.param(["a"], ["b"], {"a": Seen(True, True)}, ("b",), id="it waits: withdrawn"),
+        pytest.param(["a"], ["b"], {"a": CopySeen("a")}, ("b",), id="nothing is there: withdrawn"),
         pytest.param(
-            ["a"], ["b"], {"a": Seen(True, True, True)}, ("b", "a"), id="admitted: never withdrawn"
+            ["a"], ["b"], {"a": CopySeen("a", copy=WAITING)}, ("b",), id="it waits: withdrawn"
         ),
-        pytest.param(["a"], ["b"], {"a": Seen(False)}, ("b", "a"), id="not seen: not withdrawn"),
+        pytest.param(
+            ["a"],
+            ["b"],
+            {"a": CopySeen("a", copy=ADMITTED)},
+            ("b", "a"),
+            id="admitted: never withdrawn",
+        ),
+        pytest.param(
+            ["a"],
+            ["b"],
+            {"a": CopySeen("a", answers=False)},
+            ("b", "a"),
+            id="not seen: not withdrawn",
+        ),
         pytest.param(["a"], ["b"], {}, ("b", "a"), id="not known: not withdrawn"),
         pytest.param(
-            ["b"], ["b"], {"a": Seen(True, True, True)}, ("b", "a"), id="admitted: nominated again"
+            ["b"],
+            ["b"],
+            {"a": CopySeen("a", copy=ADMITTED)},
+            ("b", "a"),
+            id="admitted: nominated again",
         ),
     ],
 )
@@ -242,15 +262,15 @@ def test_nominations_never_leave_an_admitted_worker_out(nominated, chosen, seen,
 
 def test_a_workload_is_woken_for_a_worker_that_has_no_copy():
     found = view(workload("QuotaReserved", nominatedClusterNames=["a"]))
-    assert waits_for(found, "a", {"a": Seen(True)})
-    assert not waits_for(found, "a", {"a": Seen(True, True)})
-    assert not waits_for(found, "b", {"b": Seen(True)})
+    assert waits_for(found, "a", {"a": CopySeen("a")})
+    assert not waits_for(found, "a", {"a": CopySeen("a", copy=WAITING)})
+    assert not waits_for(found, "b", {"b": CopySeen("b")})
 
 
 # Ways
 
 
-def facts(**changes: Any) -> Facts:
+def facts(**changes: Any) -> WayFacts:
     given: dict[str, Any] = {
         "settings": DispatchSettings(dispatcher=CHEAPEST_FIT),
         "has_gate": False,
@@ -259,7 +279,7 @@ def facts(**changes: Any) -> Facts:
         "may_patch_status": True,
         "may_patch": True,
     }
-    return Facts(**given | changes)
+    return WayFacts(**given | changes)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import GuardIncident, NominationWay
-from clusters.reconcile.external import BesideBody
-from clusters.reconcile.guard.incidents import KEPT, prune
+from clusters.reconcile.external import ExternalBody
+from clusters.reconcile.external.incidents import KEPT, prune
 from clusters.reconcile.reactivation import REJECTED
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import (
@@ -59,7 +59,7 @@ class Stage:
             "manager",
             "dispatch",
             workers=WORKERS,
-            body=lambda context: BesideBody(context, hook=self._note),
+            body=lambda context: ExternalBody(context, hook=self._note),
             mode="kueue",
             guard=guard,
             kueue_configuration=stored,

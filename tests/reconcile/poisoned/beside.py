@@ -11,7 +11,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.external import BesideBody
+from clusters.reconcile.external import ExternalBody
 from clusters.reconcile.runtime.faults import Standing
 from tests.builders import SmallFleet
 from tests.reconcile.admission_harness import (
@@ -35,7 +35,7 @@ class Beside:
 
     fleet: Embedded
     poison: Poison
-    bodies: list[BesideBody]
+    bodies: list[ExternalBody]
     role: str = "dispatch"
 
     def submit(self, name: str) -> None:
@@ -71,8 +71,8 @@ def condition(kind: str) -> dict[str, str]:
 def beside(fleet: SmallFleet) -> Iterator[Stage]:
     poison, bodies = Poison(), []
 
-    def body(context: ShiftContext) -> BesideBody:
-        made = BesideBody(context, hook=poison.hook)
+    def body(context: ShiftContext) -> ExternalBody:
+        made = ExternalBody(context, hook=poison.hook)
         poison.into(made)
         bodies.append(made)
         return made

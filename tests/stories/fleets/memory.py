@@ -23,9 +23,10 @@ from clusters.kube.client import KubeClient
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.admission import body as admission_module
 from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
-from clusters.reconcile.dispatch import DispatchBody, links, offers
+from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.dispatch import body as dispatch_module
-from clusters.reconcile.dispatch import manager as manager_module
+from clusters.reconcile.multikueue import controller as manager_module
+from clusters.reconcile.multikueue import links, offers
 from clusters.reconcile.runtime import controller as controller_module
 from clusters.reconcile.runtime.pool import Pool, Work
 from clusters.reconcile.runtime.recorder import Event, Recorder
@@ -170,9 +171,12 @@ class MemoryStage:
         watches = functools.partial(StepWatches, registry=self._watches)
         time = SimpleNamespace(monotonic=self._clock.monotonic)
         swapped: list[tuple[Any, dict[str, Any]]] = [
-            (controller_module, {"Watches": watches, "Pool": _Pool, "time": time}),
+            (
+                controller_module,
+                {"Watches": watches, "Pool": _Pool, "Recorder": _Recorder, "time": time},
+            ),
             (admission_module, {"Recorder": _Mute, "time": time}),
-            (dispatch_module, {"Recorder": _Recorder, "time": time}),
+            (dispatch_module, {"time": time}),
             (manager_module, {"time": time}),
             (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),
             (offers, {"Watches": watches, "time": time}),

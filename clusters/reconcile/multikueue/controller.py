@@ -8,19 +8,21 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from clusters.documents.keys import Document, key_of
+from clusters.errors import NotFound
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
-from clusters.kube.client import EVERYTHING, Selection
+from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.workers import MANAGER, LinkedWorkers
+from clusters.reconcile.multikueue.links import Link
+from clusters.reconcile.multikueue.workers import MANAGER, LinkedWorkers
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Seen
-from clusters.reconcile.runtime.writer import Hook
+from clusters.reconcile.runtime.writer import Hook, Writer
 
 LOOK_EVERY_S: Final = 0.25
 MANAGER_KINDS: Final = (
@@ -59,6 +61,7 @@ class ManagerController(Controller[Place]):
         self._job_resources = frozenset(self.kinds.resources)
         self.manager = JobCache(self._job_resources)
         super().__init__(context, hook=hook, cluster=MANAGER, cache=self.manager)
+        self._hook = hook
         self._looked_at = 0.0
 
     def watched(self) -> Iterable[Watched]:
@@ -90,6 +93,16 @@ class ManagerController(Controller[Place]):
         """The workloads that a Workload concerns; itself by default."""
         return (key_of(document),)
 
+    def writer_on(self, link: Link, client: KubeClient) -> Writer:
+        """Writes to a worker, behind this shift's fence and the worker's own switch."""
+        return Writer(
+            client,
+            cluster=link.name,
+            fence=self.context.fence,
+            may_write=lambda: link.may_write,
+            hook=self._hook,
+        )
+
     def look_at(self, keys: Iterable[str]) -> None:
         """Something happened to these workloads."""
         self.queue.add_all((key, MANAGER) for key in keys)
@@ -114,3 +127,12 @@ class ManagerController(Controller[Place]):
     def follow(self, now: datetime) -> None:
         """Follow connections, and what the role reads beside its watches."""
         raise NotImplementedError
+
+
+def read_workload(client: KubeClient, key: str) -> Document | None:
+    """The Workload of a key as a cluster itself has it now; None when it is gone."""
+    namespace, _, name = key.partition("/")
+    try:
+        return client.get(r.WORKLOAD, name, namespace=namespace)
+    except NotFound:
+        return None

@@ -7,24 +7,28 @@ be read gives an unknown offer and is nominated after the others.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from django.db import DatabaseError, connection
+from django.utils.functional import SimpleLazyObject
 
 from budgets.models import Workspace
 from budgets.selectors.billing import rates_now
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of
+from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
+from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.workers import DispatchFleet
+from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.vault import SealBroken
 
@@ -112,28 +116,6 @@ class Scout:
         return found
 
 
-class LazyOffers(Mapping[str, Offer]):
-    """Offers by worker, worked out when somebody asks."""
-
-    def __init__(self, work_out: Callable[[], Mapping[str, Offer]]) -> None:
-        self._work_out = work_out
-        self._known: Mapping[str, Offer] | None = None
-
-    def __getitem__(self, worker: str) -> Offer:
-        return self._all()[worker]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def _all(self) -> Mapping[str, Offer]:
-        if self._known is None:
-            self._known = self._work_out()
-        return self._known
-
-
 class Bidding:
     """Offers of all workers.
 
@@ -165,41 +147,31 @@ class Bidding:
         self._failures.append((at, worker))
 
     def offers(
-        self,
-        local: Document,
-        job: Document | None,
-        *,
-        places: Mapping[str, Mapping[str, str]],
-        now: datetime,
-    ) -> LazyOffers:
-        """What each worker could give a workload.
+        self, local: Local, fleet: DispatchFleet, manager: Cache, now: datetime
+    ) -> Mapping[str, Offer]:
+        """What each worker could give a workload, worked out when somebody asks.
 
-        Args:
-            local: The manager's Workload.
-            job: Its job; either may name labels of the place it wants to be at.
-            places: Labels of each worker's MultiKueueCluster.
-            now: Current time.
+        It may name labels of the place that it wants to be at, or its job may.
         """
-        return LazyOffers(lambda: self._work_out(local, job, places, now))
+        found = SimpleLazyObject(lambda: self._work_out(local, fleet.caches, manager, now))
+        return cast("Mapping[str, Offer]", found)
 
     def _work_out(
-        self,
-        local: Document,
-        job: Document | None,
-        places: Mapping[str, Mapping[str, str]],
-        now: datetime,
+        self, local: Local, workers: Iterable[str], manager: Cache, now: datetime
     ) -> dict[str, Offer]:
-        prices = self._prices_of(local["metadata"]["namespace"], now)
-        wishes = wishes_of(local) or (wishes_of(job) if job is not None else {})
+        workload = local.there
+        prices = self._prices_of(workload["metadata"]["namespace"], now)
+        wishes = wishes_of(workload) or (wishes_of(local.job) if local.job is not None else {})
         while self._failures and self._failures[0][0] < now - FAILURES_FOR:
             self._failures.popleft()
-        names = [worker for _, worker in self._failures]
-        return {
-            worker: replace(
-                self._offer(worker, local, wishes, labels, prices), failures=names.count(worker)
-            )
-            for worker, labels in places.items()
-        }
+        failures = Counter(worker for _, worker in self._failures)
+        found = {}
+        for worker in workers:
+            cluster = manager.get(r.MULTIKUEUE_CLUSTER, worker)
+            place = labels_of(cluster) if cluster is not None else {}
+            offer = self._offer(worker, workload, wishes, place, prices)
+            found[worker] = replace(offer, failures=failures[worker])
+        return found
 
     def book(self, local: Document, worker: str, offer: Offer) -> None:
         """A workload is nominated there: others shall not count on the same room."""
@@ -225,13 +197,13 @@ class Bidding:
         worker: str,
         local: Document,
         wishes: Mapping[str, str],
-        labels: Mapping[str, str],
+        place: Mapping[str, str],
         prices: Mapping[str, Decimal],
     ) -> Offer:
         scout = self._scouts.get(worker)
         quota = scout.quota() if scout is not None else None
         offer = UNKNOWN_OFFER
-        known = dict(labels)
+        known = dict(place)
         if quota is not None:
             try:
                 offer = quota.offer(local, prices=prices)
@@ -247,14 +219,6 @@ def wishes_of(document: Document) -> dict[str, str]:
     text = annotations_of(document).get(labels.DATA_LOCALITY, "")
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): value.strip() for name, found, value in pairs if found and name.strip()}
-
-
-def places_of(workers: Iterable[str], clusters: Mapping[str, Document]) -> dict[str, Any]:
-    """Labels of the MultiKueueCluster of each worker."""
-    return {
-        name: dict((clusters.get(name) or {}).get("metadata", {}).get("labels") or {})
-        for name in workers
-    }
 
 
 def current_prices(namespace: str, now: datetime) -> Mapping[str, Decimal]:

@@ -20,8 +20,8 @@ from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.dispatch.parts import (
+from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.parts import (
     jobs_there,
     jobs_to_remove,
     members_made,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from clusters.documents import labels
@@ -12,58 +11,29 @@ from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.jobs import remote
 from clusters.jobs.kind import JobKind
-from clusters.jobs.table import JOBS_ONLY, JobKinds, kind_of, workload_keys
+from clusters.jobs.table import JobKinds, kind_of, workload_keys
 from clusters.jobs.workloads import owner_uid
 from clusters.kube import resources as r
-from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.decide import Copy, Group
 from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
-from clusters.reconcile.dispatch.local import Local
-from clusters.reconcile.dispatch.parts import jobs_there, parts_of
+from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.parts import jobs_there, parts_of
+from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.workload_status import REPLACED as SLICE_REPLACED
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The workers of one check as they are now.
-
-    Attributes:
-        caches: By connected worker.
-        lost: Unconnected workers, and since when.
-        closed: Workers that take nothing new, and why.
-        origin: This manager's mark.
-        worker_lost_timeout: How long a lost worker is waited for.
-        order: Workers as the check's configuration lists them.
-        unserved: Kinds of jobs that a worker does not serve, or forbids.
-        kinds: Kinds of jobs.
-        left: Workers that the check does not dispatch to any more.
-        opening: Lost ones whose first try to connect is not over.
-    """
-
-    caches: Mapping[str, JobCache]
-    lost: Mapping[str, datetime]
-    closed: Mapping[str, str]
-    origin: str
-    worker_lost_timeout: timedelta
-    order: tuple[str, ...] = ()
-    unserved: Mapping[str, Collection[Resource]] = field(default_factory=dict)
-    kinds: JobKinds = JOBS_ONLY
-    left: frozenset[str] = frozenset()
-    opening: frozenset[str] = frozenset()
 
 
 def group_for(
     local: Local,
     manager: JobCache,
-    fleet: Fleet,
+    fleet: DispatchFleet,
     *,
     now: datetime,
     rounds: tuple[Round, ...],
     offers: Mapping[str, Offer],
-    blocked: Mapping[str, str] | None = None,
-    foreign: Collection[str] = (),
+    blocked: Mapping[str, str],
+    foreign: Collection[str],
 ) -> Group:
     """Everything about one workload.
 
@@ -84,7 +54,7 @@ def group_for(
     }
     # A worker that left is of no interest but for what is still there.
     emptied = {n for n in fleet.left if n not in copies or not copies[n].is_anything_ours}
-    blocked = {**fleet.closed, **_not_served(fleet, kind), **(blocked or {})}
+    blocked = {**fleet.closed, **_not_served(fleet, kind), **blocked}
     return Group(
         local=workload,
         check=local.check,
@@ -142,7 +112,7 @@ def _is_handed_over(local: Local, manager: JobCache) -> bool:
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
 
 
-def _copy(local: Local, cache: JobCache, fleet: Fleet, *, is_foreign: bool) -> Copy:
+def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bool) -> Copy:
     workload = cache.get(r.WORKLOAD, local.key)
     jobs = jobs_there(local.key, cache, fleet.kinds, elastic=local.job)
     job = jobs[0] if jobs else None
@@ -150,12 +120,12 @@ def _copy(local: Local, cache: JobCache, fleet: Fleet, *, is_foreign: bool) -> C
     parts = parts_of(local, workload, jobs)
     return Copy(
         workload=workload,
-        is_ours=remote.is_ours(workload, fleet.origin),
+        is_ours=remote.is_ours(workload, local.marks.origin),
         is_current=marked is None
         or annotations_of(marked).get(labels.ATTEMPT) == local.marks.attempt,
         is_as_sent=workload is None or remote.is_as_sent(workload),
         has_job=job is not None or is_foreign,
-        is_job_ours=not is_foreign and remote.is_ours(job, fleet.origin),
+        is_job_ours=not is_foreign and remote.is_ours(job, local.marks.origin),
         is_job_open=_is_open(jobs),
         is_short=parts.is_short,
         has_lost=parts.has_lost,
@@ -177,7 +147,7 @@ def _is_open(jobs: list[dict[str, Any]]) -> bool:
     return kind.tells_end and kind.outcome_of(jobs[0]) is None
 
 
-def _not_served(fleet: Fleet, kind: JobKind | None) -> dict[str, str]:
+def _not_served(fleet: DispatchFleet, kind: JobKind | None) -> dict[str, str]:
     """Workers that cannot take this kind of job, and no other reason against them."""
     if kind is None:
         return {}

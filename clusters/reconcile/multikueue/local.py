@@ -8,9 +8,9 @@ from typing import Any
 
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
-from clusters.jobs import remote
 from clusters.jobs.kind import JobKind
-from clusters.jobs.table import JOBS_ONLY, JobKinds, job_of
+from clusters.jobs.remote import CopyMarks
+from clusters.jobs.table import JobKinds, job_of
 from clusters.kube import resources as r
 from clusters.reconcile.runtime.job_cache import JobCache
 
@@ -33,7 +33,7 @@ class Local:
     job: dict[str, Any] | None
     kind: JobKind | None
     check: str
-    marks: remote.CopyMarks
+    marks: CopyMarks
 
     @property
     def there(self) -> Document:
@@ -48,25 +48,8 @@ class Local:
             return ()
         return self.kind.members(self.job)
 
-    @classmethod
-    def of(cls, key: str, manager: JobCache, *, check: str, origin: str, kinds: JobKinds) -> Local:
-        """As the manager's cache has it.
 
-        Args:
-            key: ``namespace/name`` of the Workload.
-            manager: The manager's cache.
-            check: Name of the AdmissionCheck that dispatches.
-            origin: This manager's mark.
-            kinds: Kinds of jobs.
-        """
-        workload = manager.get(r.WORKLOAD, key)
-        job = local_job(manager, key, kinds)
-        kind = kinds.of(job) if job is not None else None
-        attempt = attempt_of(workload) if workload is not None else ""
-        return cls(key, workload, job, kind, check, remote.CopyMarks(origin, attempt))
-
-
-def local_job(manager: JobCache, key: str, kinds: JobKinds = JOBS_ONLY) -> dict[str, Any] | None:
+def local_job(manager: JobCache, key: str, kinds: JobKinds) -> dict[str, Any] | None:
     """The manager's job of a Workload: one that names it, else the owner that it names."""
     workload = manager.get(r.WORKLOAD, key)
     found = job_of(workload, manager.jobs_for(key))

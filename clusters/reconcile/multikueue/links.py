@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clusters.documents import labels
-from clusters.documents.conditions import condition
+from clusters.documents.conditions import Condition, condition
 from clusters.documents.keys import Document
 from clusters.errors import ClusterError
 from clusters.jobs.table import JOBS_ONLY, JobKinds
@@ -21,43 +20,13 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
 from clusters.kueue.workload.parser import parse_time
-from clusters.reconcile.dispatch.profiles import REASON as BAD_PROFILE
+from clusters.reconcile.multikueue.profiles import REASON as BAD_PROFILE
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Sink, Watches
 from clusters.vault import SealBroken
 
 CREDENTIAL_EVERY_S = 5.0
 SETTLE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LinkState:
-    """What the manager's MultiKueueCluster says of a worker."""
-
-    is_connected: bool
-    reason: str
-    message: str
-
-
-CONNECTED = LinkState(True, "Active", "Connected")
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an earlier shift wrote of a worker; ``lost_since`` None while it was connected."""
-
-    state: LinkState
-    lost_since: datetime | None
-
-
-def shown_of(cluster: Document | None) -> Shown | None:
-    """The state that a manager's MultiKueueCluster shows; None when it shows none."""
-    found = condition(cluster, "Active") if cluster is not None else {}
-    if not found:
-        return None
-    is_active = found.get("status") == "True"
-    state = LinkState(is_active, str(found.get("reason", "")), str(found.get("message", "")))
-    return Shown(state, None if is_active else parse_time(found.get("lastTransitionTime")))
 
 
 class Link:
@@ -70,8 +39,11 @@ class Link:
         sink: Takes what the watches tell.
         may_write: Asked now and then whether the worker may be written to.
         kinds: Kinds of jobs to follow there.
-        shown: What the manager's object says of the worker, from an earlier shift; with the time
-            since when, if it says that it is lost.
+        shown: The manager's object of the worker: what an earlier shift said there, and since when
+            it is lost, if it says so.
+
+    Attributes:
+        state: The condition Active of the manager's object, as it should be.
     """
 
     def __init__(
@@ -83,7 +55,7 @@ class Link:
         sink: Sink,
         may_write: Callable[[str], bool],
         kinds: JobKinds = JOBS_ONLY,
-        shown: Shown | None = None,
+        shown: Document | None = None,
     ) -> None:
         self.name = name
         self._kinds = kinds
@@ -92,8 +64,8 @@ class Link:
         self.client: KubeClient | None = None
         self.lost_since: datetime | None = None
         self._away_since: datetime | None = None
-        self.state = LinkState(False, "ClientConnectionFailed", "connecting")
-        self._shown = shown
+        self.state = _failed("connecting")
+        self._shown, self._shown_lost_since = _shown_by(shown)
         # One refused request right after a start proves nothing.
         self._is_settled = False
         self._born_at = time.monotonic()
@@ -109,15 +81,14 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
-        return self.state.is_connected
+        return self.state.status
 
     @property
     def is_opening(self) -> bool:
         """Whether the first try to connect is under way, to a worker that nobody found lost."""
         if self.is_connected or self._is_settled:
             return False
-        is_known_lost = self._shown is not None and self._shown.lost_since is not None
-        return not is_known_lost and time.monotonic() - self._born_at < SETTLE_S
+        return self._shown_lost_since is None and time.monotonic() - self._born_at < SETTLE_S
 
     def look(self, now: datetime) -> bool:
         """Follow credential and connection; whether the state changed.
@@ -131,10 +102,10 @@ class Link:
         before = self.state, self.may_write, self._is_settled
         self._follow_credential()
         self.state = self._judge()
-        if self.state.is_connected:
-            self.lost_since, self._away_since, self._shown = None, None, None
+        if self.is_connected:
+            self.lost_since = self._away_since = self._shown = self._shown_lost_since = None
         else:
-            before_us = self._shown.lost_since if self._shown and self._is_settled else None
+            before_us = self._shown_lost_since if self._is_settled else None
             self._away_since = min(self._away_since or now, before_us or now)
             self.lost_since = self._proved(self._away_since, now)
         return before != (self.state, self.may_write, self._is_settled)
@@ -150,11 +121,9 @@ class Link:
         return since if returned is None else max(since, now - timedelta(seconds=returned))
 
     @property
-    def told(self) -> LinkState:
+    def told(self) -> Condition:
         """What people are told: until the first attempt is over, what an earlier shift told."""
-        if self._is_settled or self._shown is None:
-            return self.state
-        return self._shown.state
+        return self.state if self._is_settled or self._shown is None else self._shown
 
     def close(self) -> None:
         """End watches and pulse."""
@@ -163,10 +132,10 @@ class Link:
             self._watches.close()
         self._watches = None
 
-    def _judge(self) -> LinkState:
+    def _judge(self) -> Condition:
         if self._watches is None or self._pulse is None:
             self._is_settled = True
-            return self.state if not self.state.is_connected else _failed("no connection")
+            return self.state if not self.is_connected else _failed("no connection")
         error = self._watches.last_error()
         has_failed = error is not None and time.monotonic() - self._born_at > SETTLE_S
         self._is_settled |= self._pulse.is_lost or has_failed or self._watches.is_synced
@@ -190,10 +159,10 @@ class Link:
         except (ClusterError, SealBroken) as error:
             self.close()
             self.client = None
-            reason = getattr(error, "reason", "")
-            is_profile = reason == BAD_PROFILE
+            is_profile = getattr(error, "reason", "") == BAD_PROFILE
             text = str(error) if is_profile else f"load client config failed: {error}"
-            self.state = LinkState(False, BAD_PROFILE if is_profile else "BadKubeConfig", text)
+            reason = BAD_PROFILE if is_profile else "BadKubeConfig"
+            self.state = Condition("Active", False, reason, text)
             return
         if client is not self.client:
             self.close()
@@ -219,13 +188,23 @@ class Link:
             self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
 
 
-def _connected(unserved: Collection[Resource]) -> LinkState:
+def _connected(unserved: Collection[Resource]) -> Condition:
     """Connected; what it does not serve costs only these kinds."""
-    if not unserved:
-        return CONNECTED
     kinds = ", ".join(kind.full_name for kind in unserved)
-    return LinkState(True, "Active", f"Connected; takes no {kinds}: not served, or forbidden")
+    but = f"; takes no {kinds}: not served, or forbidden" if kinds else ""
+    return Condition("Active", True, "Active", f"Connected{but}")
 
 
-def _failed(message: str) -> LinkState:
-    return LinkState(False, "ClientConnectionFailed", message)
+def _failed(message: str) -> Condition:
+    return Condition("Active", False, "ClientConnectionFailed", message)
+
+
+def _shown_by(cluster: Document | None) -> tuple[Condition | None, datetime | None]:
+    """What a MultiKueueCluster shows of its worker, and since when as lost."""
+    found = condition(cluster, "Active") if cluster is not None else {}
+    if not found:
+        return None, None
+    is_active = found.get("status") == "True"
+    since = None if is_active else parse_time(found.get("lastTransitionTime"))
+    reason, message = str(found.get("reason", "")), str(found.get("message", ""))
+    return Condition("Active", is_active, reason, message), since

@@ -5,21 +5,20 @@ One thread owns it: the shift's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from clusters.documents.keys import Document
-from clusters.kube import resources as r
 from clusters.kueue.multikueue import steps as step
 from clusters.kueue.multikueue.decide import Verdict, decide
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, not_yet
 from clusters.kueue.multikueue.group import Group, Round
-from clusters.kueue.multikueue.offers import Offer
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.dispatch.group import Fleet
-from clusters.reconcile.dispatch.local import Local, attempt_of
-from clusters.reconcile.dispatch.offers import Bidding, Prices, current_prices, no_prices, places_of
-from clusters.reconcile.dispatch.trail import Trail
+from clusters.reconcile.multikueue.group import group_for
+from clusters.reconcile.multikueue.local import Local, attempt_of
+from clusters.reconcile.multikueue.offers import Bidding, Prices, current_prices, no_prices
+from clusters.reconcile.multikueue.trail import Trail
+from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.job_cache import JobCache
 
 
@@ -29,20 +28,24 @@ class Nominating:
     Args:
         context: The shift.
         settings: Of the cluster.
+        manager: What is known of the manager.
         prices: Per device and hour by flavor, for a dispatcher that asks offers; None for those
             of the portal's rate cards.
     """
 
     def __init__(
-        self, context: ShiftContext, *, settings: DispatchSettings, prices: Prices | None
+        self,
+        context: ShiftContext,
+        *,
+        settings: DispatchSettings,
+        manager: JobCache,
+        prices: Prices | None,
     ) -> None:
-        self._context = context
-        self._settings = settings
+        self._context, self._settings, self._manager = context, settings, manager
         self._trail = Trail(context.cluster.pk, dispatcher=settings.dispatcher)
-        self._bidding: Bidding | None = None
-        if settings.in_force.asks_offers:
-            stored = current_prices if context.cluster.pk else no_prices
-            self._bidding = Bidding(context.client_for, prices=prices or stored)
+        stored = current_prices if context.cluster.pk else no_prices
+        self._bidding = Bidding(context.client_for, prices=prices or stored)
+        self._asks_offers = settings.in_force.asks_offers
 
     def load(self) -> Iterable[str]:
         """Take over what an earlier shift left; keys of workloads that have to be looked at."""
@@ -51,8 +54,7 @@ class Nominating:
 
     def follow(self, workers: Iterable[str]) -> None:
         """Work with these workers and no others."""
-        if self._bidding is not None:
-            self._bidding.follow(workers)
+        self._bidding.follow(workers if self._asks_offers else ())
 
     def flush(self, *, is_last: bool = False) -> None:
         """Write rounds that are due."""
@@ -61,34 +63,46 @@ class Nominating:
     def close(self) -> None:
         """Write the last rounds and end every watch."""
         self.flush(is_last=True)
-        if self._bidding is not None:
-            self._bidding.close()
+        self._bidding.close()
 
     def failed(self, worker: str) -> None:
         """A worker refused what it should have taken."""
-        if self._bidding is not None:
-            self._bidding.failed(worker, self._context.now())
+        self._bidding.failed(worker, self._context.now())
 
-    def rounds(self, local: Local) -> tuple[Round, ...]:
-        """The rounds of a workload's reservation so far; who won is noted."""
-        attempt = local.marks.attempt
-        now = self._context.now()
+    def observe(self, local: Local) -> None:
+        """Note who won a workload, and whether its reservation ended."""
+        attempt, now = local.marks.attempt, self._context.now()
         self._trail.observe(local.key, local.workload, attempt=attempt, now=now)
-        return self._trail.rounds(local.key, attempt)
 
-    def offers(self, local: Local, manager: JobCache, fleet: Fleet) -> Mapping[str, Offer]:
-        """What the workers could give a workload; empty unless the dispatcher asks.
+    def group(
+        self,
+        local: Local,
+        fleet: DispatchFleet,
+        *,
+        blocked: Mapping[str, str] | None = None,
+        foreign: Collection[str] = (),
+    ) -> Group:
+        """Everything about one workload, its rounds and the offers of workers included.
 
         Args:
-            local: The workload.
-            manager: What is known of the manager.
+            local: The manager's side.
             fleet: The workers.
+            blocked: Why it may not go to a worker now, by worker.
+            foreign: Workers where somebody else's object has its name.
         """
-        if self._bidding is None or local.workload is None:
-            return {}
-        places = places_of(fleet.caches, manager.of(r.MULTIKUEUE_CLUSTER))
+        self.observe(local)
         now = self._context.now()
-        return self._bidding.offers(local.workload, local.job, places=places, now=now)
+        is_asked = self._asks_offers and local.workload is not None
+        return group_for(
+            local,
+            self._manager,
+            fleet,
+            now=now,
+            rounds=self._trail.rounds(local.key, local.marks.attempt),
+            offers=self._bidding.offers(local, fleet, self._manager, now) if is_asked else {},
+            blocked=blocked or {},
+            foreign=foreign,
+        )
 
     def decide(self, key: str, group: Group) -> Verdict:
         """What has to be done for a workload; what explains it later is kept."""
@@ -109,12 +123,11 @@ class Nominating:
         self._trail.lost_race(key, worker, self._context.now())
 
     def _in_force(self, group: Group) -> InForce:
-        is_ready = self._bidding is None or self._bidding.is_ready(group.copies)
-        return self._settings.nominate if is_ready else not_yet
+        return self._settings.nominate if self._bidding.is_ready(group.copies) else not_yet
 
     def _begin(self, key: str, local: Document, opened: Round, group: Group) -> None:
         self._trail.open(key, local, attempt=attempt_of(local), opened=opened)
-        if self._bidding is not None:
+        if self._asks_offers:
             for worker in opened.nominated:
                 self._bidding.book(local, worker, group.offers[worker])
 
@@ -126,9 +139,6 @@ class Nominating:
                 self._trail.lost_race(key, action.cluster, group.now)
             elif isinstance(action, step.SetCheck):
                 self._trail.because(key, action.message)
-                if _chosen(local):
-                    self.failed(_chosen(local))
-
-
-def _chosen(local: Document) -> str:
-    return str((local.get("status") or {}).get("clusterName") or "")
+                chosen = (local.get("status") or {}).get("clusterName")
+                if chosen:
+                    self.failed(chosen)

@@ -15,16 +15,15 @@ from typing import Final
 from clusters.documents.keys import Document
 from clusters.errors import ClusterError
 from clusters.models import Cluster
-from clusters.reconcile.guard.cures import MANAGER, Cures
-from clusters.reconcile.guard.defects import PATIENCE, Defect, Finding, diagnose
-from clusters.reconcile.guard.incidents import Incidents, Mark
-from clusters.reconcile.guard.sighted import Sighted
+from clusters.reconcile.external.cures import Cures
+from clusters.reconcile.external.defects import PATIENCE, Diagnosis, diagnose
+from clusters.reconcile.external.incidents import Incidents, Mark
+from clusters.reconcile.external.watched_workers import WatchedWorkers
+from clusters.reconcile.multikueue.controller import ManagerController, Place
+from clusters.reconcile.multikueue.workers import MANAGER
 from clusters.reconcile.runtime.cache import Effect
-from clusters.reconcile.runtime.controller import Controller
 from clusters.reconcile.runtime.pool import Answer
-from clusters.reconcile.runtime.writer import Hook
 
-Place = tuple[str, str]
 CURE: Final = "cure:"
 """Before the key of a workload: the place where it is cured."""
 _NOT_ALLOWED: Final = "Nothing: the guard of this cluster is set to tell only."
@@ -42,18 +41,17 @@ class _Cure:
         return f"cure-{self.mark[0]}"
 
 
-class Guard:
+class DefectGuard:
     """Guards the workloads of one manager.
 
     Args:
         shift: Where it acts.
-        sight: What it sees.
-        hook: Called around every write on a worker.
+        workers: What it sees.
     """
 
-    def __init__(self, shift: Controller[Place], *, sight: Sighted, hook: Hook) -> None:
-        self._shift, self._context, self._sight = shift, shift.context, sight
-        self._cures = Cures(self._context, sight=sight, writer=shift.writer, hook=hook)
+    def __init__(self, shift: ManagerController, *, workers: WatchedWorkers) -> None:
+        self._shift, self._context, self._workers = shift, shift.context, workers
+        self._cures = Cures(shift, workers=workers)
         self._incidents = Incidents(self._context.cluster.pk, slug=self._context.cluster.slug)
         self._since: dict[Mark, datetime] = {}
 
@@ -75,7 +73,7 @@ class Guard:
             now: Current time.
         """
         is_on = self._context.cluster.guard != Cluster.Guard.OFF
-        findings = diagnose(self._sight.patient(key, local, now)) if local and is_on else ()
+        findings = diagnose(self._workers.patient(key, local, now)) if local and is_on else ()
         marks = {(item.defect, key, item.worker): item for item in findings}
         self._settle(key, marks, now, is_known=local is not None and is_on)
         for mark, finding in marks.items():
@@ -88,7 +86,7 @@ class Guard:
             self._act(mark, now)
 
     def _settle(
-        self, key: str, marks: dict[Mark, Finding], now: datetime, *, is_known: bool
+        self, key: str, marks: dict[Mark, Diagnosis], now: datetime, *, is_known: bool
     ) -> None:
         """End what is not seen any more.
 
@@ -99,7 +97,7 @@ class Guard:
         for mark in self._incidents.of(key):
             if self._shift.queue.is_busy(_place_of(mark)):
                 continue
-            is_hidden = bool(mark[2]) and not self._sight.answers(mark[2])
+            is_hidden = bool(mark[2]) and not self._workers.answers(mark[2])
             if mark not in marks and not (is_known and is_hidden):
                 self._incidents.end(mark, now)
 
@@ -117,22 +115,13 @@ class Guard:
         cure = _Cure(mark)
 
         def work(effects: list[Effect]) -> None:
-            cure.did = self._carry_out(*mark, effects)
+            cure.did = self._cures.carry_out(*mark, effects)
 
         self._shift.start(place, work, about=cure, lane=place[1])
 
-    def _carry_out(self, defect: Defect, key: str, worker: str, effects: list[Effect]) -> str:
-        match defect:
-            case Defect.STALE_COPY:
-                return self._cures.remove_stale(key, worker, effects)
-            case Defect.STUCK_QUOTA:
-                return self._cures.free_quota(key, effects)
-            case Defect.NOT_REQUEUED:
-                return self._cures.requeue(key, effects)
-
     def places(self, key: str) -> tuple[Place, ...]:
         """Where cures of a workload may be under way."""
-        return (f"{CURE}{key}", MANAGER), *((f"{CURE}{key}", name) for name in self._sight.links)
+        return (f"{CURE}{key}", MANAGER), *((f"{CURE}{key}", name) for name in self._workers.links)
 
     def answered(self, answer: Answer[Place]) -> None:
         """Tell what a cure did; where it found nothing to do, not again at once."""

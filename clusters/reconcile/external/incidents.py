@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from budgets import services as promises
 from clusters.documents.keys import Document
 from clusters.models import GuardIncident
-from clusters.reconcile.guard.defects import Defect, Finding
+from clusters.reconcile.external.defects import Defect, Diagnosis
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Incidents:
         """Marks of a workload's open incidents."""
         return tuple(mark for mark in self._open if mark[1] == key)
 
-    def note(self, key: str, local: Document, finding: Finding, now: datetime) -> None:
+    def note(self, key: str, local: Document, finding: Diagnosis, now: datetime) -> None:
         """A defect stands: begin an incident, or take in what is new about it."""
         mark = finding.defect, key, finding.worker
         row = self._open.get(mark)

@@ -14,7 +14,7 @@ from clusters.jobs import batch
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JobKinds, workload_keys
 from clusters.kube import resources as r
-from clusters.reconcile.dispatch.local import Local
+from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.runtime.job_cache import JobCache
 
 

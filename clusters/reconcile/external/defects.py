@@ -7,23 +7,16 @@ takes over), 6.3 (a rejected workload is not queued again); each was seen on rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final
 
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
+from clusters.models import GuardIncident
 from clusters.reconcile import reactivation
 
-
-class Defect(StrEnum):
-    """What went, or is about to go, wrong."""
-
-    STALE_COPY = "stale-copy"
-    STUCK_QUOTA = "stuck-quota"
-    NOT_REQUEUED = "not-requeued"
-
+Defect = GuardIncident.Defect
 
 # Kueue passes through the same states in an orderly way; only what stays is a defect. An old copy
 # is none of them: no orderly way leads there, and Kueue acts on it within seconds.
@@ -35,8 +28,8 @@ PATIENCE: Final[Mapping[Defect, timedelta]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One worker, as far as it matters to one workload.
+class CopySeen:
+    """What one worker shows of one workload.
 
     Attributes:
         worker: Name of its MultiKueueCluster.
@@ -56,8 +49,8 @@ class Site:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether its copy is admitted."""
-        return self.copy is not None and is_true(self.copy, "Admitted")
+        """Whether its copy is known to be admitted."""
+        return self.answers and self.copy is not None and is_true(self.copy, "Admitted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +59,13 @@ class Patient:
 
     Attributes:
         local: The manager's Workload.
-        sites: Workers of its MultiKueueConfig.
+        copies: On the workers of its MultiKueueConfig.
         is_job_active: Its job's status says that pods run; None without a job that says so.
         worker_lost_timeout: After so long a lost worker's copy counts as gone.
     """
 
     local: Document
-    sites: Sequence[Site] = field(default=())
+    copies: Sequence[CopySeen] = ()
     is_job_active: bool | None = None
     worker_lost_timeout: timedelta = timedelta(minutes=15)
 
@@ -83,7 +76,7 @@ class Patient:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One defect of one workload; ``worker`` is where an old copy is, else empty."""
 
     defect: Defect
@@ -91,7 +84,7 @@ class Finding:
     found: str
 
 
-def diagnose(patient: Patient) -> tuple[Finding, ...]:
+def diagnose(patient: Patient) -> tuple[Diagnosis, ...]:
     """Everything that is wrong with a workload."""
     local = patient.local
     if local["metadata"].get("deletionTimestamp") or is_true(local, "Finished"):
@@ -99,7 +92,7 @@ def diagnose(patient: Patient) -> tuple[Finding, ...]:
     return (*_stale_copies(patient), *_stuck_quota(patient), *_not_requeued(patient))
 
 
-def _stale_copies(patient: Patient) -> Iterator[Finding]:
+def _stale_copies(patient: Patient) -> Iterator[Diagnosis]:
     """Admitted copies beside the chosen one: Kueue takes the oldest and deletes the others.
 
     In a race, copies that lost have no job yet, and Kueue, which is connected, deletes them by
@@ -109,15 +102,15 @@ def _stale_copies(patient: Patient) -> Iterator[Finding]:
     chosen = patient.chosen
     if not chosen:
         return
-    running = next((site for site in patient.sites if site.worker == chosen), None)
+    running = next((seen for seen in patient.copies if seen.worker == chosen), None)
     is_taken = running is not None and running.answers and running.copy is None
-    for site in patient.sites:
-        is_old = site.is_admitted and (site.has_job or not site.is_active)
-        if site.worker == chosen or not site.answers or not is_old:
+    for seen in patient.copies:
+        is_old = seen.is_admitted and (seen.has_job or not seen.is_active)
+        if seen.worker == chosen or not is_old:
             continue
-        since = condition(site.copy or {}, "Admitted").get("lastTransitionTime", "")
+        since = condition(seen.copy or {}, "Admitted").get("lastTransitionTime", "")
         found = (
-            f"{site.worker} still has an old copy of this job, admitted there at {since}, while "
+            f"{seen.worker} still has an old copy of this job, admitted there at {since}, while "
             f"{chosen} has the job now. "
         )
         if is_taken:
@@ -127,20 +120,20 @@ def _stale_copies(patient: Patient) -> Iterator[Finding]:
                 "Kueue takes the oldest admitted copy for the right one: it would delete the "
                 f"running one on {chosen}."
             )
-        yield Finding(Defect.STALE_COPY, site.worker, found)
+        yield Diagnosis(Defect.STALE_COPY, seen.worker, found)
 
 
-def _stuck_quota(patient: Patient) -> Iterator[Finding]:
+def _stuck_quota(patient: Patient) -> Iterator[Diagnosis]:
     """Evicted, no copy left anywhere, and a job status that nobody will ever change."""
     local = patient.local
     if not (is_true(local, "Evicted") and is_true(local, "QuotaReserved")):
         return
-    if patient.is_job_active is not True or not patient.sites:
+    if patient.is_job_active is not True or not patient.copies:
         return
-    if not all(_is_proved_gone(site, patient.worker_lost_timeout) for site in patient.sites):
+    if not all(_is_proved_gone(seen, patient.worker_lost_timeout) for seen in patient.copies):
         return
     evicted = condition(local, "Evicted")
-    yield Finding(
+    yield Diagnosis(
         Defect.STUCK_QUOTA,
         "",
         f"The job is stopped ({evicted.get('reason', '')}) and no worker has a copy of it any "
@@ -148,15 +141,15 @@ def _stuck_quota(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def _is_proved_gone(site: Site, timeout: timedelta) -> bool:
-    if site.answers:
-        return site.copy is None and not site.has_job
-    return not site.is_active and site.lost_for is not None and site.lost_for >= timeout
+def _is_proved_gone(seen: CopySeen, timeout: timedelta) -> bool:
+    if seen.answers:
+        return seen.copy is None and not seen.has_job
+    return not seen.is_active and seen.lost_for is not None and seen.lost_for >= timeout
 
 
-def _not_requeued(patient: Patient) -> Iterator[Finding]:
+def _not_requeued(patient: Patient) -> Iterator[Diagnosis]:
     if reactivation.is_stuck(patient.local):
-        yield Finding(
+        yield Diagnosis(
             Defect.NOT_REQUEUED,
             "",
             "The job was rejected by an admission check and is active again, but Kueue leaves it "
