@@ -6,6 +6,6 @@ their rights, the shifts how they queue, start, run, end and are dispatched. Wer
 cluster: documents come in, values and bodies of writes go out.
 
 ``kind`` is the protocol, ``table`` has the rows. ``described`` is for kinds that a few paths
-describe; ``batch``, ``pods`` and ``leader_worker_sets`` have rules of their own. ``workloads``,
-``marking``, ``remote`` and ``counting`` are what kinds share.
+describe, of which ``rows`` has all; ``batch``, ``pods`` and ``leader_worker_sets`` have rules of
+their own. ``workloads``, ``marking``, ``remote`` and ``counting`` are what kinds share.
 """

@@ -16,11 +16,17 @@ from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents import resources as r
-from clusters.documents.conditions import Condition, conditions_of, is_true, with_conditions
+from clusters.documents.conditions import (
+    Condition,
+    condition,
+    conditions_of,
+    is_true,
+    with_conditions,
+)
 from clusters.documents.keys import Document, annotations_of
 from clusters.documents.numbers import whole_number
 from clusters.jobs import counting, remote, workloads
-from clusters.jobs.kind import JobKind, Outcome, Priority
+from clusters.jobs.kind import JobKind, JobOutcome, Priority
 from clusters.jobs.marking import Marks, marks_for
 from clusters.jobs.workloads import POD_SET_NAME, clean_template, containers_of
 
@@ -76,6 +82,7 @@ class BatchJob(JobKind):
     words = "the portal"
     is_required = True
     answers_for_jobs = False
+    tells_when = True
 
     def workload_name_of(self, job: Document) -> str:
         return workloads.prebuilt_name(job) or slice_name(job, slice_of(job))
@@ -187,14 +194,23 @@ class BatchJob(JobKind):
         left = counting.count(job["spec"].get("completions"), parallelism) - ended
         return max(0, parallelism - max(left, 0))
 
-    def outcome_of(self, job: Document) -> Outcome | None:
+    def outcome_of(self, job: Document) -> JobOutcome | None:
         for entry in conditions_of(job):
             if entry.get("status") != "True" or entry.get("type") not in ("Complete", "Failed"):
                 continue
             reason = "Succeeded" if entry["type"] == "Complete" else "Failed"
             fallback = "Job finished successfully" if reason == "Succeeded" else "Job failed"
-            return Outcome(reason, entry.get("message") or fallback)
+            return JobOutcome(reason, entry.get("message") or fallback)
         return None
+
+    def ended_at(self, job: Document) -> str | None:
+        completed, failed = (
+            (job.get("status") or {}).get("completionTime"),
+            condition(job, "Failed"),
+        )
+        if failed.get("status") == "True":
+            completed = completed or failed["lastTransitionTime"]
+        return str(completed) if completed else None
 
     def is_active(self, job: Document) -> bool:
         return bool((job.get("status") or {}).get("active"))
@@ -269,10 +285,9 @@ def status_copy(local: Document, copied: Document, *, now: datetime) -> StatusCo
     if is_suspended and not JOB.is_suspended(copied) and JOB.outcome_of(copied) is None:
         if is_true(local, "Suspended"):
             return StatusCopy(None, is_deferred=True)
-        change = Condition("Suspended", True, "MultiKueueAdapter", "Set by MultiKueue adapter")
-        held = dict(local.get("status") or {})
-        held["conditions"] = _job_conditions(local, change, now=now)
-        return StatusCopy(held, is_deferred=True)
+        change = _suspended("MultiKueueAdapter", "Set by MultiKueue adapter")
+        found = with_conditions(local, [change], now=now)
+        return StatusCopy({**(local.get("status") or {}), "conditions": found}, is_deferred=True)
     before = local.get("status") or {}
     if JOB.outcome_of(local) is not None or status == before:
         return StatusCopy(None)
@@ -284,13 +299,19 @@ def status_copy(local: Document, copied: Document, *, now: datetime) -> StatusCo
 
 def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:
     """The status of a Job whose copy is proved to be gone: no pods, suspended."""
-    change = Condition("Suspended", True, "JobSuspended", "Its copy on the worker is gone")
+    change = _suspended("JobSuspended", "Its copy on the worker is gone")
     kept = {
         key: value
         for key, value in (local.get("status") or {}).items()
         if key not in ("startTime", "active", "ready", "terminating", "conditions")
     }
-    return {**kept, "active": 0, "ready": 0, "conditions": _job_conditions(local, change, now=now)}
+    found = with_conditions(local, [change], now=now)
+    return {**kept, "active": 0, "ready": 0, "conditions": found}
+
+
+def _suspended(reason: str, message: str) -> Condition:
+    """Jobs' conditions know no generation."""
+    return Condition("Suspended", True, reason, message, is_observed=False)
 
 
 def _without_interim_ends(copied: Document) -> dict[str, Any]:
@@ -304,14 +325,6 @@ def _without_interim_ends(copied: Document) -> dict[str, Any]:
         kept = [item for item in status.pop("conditions") if item["type"] not in _ANNOUNCED]
         status |= {"conditions": kept} if kept else {}
     return status
-
-
-def _job_conditions(local: Document, change: Condition, *, now: datetime) -> list[dict[str, Any]]:
-    found = with_conditions(local, [change], now=now)
-    for entry in found:
-        # Jobs' conditions know no generation.
-        entry.pop("observedGeneration", None)
-    return found
 
 
 def _template_patch(job: Document, wanted: Marks) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from clusters.documents.conditions import conditions_of, is_true
 from clusters.documents.keys import Document
 from clusters.documents.resources import Resource
 from clusters.jobs import counting, remote, workloads
-from clusters.jobs.kind import JobKind, Outcome
+from clusters.jobs.kind import JobKind, JobOutcome
 from clusters.jobs.marking import Marks, marks_for
 from clusters.jobs.paths import Path, drop, entries, put, values, zero
 
@@ -188,17 +188,17 @@ class Described(JobKind):
             for _, entry in entries(job["spec"], place.at)
         )
 
-    def outcome_of(self, job: Document) -> Outcome | None:
+    def outcome_of(self, job: Document) -> JobOutcome | None:
         status = job.get("status") or {}
         field, words = self.result
         if field:
             text = str(next(values(status, field), ""))
             reason = words.get(text)
-            return Outcome(reason, str(status.get("message") or text)) if reason else None
+            return JobOutcome(reason, str(status.get("message") or text)) if reason else None
         for entry in conditions_of(job):
             reason = _ENDS.get(str(entry.get("type")))
             if reason and entry.get("status") == "True":
-                return Outcome(reason, str(entry.get("message") or f"{job['kind']} {reason}"))
+                return JobOutcome(reason, str(entry.get("message") or f"{job['kind']} {reason}"))
         return None
 
     def is_active(self, job: Document) -> bool:

@@ -22,7 +22,7 @@ from clusters.jobs.remote import CopyMarks
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job ended; ``reason`` is that of the Workload's Finished condition."""
 
     reason: str
@@ -58,6 +58,7 @@ class JobKind:
         is_silent: Its status never says that no pod runs.
         is_followed: Its copies follow a change of size.
         tells_end: Its end can be read on whichever cluster it is.
+        tells_when: Its status says at what time it ended.
         tells_readiness: Its status says when its pods are ready.
         takes_status: The status of a copy is written to the manager's object.
         answers_for_jobs: A Job below one of it does not queue by itself.
@@ -76,6 +77,7 @@ class JobKind:
     is_silent = False
     is_followed = False
     tells_end = True
+    tells_when = False
     tells_readiness = True
     takes_status = True
     answers_for_jobs = True
@@ -226,8 +228,12 @@ class JobKind:
         """Pods that are done and will not be replaced; 0 where that cannot be told."""
         return 0
 
-    def outcome_of(self, job: Document) -> Outcome | None:
+    def outcome_of(self, job: Document) -> JobOutcome | None:
         """How it ended; None while it has not."""
+        return None
+
+    def ended_at(self, job: Document) -> str | None:
+        """When it ended, RFC 3339, by its cluster's clock; None while it runs, or says no time."""
         return None
 
     def is_active(self, job: Document) -> bool:

@@ -19,17 +19,22 @@ import copy
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents import resources as r
-from clusters.documents.conditions import condition, conditions_of, is_true
-from clusters.documents.keys import Document, annotations_of, labels_of
-from clusters.documents.times import stamp
+from clusters.documents.conditions import (
+    Condition,
+    condition,
+    conditions_of,
+    is_true,
+    with_conditions,
+)
+from clusters.documents.keys import Document, annotations_of, labels_of, owner_uids, uid_of
 from clusters.jobs import counting, remote, workloads
-from clusters.jobs.kind import JobKind, Outcome, Priority
+from clusters.jobs.kind import JobKind, JobOutcome, Priority
 from clusters.jobs.marking import marks_for
 from clusters.jobs.workloads import POD_SET_NAME, is_gated, replica_workload_name
 
@@ -51,30 +56,6 @@ _SCHEDULED: Final = "PodScheduled"
 _POD: Final = {"apiVersion": r.POD.api_version, "kind": r.POD.kind}
 
 
-def view_of(pods: Iterable[Document]) -> dict[str, Any] | None:
-    """One document for the pods of a Workload: the oldest, with all of them as members.
-
-    Args:
-        pods: That name the Workload; those that do not take part are left out, and so are active
-            ones beyond a group's number, youngest first.
-
-    Returns:
-        The view; None when no pod takes part.
-    """
-    found = sorted((pod for pod in pods if takes_part(pod)), key=_age)
-    if not found:
-        return None
-    total = total_of(found[0]) if group_of(found[0]) else 1
-    active = [pod for pod in found if not is_over(pod)][: total or None]
-    kept = [pod for pod in found if is_over(pod) or pod in active]
-    return {**found[0], MEMBERS: tuple(kept)}
-
-
-def members_of(job: Document) -> tuple[Document, ...]:
-    """The pods of a view; a pod by itself is its own only member."""
-    return tuple(job.get(MEMBERS) or (job,))
-
-
 def takes_part(pod: Document) -> bool:
     """Whether it waits behind the gate, or was let go here."""
     if labels.SET_NAME in labels_of(pod) and labels.ORIGIN_UID not in annotations_of(pod):
@@ -90,6 +71,10 @@ def phase_of(pod: Document) -> str:
 def is_ended(pod: Document) -> bool:
     """Whether it succeeded or failed."""
     return phase_of(pod) in _ENDED
+
+
+def _has_succeeded(pod: Document) -> bool:
+    return phase_of(pod) == "Succeeded"
 
 
 def is_over(pod: Document) -> bool:
@@ -148,24 +133,35 @@ class Pods(JobKind):
     is_adopted = False
     is_grouped = True
     answers_for_jobs = False
+    tells_when = True
     stops_by_deletion = True
 
     def workload_name_of(self, job: Document) -> str:
         return workloads.prebuilt_name(job) or group_of(job) or workloads.made_name_of(job)
 
     def gathered(self, jobs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        return view_of(jobs)
+        """The oldest that takes part, with all of them as members.
+
+        Active ones beyond a group's number are left out, youngest first.
+        """
+        found = sorted((pod for pod in jobs if takes_part(pod)), key=_age)
+        if not found:
+            return None
+        total = total_of(found[0]) if group_of(found[0]) else 1
+        active = [pod for pod in found if not is_over(pod)][: total or None]
+        kept = [pod for pod in found if is_over(pod) or pod in active]
+        return {**found[0], MEMBERS: tuple(kept)}
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)
-        for pod in members_of(job):
+        for pod in self.members(job):
             yield counting.mark_of(annotations_of(pod), labels.POD_GROUP_TOTAL)
 
     def is_clear(self, job: Document) -> bool:
         """Whether all pods of a group are there, or one speaks for all."""
         if not group_of(job):
             return True
-        total, here = total_of(job), [pod for pod in members_of(job) if _counts(pod)]
+        total, here = total_of(job), self._counted(job)
         if not total or not here:
             return False
         is_whole = annotations_of(job).get(labels.POD_GROUP_FAST) == "true" or len(here) >= total
@@ -174,45 +170,62 @@ class Pods(JobKind):
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
         """One set for a pod by itself; of a group one for each kind of pod, by its role."""
         if not group_of(job):
-            return [_pod_set(POD_SET_NAME, 1, members_of(job)[0])]
-        counted = [pod for pod in members_of(job) if _counts(pod)]
+            return [_pod_set(POD_SET_NAME, 1, self.members(job)[0])]
+        counted = self._counted(job)
         if annotations_of(job).get(labels.POD_GROUP_FAST) == "true":
             return [_pod_set(role_of(pod), total_of(job), pod) for pod in counted[:1]]
         firsts = {role_of(pod): pod for pod in reversed(counted)}
         counts = Counter(map(role_of, counted))
         return [_pod_set(role, counts[role], firsts[role]) for role in sorted(firsts)]
 
+    def _counted(self, job: Document) -> list[Document]:
+        """Members that take up room in their group: that may run, run, or have succeeded."""
+        return [pod for pod in self.members(job) if not is_over(pod) or _has_succeeded(pod)]
+
+    def _waiting(self, job: Document) -> Iterator[Document]:
+        """Members that wait to be let go."""
+        return (pod for pod in self.members(job) if is_gated(pod) and not is_over(pod))
+
+    def _let_go(self, job: Document) -> Iterator[Document]:
+        """Members that run, or may begin to."""
+        return (pod for pod in self.members(job) if not is_gated(pod) and not is_over(pod))
+
     def is_suspended(self, job: Document) -> bool:
-        """Whether some pod waits to be let go."""
-        return any(is_gated(pod) and not is_over(pod) for pod in members_of(job))
+        return any(self._waiting(job))
 
     def is_stopped(self, job: Document) -> bool:
-        """Whether nothing of it is left to be stopped."""
-        return all(is_gated(pod) or is_over(pod) for pod in members_of(job))
+        return not any(self._let_go(job))
 
     def is_active(self, job: Document) -> bool:
-        return any(map(is_busy, members_of(job)))
+        return any(map(is_busy, self.members(job)))
 
-    def outcome_of(self, job: Document) -> Outcome | None:
+    def outcome_of(self, job: Document) -> JobOutcome | None:
         """How it ended: a group once all have succeeded, or none runs and none may be replaced."""
-        pods = members_of(job)
+        pods = self.members(job)
         if not group_of(job):
             phase = phase_of(pods[0])
             message = str((pods[0].get("status") or {}).get("message") or f"Pod {phase}")
-            return Outcome(phase, message) if phase in _ENDED else None
+            return JobOutcome(phase, message) if phase in _ENDED else None
         total = total_of(job)
         if not total:
             return None  # it serves until it is deleted
-        good = sum(phase_of(pod) == "Succeeded" for pod in pods)
+        good = sum(map(_has_succeeded, pods))
         is_final = any(annotations_of(pod).get(labels.POD_RETRIABLE) == "false" for pod in pods)
         if good < total and not (is_final and all(map(is_ended, pods))):
             return None
-        return Outcome("Succeeded", f"Pods succeeded: {good}/{total}.")
+        return JobOutcome("Succeeded", f"Pods succeeded: {good}/{total}.")
+
+    def ended_at(self, job: Document) -> str | None:
+        found = (job.get("status") or {}).get("containerStatuses") or []
+        ended = [
+            ((row.get("state") or {}).get("terminated") or {}).get("finishedAt") for row in found
+        ]
+        return max(map(str, ended)) if ended and all(ended) else None
 
     def are_pods_ready(self, job: Document) -> bool:
         return all(
-            is_true(pod, "Ready") or phase_of(pod) == "Succeeded"
-            for pod in members_of(job)
+            is_true(pod, "Ready") or _has_succeeded(pod)
+            for pod in self.members(job)
             if not pod["metadata"].get("deletionTimestamp")
         )
 
@@ -222,17 +235,17 @@ class Pods(JobKind):
             return True
         listed = workload["spec"].get("podSets") or []
         if not group_of(job):
-            wanted = [_compared(members_of(job)[0]["spec"])]
+            wanted = [_compared(self.members(job)[0]["spec"])]
             return wanted == [_compared(item["template"].get("spec") or {}) for item in listed]
         room = {str(item["name"]): int(item.get("count", 1)) for item in listed}
-        roles = Counter(role_of(pod) for pod in members_of(job) if _counts(pod))
+        roles = Counter(map(role_of, self._counted(job)))
         return all(count <= room.get(role, 0) for role, count in roles.items())
 
     def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
         """Every pod of a group owns its Workload, and none controls it."""
         made = super().workload_for(job, priority=priority)
         if group_of(job):
-            made["metadata"]["ownerReferences"] = [_owner(pod) for pod in members_of(job)]
+            made["metadata"]["ownerReferences"] = [_owner(pod) for pod in self.members(job)]
             made["metadata"]["annotations"] = {labels.IS_GROUP_WORKLOAD: "true"}
             del made["metadata"]["labels"]
         return made
@@ -241,16 +254,14 @@ class Pods(JobKind):
         """Owners that a group's Workload does not have yet."""
         if not group_of(job) or not total_of(job):
             return []
-        known = {item.get("uid") for item in workload["metadata"].get("ownerReferences") or ()}
-        return [_owner(pod) for pod in members_of(job) if pod["metadata"]["uid"] not in known]
+        known = owner_uids(workload)
+        return [_owner(pod) for pod in self.members(job) if pod["metadata"]["uid"] not in known]
 
     def part_to_start(self, job: Document) -> Document:
-        """The pod that goes through its gate next."""
-        return next(pod for pod in members_of(job) if is_gated(pod) and not is_over(pod))
+        return next(self._waiting(job))
 
     def part_to_stop(self, job: Document) -> Document:
-        """The pod that is deleted next."""
-        return next(pod for pod in members_of(job) if not is_gated(pod) and not is_over(pod))
+        return next(self._let_go(job))
 
     def start_patch(
         self, job: Document, workload: Document, *, flavors: Mapping[str, Document]
@@ -271,12 +282,11 @@ class Pods(JobKind):
         if marks.tolerations:
             changed["tolerations"] = marks.tolerations
         annotations = {**marks.annotations, **({labels.POD_ROLE: role} if group_of(pod) else {})}
-        metadata = {
-            "resourceVersion": pod["metadata"]["resourceVersion"],
-            "labels": {**marks.labels, labels.MANAGED: "true"},
-            **({"annotations": annotations} if annotations else {}),
-        }
-        return {"metadata": metadata, "spec": changed}
+        patch = remote.guarded(pod, changed)
+        patch["metadata"]["labels"] = {**marks.labels, labels.MANAGED: "true"}
+        if annotations:
+            patch["metadata"]["annotations"] = annotations
+        return patch
 
     def is_started_here(self, *, is_dispatched: bool) -> bool:
         """Pods that were dispatched wait here for ever while copies of them run on a worker."""
@@ -286,17 +296,18 @@ class Pods(JobKind):
         return not group_of(job)
 
     def members(self, job: Document) -> Sequence[Document]:
-        return members_of(job)
+        """The pods of a view; a pod by itself is its own only member."""
+        return tuple(job.get(MEMBERS) or (job,))
 
     def is_past(self, member: Document) -> bool:
         return is_over(member)
 
     def refusal(self, job: Document) -> str:
-        free = [pod for pod in members_of(job) if not is_gated(pod) and not is_over(pod)]
-        if not free:
+        free = next(self._let_go(job), None)
+        if free is None:
             return ""
         return (
-            f"The owner is not managed by Kueue: pod {free[0]['metadata']['name']} has no "
+            f"The owner is not managed by Kueue: pod {free['metadata']['name']} has no "
             f'scheduling gate "{labels.ADMISSION_GATE}" and would run on the manager'
         )
 
@@ -339,22 +350,14 @@ class Pods(JobKind):
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
         before = local.get("status") or {}
         status = {key: value for key, value in before.items() if key not in _OF_A_RUN}
-        gated = {
-            "type": _SCHEDULED, "status": "False", "reason": "SchedulingGated",
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastTransitionTime": stamp(now),
-        }  # fmt: skip
-        return remote.status_patch(local, {**status, "phase": "Pending", "conditions": [gated]})
+        text = "Scheduling is blocked due to non-empty scheduling gates"
+        gated = Condition(_SCHEDULED, False, "SchedulingGated", text)
+        found = with_conditions({"metadata": {}}, [gated], now=now)
+        return remote.status_patch(local, {**status, "phase": "Pending", "conditions": found})
 
 
 def _age(pod: Document) -> tuple[str, str]:
-    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"].get("uid", ""))
-
-
-def _counts(pod: Document) -> bool:
-    """Whether it takes up room in its group: it may run, runs, or has succeeded."""
-    is_leaving = bool(pod["metadata"].get("deletionTimestamp"))
-    return phase_of(pod) == "Succeeded" or not (is_leaving or phase_of(pod) == "Failed")
+    return str(pod["metadata"].get("creationTimestamp", "")), uid_of(pod)
 
 
 def _in_order(status: Document) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.documents.keys import Document, annotations_of, bound, labels_of
 from clusters.jobs.paths import Path, values
 
 _PRIVATE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
@@ -142,15 +142,12 @@ def is_ours(document: Document | None, origin: str) -> bool:
 
 def status_patch(local: Document, status: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that makes a job's status exactly this, bound to the state that was read."""
-    version = local["metadata"]["resourceVersion"]
-    patch = replacing(local.get("status") or {}, status)
-    return {"metadata": {"resourceVersion": version}, "status": patch}
+    return {**bound(local), "status": replacing(local.get("status") or {}, status)}
 
 
 def guarded(document: Document, spec: Mapping[str, Any]) -> dict[str, Any]:
     """A merge patch of ``spec``, bound to the state that was read."""
-    version = document["metadata"]["resourceVersion"]
-    return {"metadata": {"resourceVersion": version}, "spec": dict(spec)}
+    return {**bound(document), "spec": dict(spec)}
 
 
 def replacing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,11 +15,9 @@ from typing import Any, Final
 from clusters.documents.keys import Document, annotations_of
 from clusters.documents.labels import OWNER_GVK, OWNER_NAME
 from clusters.documents.resources import Resource
-from clusters.jobs import kubeflow, ray
-from clusters.jobs.app_wrapper import APP_WRAPPER
+from clusters.jobs import rows
 from clusters.jobs.batch import JOB
 from clusters.jobs.described import Described, named
-from clusters.jobs.job_set import JOB_SET
 from clusters.jobs.kind import JobKind
 from clusters.jobs.leader_worker_sets import LeaderWorkerSets
 from clusters.jobs.pods import Pods
@@ -27,19 +25,19 @@ from clusters.jobs.workloads import owner_uid
 
 _ROWS: Final[Sequence[JobKind]] = (
     JOB,
-    JOB_SET,
-    kubeflow.JAX,
-    kubeflow.MPI,
-    kubeflow.PADDLE,
-    kubeflow.PYTORCH,
-    kubeflow.TENSORFLOW,
-    kubeflow.XGBOOST,
+    rows.JOB_SET,
+    rows.JAX,
+    rows.MPI,
+    rows.PADDLE,
+    rows.PYTORCH,
+    rows.TENSORFLOW,
+    rows.XGBOOST,
     LeaderWorkerSets(),
     Pods(),
-    ray.CLUSTER,
-    ray.JOB,
-    kubeflow.TRAIN,
-    APP_WRAPPER,
+    rows.RAY_CLUSTER,
+    rows.RAY_JOB,
+    rows.TRAIN,
+    rows.APP_WRAPPER,
 )
 KINDS: Final[dict[tuple[str, str], JobKind]] = {
     (row.resource.group, row.resource.kind): row for row in _ROWS

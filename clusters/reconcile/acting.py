@@ -57,7 +57,7 @@ CHANGED: Final = "It changed meanwhile."
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Attempt:
     """What one attempt came to; WAITING means again, at ``again_in`` or after the usual pause."""
 
     state: str
@@ -100,7 +100,7 @@ def _claim(action: WorkloadAction, now: datetime) -> bool:
     return bool(mine.update(attempts=F("attempts") + 1, next_attempt_at=now + CLAIM))
 
 
-def _record(action: WorkloadAction, outcome: Outcome, now: datetime) -> None:
+def _record(action: WorkloadAction, outcome: Attempt, now: datetime) -> None:
     pause = min(FIRST_PAUSE_S * 2 ** min(action.attempts, 12), LONGEST_PAUSE_S)
     is_over = outcome.state != State.WAITING
     # One that was taken back meanwhile stays so.
@@ -122,37 +122,37 @@ def _record(action: WorkloadAction, outcome: Outcome, now: datetime) -> None:
     )
 
 
-def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Outcome:
+def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Attempt:
     registration = registered(action.cluster.slug)
     if registration is None:
-        return Outcome(State.FAILED, "The cluster is not registered any more.")
+        return Attempt(State.FAILED, "The cluster is not registered any more.")
     if not registration.facts.may_write:
-        return Outcome(State.WAITING, "Writing to this cluster is stopped by an admin.")
+        return Attempt(State.WAITING, "Writing to this cluster is stopped by an admin.")
     try:
         client = client_for(action.cluster.slug)
     except (ClusterError, SealBroken) as error:
-        return Outcome(State.WAITING, f"The cluster cannot be reached: {error}")
+        return Attempt(State.WAITING, f"The cluster cannot be reached: {error}")
     try:
         return _write(action, client, kinds)
     except NotFound:
-        return Outcome(State.DONE, GONE)
+        return Attempt(State.DONE, GONE)
     except Conflict:
-        return Outcome(State.WAITING, CHANGED, timedelta(0))
+        return Attempt(State.WAITING, CHANGED, timedelta(0))
     except (AdmissionDenied, Invalid) as error:
-        return Outcome(State.FAILED, f"The cluster refuses it: {error.message}")
+        return Attempt(State.FAILED, f"The cluster refuses it: {error.message}")
     except Forbidden as error:
         words = "The portal has no right to do this there; an admin finds it on the cluster's page."
-        return Outcome(State.FAILED, f"{words} {error.message}")
+        return Attempt(State.FAILED, f"{words} {error.message}")
     except Terminal as error:
-        return Outcome(State.WAITING, error.message)
+        return Attempt(State.WAITING, error.message)
     except ClusterError as error:
-        return Outcome(State.WAITING, f"The cluster does not answer: {error.message}")
+        return Attempt(State.WAITING, f"The cluster does not answer: {error.message}")
 
 
-def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resource]) -> Outcome:
+def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resource]) -> Attempt:
     live = client.get(r.WORKLOAD, action.name, namespace=action.namespace)
     if live["metadata"]["uid"] != action.uid:
-        return Outcome(State.DONE, GONE)
+        return Attempt(State.DONE, GONE)
     match action.verb:
         case Verb.DELETE_JOB:
             return _delete_job(action, live, client, kinds)
@@ -161,12 +161,12 @@ def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resourc
         case Verb.RESTART if action.is_stopped:
             return _put_back(client, live, "It waits in its queue again.")
     if is_true(live, "Finished"):
-        return Outcome(State.DONE, "It had finished already.")
+        return Attempt(State.DONE, "It had finished already.")
     if is_active(live):
         _deactivate(client, live, action.reason)
     if action.verb == Verb.RESTART:
-        return Outcome(State.WAITING, "It is being stopped.", POLL, is_stopped=True)
-    return Outcome(State.DONE)
+        return Attempt(State.WAITING, "It is being stopped.", POLL, is_stopped=True)
+    return Attempt(State.DONE)
 
 
 def _deactivate(client: KubeClient, live: Document, reason: str) -> None:
@@ -182,17 +182,17 @@ def _deactivate(client: KubeClient, live: Document, reason: str) -> None:
     client.patch(r.WORKLOAD, metadata["name"], body, namespace=metadata["namespace"])
 
 
-def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
+def _put_back(client: KubeClient, live: Document, words: str = "") -> Attempt:
     """Every write that brings it back, each about the answer to the one before.
 
     The reason why it was stopped goes with the first of them.
     """
     if is_true(live, "QuotaReserved") and not (is_active(live) or is_true(live, "Finished")):
-        return Outcome(State.WAITING, "It is being stopped.", POLL)
+        return Attempt(State.WAITING, "It is being stopped.", POLL)
     for _ in range(2):  # to be active, and to lose the mark
         write = reactivation(live)
         if write is None:
-            return Outcome(State.DONE, words)
+            return Attempt(State.DONE, words)
         body = dict(write.body or {})
         if not write.subresource:
             body["metadata"] = {**body["metadata"], "annotations": {labels.STOPPED_BECAUSE: None}}
@@ -201,12 +201,12 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Outcome:
             write.resource, write.name, body, namespace=write.namespace, options=options
         )
     is_back = reactivation(live) is None
-    return Outcome(State.DONE, words) if is_back else Outcome(State.WAITING, CHANGED)
+    return Attempt(State.DONE, words) if is_back else Attempt(State.WAITING, CHANGED)
 
 
 def _delete_job(
     action: WorkloadAction, live: Document, client: KubeClient, kinds: Collection[Resource]
-) -> Outcome:
+) -> Attempt:
     owners = live["metadata"].get("ownerReferences") or []
     owner = next((item for item in owners if item.get("controller")), None)
     if owner is None:
@@ -214,21 +214,21 @@ def _delete_job(
             "No single job owns this workload; delete what it stands for where it was made: "
             f"kubectl -n {action.namespace} get workload {action.name} -o yaml"
         )
-        return Outcome(State.FAILED, words)
+        return Attempt(State.FAILED, words)
     resource = _resource_of(owner, kinds)
     if resource is None:
         words = (
             f"The portal does not delete objects of kind {owner['kind']}: "
             f"kubectl -n {action.namespace} delete {owner['kind'].lower()} {owner['name']}"
         )
-        return Outcome(State.FAILED, words)
+        return Attempt(State.FAILED, words)
     client.delete(
         resource,
         owner["name"],
         namespace=action.namespace,
         options=DeleteOptions(uid=owner["uid"]),
     )
-    return Outcome(State.DONE)
+    return Attempt(State.DONE)
 
 
 def _resource_of(owner: Document, kinds: Collection[Resource]) -> Resource | None:

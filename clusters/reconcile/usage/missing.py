@@ -7,18 +7,17 @@ from typing import Any
 
 import structlog
 
-from clusters.documents.conditions import condition
 from clusters.errors import ClusterError, NotFound
-from clusters.kube import resources as r
+from clusters.jobs.table import KINDS
 from clusters.kube.client import KubeClient
-from clusters.kube.resources import Document
 from clusters.models import WorkloadEvent, WorkloadState
 from clusters.reconcile.usage.observed import Listed
 
 log = structlog.stdlib.get_logger(__name__)
 
 _ENDED = (WorkloadState.Phase.FINISHED, WorkloadState.Phase.FAILED, WorkloadState.Phase.GONE)
-_READABLE = {"Job": r.JOB, "Pod": r.POD}
+# By the name alone: no more is kept of a Workload's owner.
+_TELLING = {kind.resource.kind: kind for kind in KINDS.values() if kind.tells_when}
 
 
 def newest_of_missing(cluster_id: int, slug: str, listed: Listed) -> list[WorkloadEvent]:
@@ -52,11 +51,11 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
     """
     metadata = owned["metadata"]
     for owner in metadata.get("ownerReferences") or []:
-        resource = _READABLE.get(str(owner.get("kind")))
-        if resource is None:
+        kind = _TELLING.get(str(owner.get("kind")))
+        if kind is None:
             continue
         try:
-            found = client.get(resource, str(owner["name"]), namespace=metadata["namespace"])
+            found = client.get(kind.resource, str(owner["name"]), namespace=metadata["namespace"])
         except NotFound:
             continue
         except ClusterError as error:
@@ -67,24 +66,8 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
             )
             continue
         if str(found["metadata"].get("uid")) == str(owner.get("uid")):
-            return _of_job(found) if resource is r.JOB else _of_pod(found.get("status") or {})
+            return kind.ended_at(found)
     return None
-
-
-def _of_job(job: Document) -> str | None:
-    status = job.get("status") or {}
-    if status.get("completionTime"):
-        return str(status["completionTime"])
-    failed = condition(job, "Failed")
-    return str(failed["lastTransitionTime"]) if failed.get("status") == "True" else None
-
-
-def _of_pod(status: Document) -> str | None:
-    ended = [
-        str(((row.get("state") or {}).get("terminated") or {}).get("finishedAt") or "")
-        for row in status.get("containerStatuses") or []
-    ]
-    return max(ended) if ended and all(ended) else None
 
 
 def _version(row: WorkloadEvent) -> int:
