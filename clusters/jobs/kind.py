@@ -91,7 +91,7 @@ class JobKind:
 
     def workload_name_of(self, job: Document) -> str:
         """Name of the Workload that is made for a job, or that somebody made for it."""
-        return workloads.workload_name_of(job)
+        return workloads.prebuilt_name(job) or workloads.made_name_of(job)
 
     def view_of(self, job: dict[str, Any], workload: str) -> dict[str, Any]:
         """A job as one of its Workloads means it."""

@@ -30,18 +30,13 @@ def prebuilt_name(job: Document) -> str:
     return annotations_of(job).get(labels.PREBUILT) or labels_of(job).get(labels.PREBUILT, "")
 
 
-def workload_name_of(job: Document, *, extra: str = "") -> str:
-    """Name of a job's Workload, prebuilt or not.
+def made_name_of(job: Document, *, extra: str = "") -> str:
+    """Name of the Workload that is made for a job here.
 
     Args:
         job: Whatever queues.
         extra: Tells several Workloads of one job apart; empty for the first, or only one.
     """
-    return prebuilt_name(job) or made_name_of(job, extra=extra)
-
-
-def made_name_of(job: Document, *, extra: str = "") -> str:
-    """Name of the Workload that is made for a job here; arguments as above."""
     metadata = job["metadata"]
     group = str(job.get("apiVersion", "batch/v1")).rpartition("/")[0]
     return workload_name(

@@ -27,6 +27,7 @@ from django.db.models import F
 
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
+from clusters.documents.keys import bound
 from clusters.errors import (
     AdmissionDenied,
     ClusterError,
@@ -171,14 +172,8 @@ def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resourc
 
 def _deactivate(client: KubeClient, live: Document, reason: str) -> None:
     """One merge patch, bound to what was read."""
-    metadata = live["metadata"]
-    body = {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            "annotations": {labels.STOPPED_BECAUSE: reason},
-        },
-        "spec": {"active": False},
-    }
+    metadata, body = live["metadata"], {**bound(live), "spec": {"active": False}}
+    body["metadata"]["annotations"] = {labels.STOPPED_BECAUSE: reason}
     client.patch(r.WORKLOAD, metadata["name"], body, namespace=metadata["namespace"])
 
 
@@ -193,9 +188,9 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Attempt:
         write = reactivation(live)
         if write is None:
             return Attempt(State.DONE, words)
-        body = dict(write.body or {})
+        body = write.body or {}
         if not write.subresource:
-            body["metadata"] = {**body["metadata"], "annotations": {labels.STOPPED_BECAUSE: None}}
+            body["metadata"]["annotations"] = {labels.STOPPED_BECAUSE: None}
         options = WriteOptions(subresource=write.subresource)
         live = client.patch(
             write.resource, write.name, body, namespace=write.namespace, options=options
@@ -232,10 +227,5 @@ def _delete_job(
 
 
 def _resource_of(owner: Document, kinds: Collection[Resource]) -> Resource | None:
-    if (owner["apiVersion"], owner["kind"]) == (r.JOB.api_version, r.JOB.kind):
-        return r.JOB
-    for kind in kinds:
-        group = owner["apiVersion"].partition("/")[0]
-        if (kind.group, kind.kind) == (group, owner["kind"]):
-            return kind
-    return None
+    named = owner["apiVersion"].partition("/")[0], owner["kind"]
+    return next((kind for kind in (r.JOB, *kinds) if (kind.group, kind.kind) == named), None)

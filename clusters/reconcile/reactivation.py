@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from clusters.documents.conditions import condition, conditions_of, is_true
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.kube import resources as r
-from clusters.reconcile.runtime.writer import Verb, Write
+from clusters.reconcile.runtime.writer import Write
 
 REJECTED: Final = "DeactivatedDueToAdmissionCheck"
 
@@ -53,12 +53,12 @@ def reactivation(workload: Document) -> Write | None:
     if not _is_at_rest(workload):
         return None
     if not is_active(workload):
-        return _patch(workload, "activate", {"spec": {"active": True}})
+        body = {**bound(workload), "spec": {"active": True}}
+        return Write.patch("activate", r.WORKLOAD, workload, body)
     if _is_marked(workload):
         kept = [item for item in conditions_of(workload) if item["type"] != "Requeued"]
-        return _patch(
-            workload, "unmark-rejected", {"status": {"conditions": kept}}, subresource="status"
-        )
+        body = {**bound(workload), "status": {"conditions": kept}}
+        return Write.patch("unmark-rejected", r.WORKLOAD, workload, body, subresource="status")
     return None
 
 
@@ -79,19 +79,3 @@ def is_active(workload: Document) -> bool:
 def _is_marked(workload: Document) -> bool:
     found = condition(workload, "Requeued")
     return found.get("status") == "False" and found.get("reason") == REJECTED
-
-
-def _patch(
-    workload: Document, step: str, change: dict[str, object], *, subresource: str = ""
-) -> Write:
-    metadata = workload["metadata"]
-    body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, **change}
-    return Write(
-        step,
-        Verb.PATCH,
-        r.WORKLOAD,
-        metadata["namespace"],
-        metadata["name"],
-        body,
-        subresource=subresource,
-    )

@@ -17,6 +17,7 @@ from budgets import services as promises
 from clusters.documents.keys import Document
 from clusters.models import GuardIncident
 from clusters.reconcile.external.defects import Defect, Diagnosis
+from clusters.reconcile.runtime.rows import prune_ended
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -151,10 +152,5 @@ class Incidents:
 
 def prune(cluster_id: int, now: datetime) -> int:
     """Remove the oldest ended incidents of a manager; returns how many."""
-    ended = GuardIncident.objects.filter(cluster=cluster_id, ended_at__isnull=False)
-    gone, _ = ended.filter(ended_at__lt=now - KEPT).delete()
-    last = ended.order_by("-pk").values_list("pk", flat=True)[MOST_ROWS : MOST_ROWS + 1].first()
-    if last is not None:
-        more, _ = ended.filter(pk__lte=last).delete()
-        gone += more
-    return gone
+    mine = GuardIncident.objects.filter(cluster=cluster_id, ended_at__isnull=False)
+    return prune_ended(mine, before=now - KEPT, most=MOST_ROWS)

@@ -6,6 +6,7 @@ It decides in the shift's own thread and writes beside it. Kueue does everything
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,7 +14,7 @@ import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.conditions import is_true
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, owner_uids
 from clusters.documents.times import stamp
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
@@ -48,13 +49,7 @@ NOMINATION: Final = "nomination:"
 
 
 class Nominator:
-    """Nominates for one manager.
-
-    Args:
-        shift: Where it writes.
-        workers: What it sees.
-        prices: Per device and hour by flavor; None for those of the rate cards.
-    """
+    """Nominates for one manager, by prices per device and hour of each flavor, or rate cards."""
 
     def __init__(
         self, shift: ManagerController, *, workers: WatchedWorkers, prices: Prices | None
@@ -63,7 +58,7 @@ class Nominator:
         self._nominating = Nominating(
             shift.context, settings=shift.settings, manager=shift.manager, prices=prices
         )
-        self._standing: WayInForce | None = None
+        self._in_force: WayInForce | None = None
         self._probe_at: datetime | None = None
         self._to_wake: dict[str, str] = {}
 
@@ -101,10 +96,10 @@ class Nominator:
             self._probe_at = now + PROBE_AGAIN
             return False
         self._probe_at = now + PROBE_EVERY
-        has_changed = found != self._standing
+        has_changed = found != self._in_force
         if has_changed:
             log.info("nomination_way", way=found.way, why=found.why)
-        self._standing = found
+        self._in_force = found
         self._show(found, now)
         return has_changed
 
@@ -165,31 +160,28 @@ class Nominator:
             self._shift.send(_place_of(key), wake(local, at=stamp(now)))
 
     def _may_begin(self, key: str) -> bool:
-        is_possible = self._standing is not None and self._standing.way is not Way.NONE
+        is_possible = self._in_force is not None and self._in_force.way is not Way.NONE
         return is_possible and self._shift.queue.is_free(_place_of(key))
 
     def _siblings(self, local: Document) -> list[Document]:
-        uids = {item["uid"] for item in local["metadata"].get("ownerReferences") or ()}
+        uids = set(owner_uids(local))
         if component_of(local) is None or not uids:
             return []
-        return [
-            other
-            for other in self._workers.manager.of(r.WORKLOAD).values()
-            if uids & {item["uid"] for item in other["metadata"].get("ownerReferences") or ()}
-        ]
+        others = self._workers.manager.of(r.WORKLOAD).values()
+        return [other for other in others if not uids.isdisjoint(owner_uids(other))]
 
     # Writing
 
     def _start(self, key: str, local: Document, names: tuple[str, ...]) -> None:
-        standing = self._standing
-        assert standing is not None
+        way = self._in_force
+        assert way is not None
         before = (local.get("status") or {}).get("nominatedClusterNames") or ()
         gone = [name for name in before if name not in names]
 
         def work(effects: list[Effect]) -> None:
             kept = [name for name in gone if not self._may_go(key, name)]
             sender = Sender(MANAGER, self._context.client, self._shift.writer, effects)
-            self._write(local, standing, (*names, *kept), sender)
+            self._write(local, way, (*names, *kept), sender)
 
         self._shift.start(_place_of(key), work, about="nominate")
 
@@ -202,18 +194,15 @@ class Nominator:
         return copy is None or not is_true(copy, "Admitted")
 
     def _write(
-        self, local: Document, standing: WayInForce, names: tuple[str, ...], sender: Sender
+        self, local: Document, way: WayInForce, names: tuple[str, ...], sender: Sender
     ) -> None:
-        metadata = local["metadata"]
-        place = metadata["namespace"], metadata["name"]
-        if standing.way is Way.POLICY:
-            body = ways.intent(local, names)
-            sender.send(
-                Write("nominate", Verb.APPLY, r.WORKLOAD, *place, body, subresource="status")
-            )
+        patch = Write.patch(
+            "nominate", r.WORKLOAD, local, ways.nomination(local, names), subresource="status"
+        )
+        if way.way is Way.POLICY:
+            sender.send(replace(patch, verb=Verb.APPLY, body=ways.intent(local, names)))
             return
-        body = ways.nomination(local, names)
-        done = sender.send(Write.patch("nominate", r.WORKLOAD, local, body, subresource="status"))
+        done = sender.send(patch)
         # With merge patches on both sides there is nothing to hand over; where the gate is said
         # to be on and is not, Kueue's own entry shows it.
         handing = ways.handed_over(done or {})

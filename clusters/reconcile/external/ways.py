@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.kube.client import FIELD_MANAGER
 from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import NominationWay
+from clusters.reconcile import workload_status as status
 
 GATE: Final = "WorkloadRequestUseMergePatch"
 POLICY: Final = "clear-nominated-cluster-names"
@@ -129,10 +130,7 @@ def has_gate(configuration: Mapping[str, Any], arguments: Sequence[str] = ()) ->
 
 def nomination(local: Document, names: Sequence[str]) -> dict[str, Any]:
     """The merge patch of M1 and M4, bound to the state that was read."""
-    return {
-        "metadata": {"resourceVersion": local["metadata"]["resourceVersion"]},
-        "status": {"nominatedClusterNames": list(names) or None},
-    }
+    return status.guarded(local, nominatedClusterNames=list(names) or None)
 
 
 def intent(local: Document, names: Sequence[str]) -> dict[str, Any]:
@@ -159,8 +157,9 @@ def handed_over(local: Document) -> dict[str, Any] | None:
     for entry in ours:
         _status(kueues)[_FIELD] = _status(entry).pop(_FIELD)
     left = [entry for entry in entries if entry not in ours or _status(entry)]
-    metadata = local["metadata"]
-    return {"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": left}}
+    patch = bound(local)
+    patch["metadata"]["managedFields"] = left
+    return patch
 
 
 def _entries(local: Document) -> Sequence[Mapping[str, Any]]:

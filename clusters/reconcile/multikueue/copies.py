@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of
+from clusters.documents.keys import Document, annotations_of, bound
 from clusters.errors import AlreadyExists, Conflict, NotFound, Refusal, Terminal
 from clusters.jobs import batch, remote
 from clusters.jobs.table import JobKinds
@@ -23,7 +23,6 @@ from clusters.kueue.multikueue import steps as step
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.parts import (
     jobs_there,
-    jobs_to_remove,
     members_made,
     shrunk_pod_sets,
     stands_for,
@@ -54,11 +53,8 @@ class Copies:
     @classmethod
     def on(cls, cache: JobCache, local: Local, kinds: JobKinds, *, is_removed: bool) -> Copies:
         """As a worker's cache has it; what is to be removed leaves siblings what is theirs."""
-        there = (
-            jobs_to_remove(local.key, cache, kinds)
-            if is_removed
-            else jobs_there(local.key, cache, kinds, elastic=local.job)
-        )
+        elastic = None if is_removed else local.job
+        there = jobs_there(local.key, cache, kinds, elastic=elastic, is_removed=is_removed)
         return cls(local, cache.get(r.WORKLOAD, local.key), kinds.with_resources(there))
 
     def carry_out(
@@ -182,8 +178,8 @@ class Copies:
         marks = {labels.JOB_MADE: self.local.marks.attempt if members else None}
         if self.local.kind is not None and self.local.kind.is_grouped:
             marks[labels.MEMBERS_MADE] = ",".join(sorted(members)) or None
-        version = workload["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version, "annotations": marks}}
+        body = bound(workload)
+        body["metadata"]["annotations"] = marks
         return sender.send(Write.patch("mark-job", r.WORKLOAD, workload, body))
 
     def _made(self, sender: Sender, write: Write) -> Document:
@@ -227,7 +223,6 @@ class Copies:
     ) -> None:
         if self.workload is None:
             return
-        version = {"resourceVersion": self.workload["metadata"]["resourceVersion"]}
-        metadata = version | ({"annotations": marks} if marks else {})
-        body = {"metadata": metadata, "spec": fields}
+        body = remote.guarded(self.workload, fields)
+        body["metadata"] |= {"annotations": marks} if marks else {}
         sender.send(Write.patch(name, r.WORKLOAD, self.workload, body))

@@ -18,7 +18,7 @@ from clusters.kueue.multikueue.decide import Copy, Group
 from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
 from clusters.reconcile.multikueue.local import Local
-from clusters.reconcile.multikueue.parts import jobs_there, parts_of
+from clusters.reconcile.multikueue.parts import compared, jobs_there
 from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.workload_status import REPLACED as SLICE_REPLACED
@@ -117,8 +117,7 @@ def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bo
     jobs = jobs_there(local.key, cache, fleet.kinds, elastic=local.job)
     job = jobs[0] if jobs else None
     marked = workload if workload is not None else job
-    parts = parts_of(local, workload, jobs)
-    return Copy(
+    found = Copy(
         workload=workload,
         is_ours=remote.is_ours(workload, local.marks.origin),
         is_current=marked is None
@@ -127,9 +126,6 @@ def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bo
         has_job=job is not None or is_foreign,
         is_job_ours=not is_foreign and remote.is_ours(job, local.marks.origin),
         is_job_open=_is_open(jobs),
-        is_short=parts.is_short,
-        has_lost=parts.has_lost,
-        is_behind=parts.is_behind,
         is_adopted=workload is not None
         and bool(
             owner_uid(workload)
@@ -137,6 +133,7 @@ def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bo
             or annotations_of(workload).get(labels.JOB_MADE)
         ),
     )
+    return compared(found, local, jobs)
 
 
 def _is_open(jobs: list[dict[str, Any]]) -> bool:

@@ -5,21 +5,26 @@ One for most jobs; several for a group of pods, one for several Workloads of a L
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.jobs import batch
-from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JobKinds, workload_keys
 from clusters.kube import resources as r
+from clusters.kueue.multikueue.group import Copy
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.runtime.job_cache import JobCache
 
 
 def jobs_there(
-    key: str, cache: JobCache, kinds: JobKinds, *, elastic: Document | None = None
+    key: str,
+    cache: JobCache,
+    kinds: JobKinds,
+    *,
+    elastic: Document | None = None,
+    is_removed: bool = False,
 ) -> list[dict[str, Any]]:
     """What a worker has of a workload's job.
 
@@ -32,58 +37,44 @@ def jobs_there(
         cache: The worker's.
         kinds: Kinds of jobs.
         elastic: The manager's job, where it may be elastic.
+        is_removed: Its copy goes, so what is a sibling's as well is left out.
     """
-    jobs = cache.jobs_for(key)
+    jobs, has_copy = cache.jobs_for(key), cache.get(r.WORKLOAD, key) is not None
     if not jobs and elastic is not None and batch.is_elastic(elastic):
-        is_newest = key in workload_keys(elastic) and cache.get(r.WORKLOAD, key) is not None
+        is_newest = has_copy and key in workload_keys(elastic)
         found = cache.get(r.JOB, key_of(elastic)) if is_newest else None
         return [found] if found is not None else []
     kind = kinds.of(jobs[0]) if jobs else None
-    if kind is None or not kind.is_shared or cache.get(r.WORKLOAD, key) is not None:
-        return jobs
-    others = [name for name in workload_keys(jobs[0]) if cache.get(r.WORKLOAD, name) is not None]
-    return [] if others else jobs
-
-
-def jobs_to_remove(key: str, cache: JobCache, kinds: JobKinds) -> list[dict[str, Any]]:
-    """What of a job goes with a workload's copy: nothing while it is a sibling's as well."""
-    jobs = jobs_there(key, cache, kinds)
-    kind = kinds.of(jobs[0]) if jobs else None
-    if kind is None or not kind.is_shared:
+    if kind is None or not kind.is_shared or (has_copy and not is_removed):
         return jobs
     others = (name for name in workload_keys(jobs[0]) if name != key)
     return [] if any(cache.get(r.WORKLOAD, name) is not None for name in others) else jobs
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How a worker's objects of a job compare with the manager's."""
-
-    is_short: bool = False
-    has_lost: bool = False
-    is_behind: bool = False
-
-
-def parts_of(local: Local, workload: Document | None, jobs: list[dict[str, Any]]) -> Parts:
-    job, kind = local.job, local.kind
+def compared(copy: Copy, local: Local, jobs: list[dict[str, Any]]) -> Copy:
+    """A copy with how a worker's objects of its job compare with the manager's."""
+    job, kind, workload = local.job, local.kind, copy.workload
     if job is None or kind is None or workload is None:
-        return Parts()
+        return copy
     marks = annotations_of(workload)
+    is_behind = bool(jobs) and kind.follow_patch(job, jobs[0]) is not None
     if kind.is_shared:
         # Noted on every copy, though only the first one makes it.
-        is_short = bool(jobs) and labels.JOB_MADE not in marks
-        return Parts(is_short, is_behind=bool(jobs) and _is_behind(kind, job, jobs[0]))
+        return replace(
+            copy, is_short=bool(jobs) and labels.JOB_MADE not in marks, is_behind=is_behind
+        )
     if not kind.is_grouped:
+        is_larger = local.workload is not None and shrunk_pod_sets(workload, local.workload)
         may_follow = local.workload is not None and stands_for(local.workload, job)
-        is_behind = bool(jobs) and may_follow and _is_behind(kind, job, jobs[0])
-        return Parts(is_behind=is_behind or _is_larger(workload, local.workload))
+        return replace(copy, is_behind=(is_behind and may_follow) or bool(is_larger))
     there = {item["metadata"]["name"] for item in jobs}
     wanted = {item["metadata"]["name"]: item for item in kind.members(job)}
     made = members_made(workload)
     missing = [
         item for name, item in wanted.items() if name not in there and not kind.is_past(item)
     ]
-    return Parts(
+    return replace(
+        copy,
         is_short=any(item["metadata"]["uid"] not in made for item in missing),
         has_lost=any(item["metadata"]["uid"] in made for item in missing),
         is_behind=bool(there - wanted.keys()),
@@ -102,11 +93,6 @@ def stands_for(local: Document, job: Document) -> bool:
     return is_newest and int(pod_set.get("count", 1)) == batch.pod_count(job)
 
 
-def _is_larger(copied: Document, local: Document | None) -> bool:
-    """Whether a copy has more pods than the manager's Workload has by now."""
-    return local is not None and shrunk_pod_sets(copied, local) is not None
-
-
 def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] | None:
     """Pod sets of a copy with the manager's smaller counts; None when none is smaller."""
     if annotations_of(local).get(labels.ELASTIC) != "true":
@@ -117,10 +103,6 @@ def shrunk_pod_sets(copied: Document, local: Document) -> list[dict[str, Any]] |
         for item in copied["spec"]["podSets"]
     ]
     return found if found != copied["spec"]["podSets"] else None
-
-
-def _is_behind(kind: JobKind, job: Document, copied: Document) -> bool:
-    return kind.follow_patch(job, copied) is not None
 
 
 def members_made(workload: Document) -> frozenset[str]:

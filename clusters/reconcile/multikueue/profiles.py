@@ -42,6 +42,7 @@ CLUSTER_PROFILE: Final = Resource(
 )
 RENEW_BEFORE: Final = timedelta(seconds=60)
 REASON: Final = "BadClusterProfile"
+_OF_CLUSTER: Final = ("server", "certificate-authority-data")
 
 
 class BadProfile(Terminal):
@@ -75,9 +76,7 @@ class _Access:
     """How to get into one cluster: who to ask, and what to tell it."""
 
     plugin: ExecPlugin
-    server: str
-    authority: str
-    config: Any
+    cluster: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -160,10 +159,7 @@ class Profiles:
     def _ask(self, access: _Access) -> Future[Credential]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(4, thread_name_prefix="access-plugin")
-        cluster = {"server": access.server, "certificate-authority-data": access.authority}
-        if access.config is not None:
-            cluster["config"] = access.config
-        return self._pool.submit(self._run, access.plugin, cluster)
+        return self._pool.submit(self._run, access.plugin, access.cluster)
 
     def _is_due(self, known: _Known) -> bool:
         if known.client is None:
@@ -193,13 +189,10 @@ class Profiles:
         cluster = listed[plugin.name]
         if cluster.get("proxy-url"):
             raise BadProfile(f"ClusterProfile {name} wants a proxy, which is not used")
+        told = {field: str(cluster.get(field) or "") for field in _OF_CLUSTER}
         extensions = {item.get("name"): item for item in cluster.get("extensions") or ()}
-        return _Access(
-            plugin,
-            str(cluster.get("server") or ""),
-            str(cluster.get("certificate-authority-data") or ""),
-            (extensions.get(CLUSTER_EXTENSION) or {}).get("extension"),
-        )
+        config = (extensions.get(CLUSTER_EXTENSION) or {}).get("extension")
+        return _Access(plugin, told | ({"config": config} if config is not None else {}))
 
 
 def _listed(profile: Document) -> dict[str, Mapping[str, Any]]:
@@ -218,20 +211,16 @@ def _client(access: _Access, credential: Credential) -> KubeClient:
     def data(pem: str) -> str:
         return base64.b64encode(pem.encode()).decode()
 
-    cluster = {"server": access.server, "certificate-authority-data": access.authority}
+    cluster = {field: access.cluster[field] for field in _OF_CLUSTER}
     user = {
         "token": credential.token,
         "client-certificate-data": data(credential.certificate_pem),
         "client-key-data": data(credential.key_pem),
     }
-    text = yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "profile",
-            "clusters": [{"name": "profile", "cluster": {k: v for k, v in cluster.items() if v}}],
-            "users": [{"name": "profile", "user": {k: v for k, v in user.items() if v}}],
-            "contexts": [{"name": "profile", "context": {"cluster": "profile", "user": "profile"}}],
-        }
-    )
-    return KubeClient.from_connection(connection_of(text))
+    context = {"cluster": "profile", "user": "profile"}
+    lists = {
+        f"{what}s": [{"name": "profile", what: {k: v for k, v in fields.items() if v}}]
+        for what, fields in (("cluster", cluster), ("user", user), ("context", context))
+    }
+    text = {"apiVersion": "v1", "kind": "Config", "current-context": "profile", **lists}
+    return KubeClient.from_connection(connection_of(yaml.safe_dump(text)))

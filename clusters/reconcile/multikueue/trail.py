@@ -7,7 +7,7 @@ round whose row was lost with the process begins again, which costs a wait and n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -19,6 +19,7 @@ from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
 from clusters.kueue.multikueue.group import Round
 from clusters.models import DispatchRound
+from clusters.reconcile.runtime.rows import prune_ended
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -103,10 +104,8 @@ class Trail:
             course = self._courses[key] = _Course(attempt)
         if len(course.rows) >= ROUNDS_MOST:
             last = course.rows[-1]
-            last.started_at, last.nominated = (
-                opened.started_at,
-                [*last.nominated, *opened.nominated],
-            )
+            last.started_at = opened.started_at
+            last.nominated = [*last.nominated, *opened.nominated]
             return
         for row in course.rows:
             if row.outcome == Outcome.OPEN:
@@ -195,8 +194,10 @@ class Trail:
         self._flushed_at = moment
         try:
             if self._dirty:
+                for row in self._dirty.values():
+                    row.pk = None  # the natural key decides
                 DispatchRound.objects.bulk_create(
-                    [_fresh(row) for row in self._dirty.values()],
+                    self._dirty.values(),
                     batch_size=_BULK,
                     update_conflicts=True,
                     unique_fields=["cluster", "attempt", "number"],
@@ -214,22 +215,7 @@ class Trail:
 def prune(cluster_id: int, now: datetime) -> int:
     """Remove the oldest ended rounds of a cluster; returns how many."""
     mine = DispatchRound.objects.filter(cluster=cluster_id)
-    gone, _ = mine.filter(ended_at__lt=now - KEPT).delete()
-    last = mine.order_by("-pk").values_list("pk", flat=True)[MOST_ROWS : MOST_ROWS + 1].first()
-    if last is not None:
-        more, _ = mine.filter(pk__lte=last).delete()
-        gone += more
-    return gone
-
-
-def _fresh(row: DispatchRound) -> DispatchRound:
-    """The same row without its key, so that the natural key decides."""
-    fields: Mapping[str, Any] = {
-        item.attname: getattr(row, item.attname)
-        for item in DispatchRound._meta.concrete_fields
-        if not item.primary_key
-    }
-    return DispatchRound(**fields)
+    return prune_ended(mine, before=now - KEPT, most=MOST_ROWS)
 
 
 def _ending(local: Document) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, DataError, IntegrityError
+from django.db.models import QuerySet
 
 T = TypeVar("T")
 
@@ -45,3 +47,15 @@ def store_apart(
             return
         for row in rows:
             store_apart([row], store, refused)
+
+
+def prune_ended(rows: QuerySet[Any], *, before: datetime, most: int) -> int:
+    """Remove rows that ended before a time, and the oldest beyond a number.
+
+    Returns:
+        How many rows went.
+    """
+    gone, _ = rows.filter(ended_at__lt=before).delete()
+    last = rows.order_by("-pk").values_list("pk", flat=True)[most : most + 1].first()
+    more, _ = rows.filter(pk__lte=last).delete() if last is not None else (0, {})
+    return gone + more
