@@ -269,12 +269,7 @@ class JobKind:
         raise NotImplementedError
 
     def copied_pod_sets(self, workload: Document, answer: Document) -> Sequence[dict[str, Any]]:
-        """Pod sets of the worker's Workload.
-
-        Args:
-            workload: The manager's.
-            answer: The copy as the worker would store it.
-        """
+        """Pod sets of the worker's Workload; ``answer`` is the copy as it would store it."""
         return [dict(item) for item in workload["spec"]["podSets"]]
 
     def status_patch(

@@ -34,9 +34,7 @@ class CopyMarks:
 def managed_refusal(job: Document, path: Path) -> str:
     """Why a job that its own cluster would run may not be dispatched; empty when it may.
 
-    Args:
-        job: The manager's.
-        path: Field of ``spec`` that says who runs it.
+    By the field of ``spec`` that says who runs it.
     """
     found = next(values(job.get("spec") or {}, path), "")
     if found == labels.MULTIKUEUE:
@@ -70,13 +68,7 @@ def copy_metadata(job: Document, workload: Document, *, marks: CopyMarks) -> dic
 def workload_copy(
     workload: Document, pod_sets: Sequence[Document], *, marks: CopyMarks
 ) -> dict[str, Any]:
-    """The body of the worker's Workload.
-
-    Args:
-        workload: The manager's.
-        pod_sets: As the worker will compare them with the job.
-        marks: Go onto the copy.
-    """
+    """The body of the worker's Workload, with pod sets as it will compare them with the job."""
     metadata = workload["metadata"]
     spec = {
         key: workload["spec"][key]

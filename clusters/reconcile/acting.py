@@ -70,13 +70,7 @@ class Attempt:
 def carry_out_due(
     client_for: ClientFor, *, kinds: Collection[Resource], now: datetime, most: int = 200
 ) -> dict[str, int]:
-    """Attempt every action that is due, the oldest first.
-
-    Args:
-        client_for: Gives the portal's client of a cluster.
-        kinds: Kinds of jobs besides batch/v1 Job.
-        now: UTC.
-        most: Actions in one call.
+    """Attempt every action that is due, the oldest first; ``kinds`` are those besides Job.
 
     Returns:
         State → how many came to it. An action that somebody else attempts is passed over.

@@ -31,13 +31,9 @@ _BAD_REFERENCE: Final = "Cannot load the AdmissionChecks parameters: "
 def manager_writes(
     action: step.Action, local: Local, remote_jobs: Sequence[Document], *, now: datetime
 ) -> Iterator[Write]:
-    """The requests of one action; none where everything is as it should be.
+    """The requests of one action on the manager; none where everything is as it should be.
 
-    Args:
-        action: One that is carried out on the manager.
-        local: The workload, which is there.
-        remote_jobs: What the worker of the action has of its job.
-        now: Time of the decision.
+    ``remote_jobs`` is what the worker of the action has of the workload's job.
     """
     workload = local.there
     match action:
@@ -121,13 +117,7 @@ def _marked_inactive(local: Local, now: datetime) -> Iterator[Write]:
 def connection_writes(
     manager: Cache, *, states: Mapping[str, Condition], now: datetime
 ) -> Iterator[Write]:
-    """The status writes that are due.
-
-    Args:
-        manager: What is known of the manager.
-        states: The condition Active of each worker's MultiKueueCluster, as it should be.
-        now: Current time.
-    """
+    """The status writes that are due, by the condition Active that each worker should show."""
     configs, clusters = manager.of(r.MULTIKUEUE_CONFIG), manager.of(r.MULTIKUEUE_CLUSTER)
     for name, cluster in clusters.items():
         if name in states:

@@ -80,9 +80,6 @@ class Workers(LinkedWorkers):
         """Connected, lost and left workers of a check; all workers where no check says which.
 
         A configuration that is not there says of nobody that it left; it only takes nothing new.
-
-        Args:
-            check: Name of the AdmissionCheck; empty when the workload lists none.
         """
         found = self.manager.get(r.ADMISSION_CHECK, check) if check else None
         configs = self.manager.of(r.MULTIKUEUE_CONFIG)

@@ -24,12 +24,7 @@ from clusters.reconcile.runtime.writer import Write
 
 
 class Cures:
-    """Cures on a manager and its workers.
-
-    Args:
-        shift: Where it acts.
-        workers: What it sees.
-    """
+    """Cures on a manager and its workers."""
 
     def __init__(self, shift: ManagerController, *, workers: WatchedWorkers) -> None:
         self._shift, self._context, self._workers = shift, shift.context, workers

@@ -42,12 +42,7 @@ class _Cure:
 
 
 class DefectGuard:
-    """Guards the workloads of one manager.
-
-    Args:
-        shift: Where it acts.
-        workers: What it sees.
-    """
+    """Guards the workloads of one manager."""
 
     def __init__(self, shift: ManagerController, *, workers: WatchedWorkers) -> None:
         self._shift, self._context, self._workers = shift, shift.context, workers
@@ -65,13 +60,7 @@ class DefectGuard:
         self._incidents.flush(self._context.now())
 
     def examine(self, key: str, local: Document | None, now: datetime) -> None:
-        """Look at one workload.
-
-        Args:
-            key: Of the workload.
-            local: The manager's Workload; None when it is gone.
-            now: Current time.
-        """
+        """Look at one workload; None when it is gone."""
         is_on = self._context.cluster.guard != Cluster.Guard.OFF
         findings = diagnose(self._workers.patient(key, local, now)) if local and is_on else ()
         marks = {(item.defect, key, item.worker): item for item in findings}

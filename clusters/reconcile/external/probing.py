@@ -19,12 +19,7 @@ from clusters.reconcile.external.ways import WayFacts, WayInForce, bound_policy,
 def probe(
     client: KubeClient, settings: DispatchSettings, configuration: Mapping[str, Any]
 ) -> WayInForce:
-    """The way that is in force, by what can be seen now.
-
-    Args:
-        client: The manager, as the portal.
-        settings: What its Kueue Configuration says of dispatch.
-        configuration: That Configuration.
+    """The way that is in force on a manager, by what the portal can see there now.
 
     Raises:
         ClusterError: the manager does not tell.

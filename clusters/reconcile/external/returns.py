@@ -7,12 +7,13 @@ Watches come back by their own growing waits. A Kueue that was cut off tries aga
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from clusters.documents import labels
 from clusters.errors import ClusterError
+from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.resources import Document, Resource
@@ -34,25 +35,17 @@ class Return:
 
 
 class Returns:
-    """Asks lost workers, one thread each.
-
-    Args:
-        origin: Of this manager's copies.
-        kinds: Kinds of jobs.
-        optional: Those of them that a worker may not serve.
-        sink: Called from the threads.
-    """
+    """Asks lost workers, one thread each; what they answer goes to ``sink``, from the threads."""
 
     def __init__(
         self,
         *,
         origin: str,
-        kinds: Collection[Resource],
-        optional: Collection[Resource],
+        kinds: JobKinds,
         sink: Callable[[Return], None],
     ) -> None:
         self._selection = Selection(labels=f"{labels.ORIGIN}={origin}")
-        self._kinds, self._optional, self._sink = kinds, optional, sink
+        self._kinds, self._sink = kinds, sink
         self._asked: dict[str, tuple[KubeClient, threading.Event, threading.Thread]] = {}
 
     def follow(self, lost: Mapping[str, KubeClient]) -> None:
@@ -94,10 +87,10 @@ class Returns:
 
     def _list(self, client: KubeClient) -> dict[Resource, Sequence[Document]]:
         found: dict[Resource, Sequence[Document]] = {}
-        for kind in (r.WORKLOAD, *self._kinds):
+        for kind in (r.WORKLOAD, *self._kinds.resources):
             try:
                 found[kind] = client.list(kind, self._selection).items
             except ClusterError:
-                if kind not in self._optional:
+                if kind not in self._kinds.optional:
                     raise
         return found

@@ -25,24 +25,14 @@ from clusters.reconcile.runtime.watches import Change, Seen
 
 
 class WatchedWorkers(LinkedWorkers):
-    """The workers of one manager.
-
-    Args:
-        context: The shift.
-        linked: See :class:`LinkedWorkers`.
-    """
+    """The workers of one manager; arguments as of :class:`LinkedWorkers`."""
 
     def __init__(self, context: ShiftContext, **linked: Any) -> None:
         origin = origin_of(context.cluster.kueue_configuration)
         super().__init__(context, origin=origin, **linked)
         self._answering: set[str] = set()
         self._active: dict[str, bool] = {}
-        self._returns = Returns(
-            origin=origin,
-            kinds=self.kinds.resources,
-            optional=self.kinds.optional,
-            sink=self._sink,
-        )
+        self._returns = Returns(origin=origin, kinds=self.kinds, sink=self._sink)
 
     def close(self) -> None:
         """End every watch."""
@@ -138,12 +128,7 @@ class WatchedWorkers(LinkedWorkers):
             )
 
     def fleet(self, check: str, now: datetime) -> DispatchFleet:
-        """Workers that may be nominated: those that Kueue is connected to.
-
-        Args:
-            check: Name of the AdmissionCheck.
-            now: Current time.
-        """
+        """Workers of a check that may be nominated: those that Kueue is connected to."""
         names = self.workers(check)
         active = [name for name in names if self._is_active(name)]
         links = [self.links[name] for name in active]

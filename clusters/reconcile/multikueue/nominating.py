@@ -25,12 +25,8 @@ from clusters.reconcile.runtime.job_cache import JobCache
 class Nominating:
     """Decides with the dispatcher in force.
 
-    Args:
-        context: The shift.
-        settings: Of the cluster.
-        manager: What is known of the manager.
-        prices: Per device and hour by flavor, for a dispatcher that asks offers; None for those
-            of the portal's rate cards.
+    One that asks offers is told prices per device and hour by flavor, those of the portal's rate
+    cards unless others are given.
     """
 
     def __init__(
@@ -84,11 +80,7 @@ class Nominating:
     ) -> Group:
         """Everything about one workload, its rounds and the offers of workers included.
 
-        Args:
-            local: The manager's side.
-            fleet: The workers.
-            blocked: Why it may not go to a worker now, by worker.
-            foreign: Workers where somebody else's object has its name.
+        Arguments as of :func:`group_for`.
         """
         self.observe(local)
         now = self._context.now()

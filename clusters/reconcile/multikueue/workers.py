@@ -91,14 +91,7 @@ class Cordoned:
 
 
 class LinkedWorkers:
-    """Links to workers; one thread owns it: the shift's own.
-
-    Args:
-        context: The shift.
-        manager: What is known of the manager.
-        settings: How the manager dispatches.
-        origin: Mark of this manager's copies.
-        sink: Takes what watches on workers tell.
+    """Links to workers, whose watches tell ``sink``; one thread owns it: the shift's own.
 
     Attributes:
         manager: What is known of the manager.
