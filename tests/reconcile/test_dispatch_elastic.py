@@ -14,7 +14,7 @@ from clusters.jobs.kind import Priority
 from clusters.jobs.remote import CopyMarks
 from clusters.kube import resources as r
 from clusters.kueue.cycle.engine import Engine
-from clusters.reconcile.multikueue.parts import stands_for
+from clusters.reconcile.multikueue.group import stands_for
 from tests.reconcile.admission_harness import (
     GPU,
     INSTALLATION,

@@ -28,10 +28,10 @@ from clusters.reconcile.dispatch.manager_writes import connection_writes, manage
 from clusters.reconcile.dispatch.workers import Known, Workers
 from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
 from clusters.reconcile.multikueue.copies import Copies, Foreign
+from clusters.reconcile.multikueue.group import jobs_there
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.nominating import Nominating
 from clusters.reconcile.multikueue.offers import Prices
-from clusters.reconcile.multikueue.parts import jobs_there
 from clusters.reconcile.multikueue.profiles import Profiles, read_providers
 from clusters.reconcile.multikueue.workers import MANAGER, DispatchFleet
 from clusters.reconcile.runtime.cache import Effect

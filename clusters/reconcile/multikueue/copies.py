@@ -20,13 +20,13 @@ from clusters.jobs.workloads import prebuilt_name
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
-from clusters.reconcile.multikueue.local import Local
-from clusters.reconcile.multikueue.parts import (
+from clusters.reconcile.multikueue.group import (
     jobs_there,
     members_made,
     shrunk_pod_sets,
     stands_for,
 )
+from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Write
