@@ -216,7 +216,7 @@ class BatchJob(JobKind):
         return bool((job.get("status") or {}).get("active"))
 
     def refusal(self, job: Document) -> str:
-        return remote.managed_refusal(job, ("managedBy",))
+        return remote.managed_refusal(job, "managedBy")
 
     def is_stop_due(self, job: Document) -> bool:
         return not self.is_suspended(job)

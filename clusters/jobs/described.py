@@ -23,7 +23,7 @@ from clusters.documents.resources import Resource
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome
 from clusters.jobs.marking import Marks, marks_for
-from clusters.jobs.paths import Path, drop, entries, put, values, zero
+from clusters.jobs.paths import drop, entries, put, values, zero
 
 _GOOD: Final = ("ready", "succeeded")
 _ENDS: Final[Mapping[str, str]] = {
@@ -47,9 +47,9 @@ class PodSetsAt:
         name_field: Field below it that names it.
     """
 
-    at: Path
-    template: Path = ("template",)
-    counts: tuple[tuple[Path, ...], ...] = ((("replicas",),),)
+    at: str
+    template: str = "template"
+    counts: tuple[tuple[str, ...], ...] = (("replicas",),)
     name: str = ""
     name_field: str = ""
 
@@ -93,18 +93,18 @@ class Described(JobKind):
     is_queued_here: bool = True
     is_silent: bool = False
     tells_end: bool = True
-    managed_by: Path = ("managedBy",)
-    suspend: Path = ()
-    not_sent: tuple[Path, ...] = ()
-    active: tuple[Path, ...] = ()
-    idle: tuple[Path, tuple[str, ...]] = ((), ())
+    managed_by: str = "managedBy"
+    suspend: str = ""
+    not_sent: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+    idle: tuple[str, tuple[str, ...]] = ("", ())
     pod_sets_at: tuple[PodSetsAt, ...] = ()
     order: tuple[str, ...] = ()
-    result: tuple[Path, Mapping[str, str]] = ((), {})
+    result: tuple[str, Mapping[str, str]] = ("", {})
     ready: str = ""
-    ready_at: tuple[Path, str] = ((), "")
+    ready_at: tuple[str, str] = ("", "")
     ready_counts: str = ""
-    unclear: tuple[Path, tuple[str, ...], Path] = ((), (), ())
+    unclear: tuple[str, tuple[str, ...], str] = ("", (), "")
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)
@@ -112,7 +112,7 @@ class Described(JobKind):
             for key, entry in entries(job.get("spec") or {}, place.at):
                 for path in (path for factor in place.counts for path in factor):
                     for number in values(entry, path):
-                        yield f"{'.'.join(path)} of {place.name_of(key, entry)}", number
+                        yield f"{path} of {place.name_of(key, entry)}", number
                 yield f"number of pods of {place.name_of(key, entry)}", place.count_of(entry)
 
     def is_clear(self, job: Document) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, annotations_of, bound, labels_of
-from clusters.jobs.paths import Path, values
+from clusters.jobs.paths import values
 
 _PRIVATE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 
@@ -31,7 +31,7 @@ class CopyMarks:
     attempt: str
 
 
-def managed_refusal(job: Document, path: Path) -> str:
+def managed_refusal(job: Document, path: str) -> str:
     """Why a job that its own cluster would run may not be dispatched; empty when it may.
 
     By the field of ``spec`` that says who runs it.
@@ -41,7 +41,7 @@ def managed_refusal(job: Document, path: Path) -> str:
         return ""
     return (
         "The owner is not managed by Kueue: "
-        f'Expecting spec.{".".join(path)} to be "{labels.MULTIKUEUE}" not "{found}"'
+        f'Expecting spec.{path} to be "{labels.MULTIKUEUE}" not "{found}"'
     )
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from clusters.documents.resources import Resource
 from clusters.jobs.described import Described, PodSetsAt
-from clusters.jobs.paths import ANY
 
 # AppWrapper: any objects in one; its own controller knows which pods they come to.
 APP_WRAPPER: Final = Described(
@@ -16,25 +15,22 @@ APP_WRAPPER: Final = Described(
     words="whoever owns the kind",
     is_queued_here=False,
     tells_end=False,
-    suspend=("suspend",),
-    idle=(("phase",), ("Suspended", "", "Succeeded", "Failed")),
+    suspend="suspend",
+    idle=("phase", ("Suspended", "", "Succeeded", "Failed")),
 )
 
 # JobSet: a Job template for each kind of replica.
 JOB_SET: Final = Described(
     Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True),
     integration="jobset.x-k8s.io/jobset",
-    suspend=("suspend",),
-    not_sent=(("ttlSecondsAfterFinished",),),
-    active=(("replicatedJobsStatus", ANY, "active"),),
+    suspend="suspend",
+    not_sent=("ttlSecondsAfterFinished",),
+    active=("replicatedJobsStatus.*.active",),
     pod_sets_at=(
         PodSetsAt(
-            ("replicatedJobs", ANY),
-            template=("template", "spec", "template"),
-            counts=(
-                (("replicas",),),
-                (("template", "spec", "parallelism"), ("template", "spec", "completions")),
-            ),
+            "replicatedJobs.*",
+            template="template.spec.template",
+            counts=(("replicas",), ("template.spec.parallelism", "template.spec.completions")),
             name_field="name",
         ),
     ),
@@ -50,11 +46,11 @@ def _replicas(kind: str, field: str, *order: str, version: str = "v1") -> Descri
     return Described(
         Resource("kubeflow.org", version, plural, kind, True),
         integration=f"kubeflow.org/{kind.lower()}",
-        managed_by=("runPolicy", "managedBy"),
-        suspend=("runPolicy", "suspend"),
-        not_sent=(("runPolicy", "ttlSecondsAfterFinished"),),
-        active=(("replicaStatuses", ANY, "active"),),
-        pod_sets_at=(PodSetsAt((field, ANY)),),
+        managed_by="runPolicy.managedBy",
+        suspend="runPolicy.suspend",
+        not_sent=("runPolicy.ttlSecondsAfterFinished",),
+        active=("replicaStatuses.*.active",),
+        pod_sets_at=(PodSetsAt(f"{field}.*"),),
         order=order,
         ready="Running",
     )
@@ -73,41 +69,36 @@ TRAIN: Final = Described(
     words="whoever owns the kind",
     is_queued_here=False,
     tells_end=False,
-    suspend=("suspend",),
-    active=(("jobsStatus", ANY, "active"),),
+    suspend="suspend",
+    active=("jobsStatus.*.active",),
 )
 
 # RayCluster and RayJob: a head, groups of workers, and perhaps the pod that submits.
 _GROUPS: Final = (
-    PodSetsAt(("headGroupSpec",), counts=(), name="head"),
+    PodSetsAt("headGroupSpec", counts=(), name="head"),
     PodSetsAt(
-        ("workerGroupSpecs", ANY),
-        counts=((("replicas",),), (("numOfHosts",),)),
-        name_field="groupName",
+        "workerGroupSpecs.*", counts=(("replicas",), ("numOfHosts",)), name_field="groupName"
     ),
 )
 RAY_CLUSTER: Final = Described(
     Resource("ray.io", "v1", "rayclusters", "RayCluster", True),
     integration="ray.io/raycluster",
-    suspend=("suspend",),
-    idle=(("state",), ("suspended", "", "unhealthy", "failed")),
+    suspend="suspend",
+    idle=("state", ("suspended", "", "unhealthy", "failed")),
     pod_sets_at=_GROUPS,
-    ready_at=(("state",), "ready"),
+    ready_at=("state", "ready"),
 )
 RAY_JOB: Final = Described(
     Resource("ray.io", "v1", "rayjobs", "RayJob", True),
     integration="ray.io/rayjob",
-    suspend=("suspend",),
-    idle=(("jobDeploymentStatus",), ("Suspended", "")),
+    suspend="suspend",
+    idle=("jobDeploymentStatus", ("Suspended", "")),
     pod_sets_at=(
-        *(replace(place, at=("rayClusterSpec", *place.at)) for place in _GROUPS),
-        PodSetsAt((), template=("submitterPodTemplate",), counts=(), name="submitter"),
+        *(replace(place, at=f"rayClusterSpec.{place.at}") for place in _GROUPS),
+        PodSetsAt("", template="submitterPodTemplate", counts=(), name="submitter"),
     ),
-    result=(
-        ("jobStatus",),
-        {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"},
-    ),
+    result=("jobStatus", {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}),
     # Without a template KubeRay makes the submitter's pod up by itself.
-    unclear=(("submissionMode",), ("", "K8sJobMode"), ("submitterPodTemplate",)),
-    ready_at=(("rayClusterStatus", "state"), "ready"),
+    unclear=("submissionMode", ("", "K8sJobMode"), "submitterPodTemplate"),
+    ready_at=("rayClusterStatus.state", "ready"),
 )

@@ -18,7 +18,6 @@ from clusters.jobs.batch import JOB
 from clusters.jobs.described import Described, PodSetsAt
 from clusters.jobs.kind import Priority
 from clusters.jobs.leader_worker_sets import REPLICAS_MOST, workload_names
-from clusters.jobs.paths import ANY
 from clusters.jobs.table import KINDS, JobKinds, kind_of, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
@@ -51,11 +50,11 @@ SWEEPS = Resource("example.test", "v1", "sweeps", "Sweep", True)
 SWEEP = Described(
     SWEEPS,
     integration="example.test/sweep",
-    suspend=("paused",),
-    active=(("running",),),
-    pod_sets_at=(PodSetsAt(("trials", ANY), counts=((("pods",),),), name_field="name"),),
-    result=(("result",), {"done": "Succeeded", "lost": "Failed"}),
-    ready_at=(("state",), "up"),
+    suspend="paused",
+    active=("running",),
+    pod_sets_at=(PodSetsAt("trials.*", counts=(("pods",),), name_field="name"),),
+    result=("result", {"done": "Succeeded", "lost": "Failed"}),
+    ready_at=("state", "up"),
 )
 
 
