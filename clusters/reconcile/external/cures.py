@@ -30,13 +30,7 @@ class Cures:
         self._shift, self._context, self._workers = shift, shift.context, workers
 
     def carry_out(self, defect: Defect, key: str, worker: str, effects: list[Effect]) -> str:
-        """Cure one defect of one workload.
-
-        Args:
-            defect: What was found.
-            key: ``namespace/name`` of the Workload.
-            worker: Where an old copy is; else empty.
-            effects: Takes what is written as it happens.
+        """Cure one defect of one workload; an old copy on a worker.
 
         Returns:
             What was done; empty when there is nothing to do any more.

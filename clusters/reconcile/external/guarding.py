@@ -72,7 +72,7 @@ class DefectGuard:
                 continue
             assert local is not None
             self._incidents.note(key, local, finding, now)
-            self._act(mark, now)
+            self._act(mark)
 
     def _settle(
         self, key: str, marks: dict[Mark, Diagnosis], now: datetime, *, is_known: bool
@@ -90,23 +90,18 @@ class DefectGuard:
             if mark not in marks and not (is_known and is_hidden):
                 self._incidents.end(mark, now)
 
-    def _act(self, mark: Mark, now: datetime) -> None:
-        cluster = self._context.cluster
-        if cluster.guard != Cluster.Guard.CURE:
-            self._incidents.leave(mark, _NOT_ALLOWED)
-            return
-        if not cluster.may_write:
-            self._incidents.leave(mark, "Nothing: writing to this cluster is stopped.")
-            return
-        place = _place_of(mark)
-        if not self._shift.queue.is_free(place):
-            return
-        cure = _Cure(mark)
+    def _act(self, mark: Mark) -> None:
+        cluster, place, cure = self._context.cluster, _place_of(mark), _Cure(mark)
 
         def work(effects: list[Effect]) -> None:
             cure.did = self._cures.carry_out(*mark, effects)
 
-        self._shift.start(place, work, about=cure, lane=place[1])
+        if cluster.guard != Cluster.Guard.CURE:
+            self._incidents.leave(mark, _NOT_ALLOWED)
+        elif not cluster.may_write:
+            self._incidents.leave(mark, "Nothing: writing to this cluster is stopped.")
+        elif self._shift.queue.is_free(place):
+            self._shift.start(place, work, about=cure, lane=place[1])
 
     def places(self, key: str) -> tuple[Place, ...]:
         """Where cures of a workload may be under way."""
