@@ -53,6 +53,7 @@ class Admission(AdmissionBody):
     """An admission shift that is turned by hand."""
 
     def begin(self) -> None:
+        self.recorder = _Mute(self.writer, cluster=self.cluster, now=self.context.now)
         assert self.open()
 
     def opened(self) -> None:
@@ -175,7 +176,7 @@ class MemoryStage:
                 controller_module,
                 {"Watches": watches, "Pool": _Pool, "Recorder": _Recorder, "time": time},
             ),
-            (admission_module, {"Recorder": _Mute, "time": time}),
+            (admission_module, {"time": time}),
             (dispatch_module, {"time": time}),
             (manager_module, {"time": time}),
             (links, {"Watches": watches, "Pulse": step_pulse, "time": time}),
