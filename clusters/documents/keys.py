@@ -52,6 +52,12 @@ def owner_uids(document: Document) -> list[str]:
     return [str(owner["uid"]) for owner in owners if owner.get("uid")]
 
 
+def controller_of(document: Document) -> Mapping[str, Any]:
+    """The one owner that controls it, as its reference says; empty where none does."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
 def bound(document: Document) -> dict[str, Any]:
     """What binds a merge patch to the very state of an object that it was built on."""
     return {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from clusters.documents.keys import Document, annotations_of
+from clusters.documents.keys import Document, annotations_of, controller_of
 from clusters.documents.labels import OWNER_GVK, OWNER_NAME
 from clusters.documents.resources import Resource
 from clusters.jobs import rows
@@ -93,14 +93,10 @@ def resource_named(text: str) -> Resource:
 
 def is_below_other_kind(job: Document) -> bool:
     """Whether an owner of another kind that queues answers for a job."""
-    for owner in job["metadata"].get("ownerReferences") or ():
-        kind = owner.get("kind")
-        if owner.get("controller") and (
-            kind in _OTHER_OWNERS
-            or any(row.answers_for_jobs and row.resource.kind == kind for row in KINDS.values())
-        ):
-            return True
-    return False
+    above = controller_of(job).get("kind")
+    return above in _OTHER_OWNERS or any(
+        row.answers_for_jobs and row.resource.kind == above for row in KINDS.values()
+    )
 
 
 def workload_keys(job: Document) -> tuple[str, ...]:
@@ -166,13 +162,12 @@ class JobKinds:
         Annotations first, then the owner that controls it, then the first owner.
         """
         marks = annotations_of(workload)
-        owners = workload["metadata"].get("ownerReferences") or ()
-        found = next((item for item in owners if item.get("controller")), None)
-        found = found or next(iter(owners), None)
         if marks.get(OWNER_GVK) and marks.get(OWNER_NAME):
             group_version, _, kind = marks[OWNER_GVK].partition(", Kind=")
             return self._known.get((group_version, kind)), kind, marks[OWNER_NAME]
-        if found is None:
+        owners = workload["metadata"].get("ownerReferences") or ()
+        found = controller_of(workload) or next(iter(owners), {})
+        if not found:
             return None, "", ""
         kind, version = str(found.get("kind", "")), str(found.get("apiVersion", ""))
         return self._known.get((version, kind)), f"{version}, Kind={kind}", str(found["name"])

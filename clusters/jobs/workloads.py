@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.documents.keys import Document, annotations_of, controller_of, labels_of
 from clusters.jobs import counting
 
 POD_SET_NAME: Final = "main"
@@ -86,10 +86,7 @@ def owner_reference(job: Document, *, controls: bool = True) -> dict[str, Any]:
 
 def owner_uid(workload: Document) -> str:
     """UID of the job that controls a Workload; empty when none does."""
-    for owner in workload["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return str(owner.get("uid", ""))
-    return ""
+    return str(controller_of(workload).get("uid", ""))
 
 
 def assignments_of(workload: Document) -> Sequence[Document]:

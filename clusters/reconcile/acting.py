@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from django.db.models import F
 
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
-from clusters.documents.keys import bound
+from clusters.documents.keys import Document, bound, controller_of
 from clusters.errors import (
     AdmissionDenied,
     ClusterError,
@@ -48,7 +48,6 @@ from clusters.vault import SealBroken
 log = structlog.stdlib.get_logger(__name__)
 
 Verb, State = WorkloadAction.Verb, WorkloadAction.State
-Document = dict[str, Any]
 ClientFor = Callable[[str], KubeClient]
 CLAIM: Final = timedelta(seconds=60)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
@@ -196,9 +195,8 @@ def _put_back(client: KubeClient, live: Document, words: str = "") -> Attempt:
 def _delete_job(
     action: WorkloadAction, live: Document, client: KubeClient, kinds: Collection[Resource]
 ) -> Attempt:
-    owners = live["metadata"].get("ownerReferences") or []
-    owner = next((item for item in owners if item.get("controller")), None)
-    if owner is None:
+    owner = controller_of(live)
+    if not owner:
         words = (
             "No single job owns this workload; delete what it stands for where it was made: "
             f"kubectl -n {action.namespace} get workload {action.name} -o yaml"

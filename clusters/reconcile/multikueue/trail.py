@@ -7,7 +7,7 @@ round whose row was lost with the process begins again, which costs a wait and n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -53,20 +53,13 @@ class Trail:
     Args:
         cluster_id: Of the manager's row; 0 keeps everything in memory only.
         dispatcher: Name to note.
-        monotonic: For the intervals of writing.
     """
 
-    def __init__(
-        self,
-        cluster_id: int,
-        *,
-        dispatcher: str,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster_id, self._dispatcher, self._monotonic = cluster_id, dispatcher, monotonic
+    def __init__(self, cluster_id: int, *, dispatcher: str) -> None:
+        self._cluster_id, self._dispatcher = cluster_id, dispatcher
         self._courses: dict[str, _Course] = {}
         self._dirty: dict[tuple[str, int], DispatchRound] = {}
-        self._flushed_at = self._pruned_at = monotonic()
+        self._flushed_at = self._pruned_at = time.monotonic()
 
     def load(self) -> None:
         """Take over what an earlier shift left open. One query."""
@@ -188,7 +181,7 @@ class Trail:
 
     def flush(self, now: datetime, *, is_last: bool = False) -> None:
         """Write what is due; a database that refuses is asked again later."""
-        moment = self._monotonic()
+        moment = time.monotonic()
         if not self._cluster_id or (moment - self._flushed_at < FLUSH_EVERY_S and not is_last):
             return
         self._flushed_at = moment
