@@ -64,14 +64,7 @@ def marks_for(
     original: Document,
     flavors: Mapping[str, Document],
 ) -> Marks:
-    """What the pods of one admitted pod set have to carry.
-
-    Args:
-        job: Whatever queues.
-        workload: Its admitted Workload.
-        assignment: Of the pod set.
-        original: The pod set's template as its owner wrote it.
-        flavors: ResourceFlavor documents by name.
+    """What the pods of one admitted pod set have to carry, by its template as its owner wrote it.
 
     Raises:
         StartRefused: the template and the admission contradict each other.

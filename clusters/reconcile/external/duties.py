@@ -23,9 +23,7 @@ MOST_NAMES: Final = 20
 def may_nominate(view: View, *, siblings: Iterable[Document] = ()) -> bool:
     """Whether Kueue waits for a nomination of this workload.
 
-    Args:
-        view: The workload.
-        siblings: Other Workloads of the same owner; Kueue pins them to the primary's worker.
+    Of several Workloads of one owner only for the primary: Kueue pins the siblings to its worker.
     """
     others = [state for name, state in view.checks.items() if name != view.group.check]
     return (
@@ -84,11 +82,8 @@ def waits_for(view: View, worker: str, seen: Mapping[str, CopySeen]) -> bool:
 def wake(local: Document, *, at: str) -> Write:
     """The write that makes Kueue look at a workload again.
 
-    Nothing in Kueue 0.19.2 does so when a worker's connection comes back (spec dispatch 2.2).
-
-    Args:
-        local: The manager's Workload.
-        at: Time stamp; a value that is not there yet, or nothing would change.
+    Nothing in Kueue 0.19.2 does so when a worker's connection comes back (spec dispatch 2.2). The
+    time stamp is one that is not there yet, or nothing would change.
     """
     body = bound(local)
     body["metadata"]["annotations"] = {labels.WOKEN: at}

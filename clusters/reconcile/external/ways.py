@@ -113,12 +113,7 @@ def _empties(policy: Document) -> bool:
 
 
 def has_gate(configuration: Mapping[str, Any], arguments: Sequence[str] = ()) -> bool:
-    """Whether Kueue writes merge patches.
-
-    Args:
-        configuration: Of Kueue.
-        arguments: Of its container; the gates there win.
-    """
+    """Whether Kueue writes merge patches; gates in the arguments of its container win."""
     for argument in arguments:
         name, _, given = argument.partition("=")
         if name == "--feature-gates":

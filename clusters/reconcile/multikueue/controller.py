@@ -36,10 +36,6 @@ Place = tuple[str, str]
 class ManagerController(Controller[Place]):
     """Looks at a manager and its workers; looked at is the place of a workload on the manager.
 
-    Args:
-        context: The shift.
-        hook: Called around every write; for tests.
-
     Attributes:
         settings: How the manager dispatches.
         kinds: Of jobs.
