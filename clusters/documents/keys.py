@@ -46,6 +46,11 @@ def annotations_of(document: Document) -> Mapping[str, str]:
     return document["metadata"].get("annotations") or {}
 
 
+def status_of(document: Document) -> Mapping[str, Any]:
+    """Its status; empty where nobody wrote one yet."""
+    return document.get("status") or {}
+
+
 def owner_uids(document: Document) -> list[str]:
     """UIDs of its owners."""
     owners = document["metadata"].get("ownerReferences") or ()

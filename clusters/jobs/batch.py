@@ -23,7 +23,7 @@ from clusters.documents.conditions import (
     is_true,
     with_conditions,
 )
-from clusters.documents.keys import Document, annotations_of
+from clusters.documents.keys import Document, annotations_of, status_of
 from clusters.documents.numbers import whole_number
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome, Priority
@@ -149,7 +149,7 @@ class BatchJob(JobKind):
 
     def is_fixed(self, job: Document) -> bool:
         """A Job keeps its start time, and with it its template, until it has stopped."""
-        return bool((job.get("status") or {}).get("startTime"))
+        return bool(status_of(job).get("startTime"))
 
     def start_patch(
         self, job: Document, workload: Document, *, flavors: Mapping[str, Document]
@@ -178,14 +178,14 @@ class BatchJob(JobKind):
 
     def are_pods_ready(self, job: Document) -> bool:
         """Pods that are ready, done, or done and not counted yet, are as many as run together."""
-        seen = job.get("status") or {}
+        seen = status_of(job)
         uncounted = (seen.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
         good = int(seen.get("ready") or 0) + int(seen.get("succeeded") or 0) + len(uncounted)
         return good >= pod_count(job)
 
     def reclaimable(self, job: Document) -> int:
         parallelism = counting.count(job["spec"].get("parallelism"))
-        status = job.get("status") or {}
+        status = status_of(job)
         ended = int(status.get("succeeded") or 0)
         if job["spec"].get("completionMode") == "Indexed":
             ended += int(status.get("failed") or 0) if status.get("failedIndexes") else 0
@@ -204,16 +204,13 @@ class BatchJob(JobKind):
         return None
 
     def ended_at(self, job: Document) -> str | None:
-        completed, failed = (
-            (job.get("status") or {}).get("completionTime"),
-            condition(job, "Failed"),
-        )
-        if failed.get("status") == "True":
-            completed = completed or failed["lastTransitionTime"]
-        return str(completed) if completed else None
+        completed = status_of(job).get("completionTime")
+        if completed or not is_true(job, "Failed"):
+            return completed
+        return str(condition(job, "Failed")["lastTransitionTime"])
 
     def is_active(self, job: Document) -> bool:
-        return bool((job.get("status") or {}).get("active"))
+        return bool(status_of(job).get("active"))
 
     def refusal(self, job: Document) -> str:
         return remote.managed_refusal(job, "managedBy")
@@ -287,8 +284,8 @@ def status_copy(local: Document, copied: Document, *, now: datetime) -> StatusCo
             return StatusCopy(None, is_deferred=True)
         change = _suspended("MultiKueueAdapter", "Set by MultiKueue adapter")
         found = with_conditions(local, [change], now=now)
-        return StatusCopy({**(local.get("status") or {}), "conditions": found}, is_deferred=True)
-    before = local.get("status") or {}
+        return StatusCopy({**status_of(local), "conditions": found}, is_deferred=True)
+    before = status_of(local)
     if JOB.outcome_of(local) is not None or status == before:
         return StatusCopy(None)
     if not is_suspended and JOB.is_suspended(copied) and before.get("startTime"):
@@ -302,7 +299,7 @@ def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:
     change = _suspended("JobSuspended", "Its copy on the worker is gone")
     kept = {
         key: value
-        for key, value in (local.get("status") or {}).items()
+        for key, value in status_of(local).items()
         if key not in ("startTime", "active", "ready", "terminating", "conditions")
     }
     found = with_conditions(local, [change], now=now)
@@ -320,7 +317,7 @@ def _without_interim_ends(copied: Document) -> dict[str, Any]:
     An API server lets nobody take these conditions back, and an eviction in between would leave
     them on a Job that runs once more.
     """
-    status = dict(copied.get("status") or {})
+    status = dict(status_of(copied))
     if JOB.outcome_of(copied) is None and "conditions" in status:
         kept = [item for item in status.pop("conditions") if item["type"] not in _ANNOUNCED]
         status |= {"conditions": kept} if kept else {}

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any, Final
 
 from clusters.documents.conditions import conditions_of, is_true
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, status_of
 from clusters.documents.resources import Resource
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome
@@ -174,7 +174,7 @@ class Described(JobKind):
         return remote.guarded(job, remote.replacing(job["spec"], spec))
 
     def are_pods_ready(self, job: Document) -> bool:
-        status = job.get("status") or {}
+        status = status_of(job)
         if self.ready:
             return is_true(job, self.ready)
         field, value = self.ready_at
@@ -189,7 +189,7 @@ class Described(JobKind):
         )
 
     def outcome_of(self, job: Document) -> JobOutcome | None:
-        status = job.get("status") or {}
+        status = status_of(job)
         field, words = self.result
         if field:
             text = str(next(values(status, field), ""))
@@ -202,7 +202,7 @@ class Described(JobKind):
         return None
 
     def is_active(self, job: Document) -> bool:
-        status = job.get("status") or {}
+        status = status_of(job)
         if any(found for path in self.active for found in values(status, path)):
             return True
         field, words = self.idle
@@ -230,16 +230,16 @@ class Described(JobKind):
     def status_patch(
         self, local: Document, copied: Document, *, now: datetime
     ) -> dict[str, Any] | None:
-        wanted = copied.get("status") or {}
+        wanted = status_of(copied)
         # A copy that has not begun says nothing yet; what the manager shows stays.
-        if not wanted or wanted == (local.get("status") or {}):
+        if not wanted or wanted == status_of(local):
             return None
         return remote.status_patch(local, wanted)
 
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
         if self.is_silent:
             return None
-        status = copy.deepcopy(dict(local.get("status") or {}))
+        status = copy.deepcopy(dict(status_of(local)))
         for path in self.active:
             zero(status, path)
         field, words = self.idle

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.documents import labels
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, status_of
 from clusters.jobs.workloads import queue_of
 
 
@@ -80,7 +80,7 @@ def marks_for(
 
 
 def _labels(job: Document, workload: Document, assignment: Document) -> dict[str, str]:
-    admission = (workload.get("status") or {}).get("admission") or {}
+    admission = status_of(workload).get("admission") or {}
     found = {labels.POD_SET: str(assignment.get("name", "main"))}
     # Only names that fit a label value are told there.
     for label, value in (
@@ -93,7 +93,7 @@ def _labels(job: Document, workload: Document, assignment: Document) -> dict[str
 
 
 def _updates(workload: Document, name: str) -> Sequence[Document]:
-    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    checks = status_of(workload).get("admissionChecks") or ()
     return [
         update
         for check in checks

@@ -32,7 +32,14 @@ from clusters.documents.conditions import (
     is_true,
     with_conditions,
 )
-from clusters.documents.keys import Document, annotations_of, labels_of, owner_uids, uid_of
+from clusters.documents.keys import (
+    Document,
+    annotations_of,
+    labels_of,
+    owner_uids,
+    status_of,
+    uid_of,
+)
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome, Priority
 from clusters.jobs.marking import marks_for
@@ -65,7 +72,7 @@ def takes_part(pod: Document) -> bool:
 
 def phase_of(pod: Document) -> str:
     """``Pending``, ``Running`` and so on; empty before anybody said so."""
-    return str((pod.get("status") or {}).get("phase") or "")
+    return str(status_of(pod).get("phase") or "")
 
 
 def is_ended(pod: Document) -> bool:
@@ -204,7 +211,7 @@ class Pods(JobKind):
         pods = self.members(job)
         if not group_of(job):
             phase = phase_of(pods[0])
-            message = str((pods[0].get("status") or {}).get("message") or f"Pod {phase}")
+            message = str(status_of(pods[0]).get("message") or f"Pod {phase}")
             return JobOutcome(phase, message) if phase in _ENDED else None
         total = total_of(job)
         if not total:
@@ -216,7 +223,7 @@ class Pods(JobKind):
         return JobOutcome("Succeeded", f"Pods succeeded: {good}/{total}.")
 
     def ended_at(self, job: Document) -> str | None:
-        found = (job.get("status") or {}).get("containerStatuses") or []
+        found = status_of(job).get("containerStatuses") or []
         ended = [
             ((row.get("state") or {}).get("terminated") or {}).get("finishedAt") for row in found
         ]
@@ -337,18 +344,18 @@ class Pods(JobKind):
     ) -> dict[str, Any] | None:
         if local["metadata"].get("deletionTimestamp"):
             return None
-        wanted = dict(copied.get("status") or {})
+        wanted = dict(status_of(copied))
         shown = condition(local, _SCHEDULED)
         if shown and is_gated(local) and not is_true(copied, _SCHEDULED):
             # Else autoscalers of the manager would make room for a pod that never runs there.
             others = [item for item in conditions_of(copied) if item.get("type") != _SCHEDULED]
             wanted["conditions"] = [*others, dict(shown)]
-        if not wanted or _in_order(wanted) == _in_order(local.get("status") or {}):
+        if not wanted or _in_order(wanted) == _in_order(status_of(local)):
             return None
         return remote.status_patch(local, wanted)
 
     def inactive_patch(self, local: Document, *, now: datetime) -> dict[str, Any] | None:
-        before = local.get("status") or {}
+        before = status_of(local)
         status = {key: value for key, value in before.items() if key not in _OF_A_RUN}
         text = "Scheduling is blocked due to non-empty scheduling gates"
         gated = Condition(_SCHEDULED, False, "SchedulingGated", text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of, bound, labels_of
+from clusters.documents.keys import Document, annotations_of, bound, labels_of, status_of
 from clusters.jobs.paths import values
 
 _PRIVATE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
@@ -134,7 +134,7 @@ def is_ours(document: Document | None, origin: str) -> bool:
 
 def status_patch(local: Document, status: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that makes a job's status exactly this, bound to the state that was read."""
-    return {**bound(local), "status": replacing(local.get("status") or {}, status)}
+    return {**bound(local), "status": replacing(status_of(local), status)}
 
 
 def guarded(document: Document, spec: Mapping[str, Any]) -> dict[str, Any]:

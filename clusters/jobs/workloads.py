@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of, controller_of, labels_of
+from clusters.documents.keys import Document, annotations_of, controller_of, labels_of, status_of
 from clusters.jobs import counting
 
 POD_SET_NAME: Final = "main"
@@ -91,7 +91,7 @@ def owner_uid(workload: Document) -> str:
 
 def assignments_of(workload: Document) -> Sequence[Document]:
     """What was admitted, by pod set."""
-    admission = (workload.get("status") or {}).get("admission") or {}
+    admission = status_of(workload).get("admission") or {}
     return admission.get("podSetAssignments") or ()
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from clusters.documents.conditions import Condition, condition
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, status_of
 from clusters.documents.times import stamp
 from clusters.jobs.kind import JobKind
 from clusters.kube import resources as r
@@ -68,7 +68,7 @@ def _job_status(name: str, kind: JobKind, job: Document, patch: dict[str, Any]) 
 
 def _checks(local: Local, state: str, message: str, now: datetime) -> list[dict[str, Any]]:
     found = []
-    for entry in (local.there.get("status") or {}).get("admissionChecks") or ():
+    for entry in status_of(local.there).get("admissionChecks") or ():
         if entry["name"] != local.check:
             found.append(dict(entry))
             continue

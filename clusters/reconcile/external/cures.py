@@ -15,7 +15,7 @@ from clusters.reconcile.external.defects import Defect, diagnose
 from clusters.reconcile.external.watched_workers import WatchedWorkers
 from clusters.reconcile.multikueue.controller import ManagerController, read_workload
 from clusters.reconcile.multikueue.copies import Copies
-from clusters.reconcile.multikueue.local import Local, attempt_of
+from clusters.reconcile.multikueue.local import Local, attempt_of, chosen_of
 from clusters.reconcile.multikueue.workers import MANAGER
 from clusters.reconcile.reactivation import reactivation
 from clusters.reconcile.runtime.cache import Effect
@@ -53,7 +53,7 @@ class Cures:
         if link is None or link.client is None:
             return ""
         copy = read_workload(link.client, key)
-        chosen = str((local.get("status") or {}).get("clusterName") or "")
+        chosen = chosen_of(local)
         if copy is None or not chosen or chosen == worker or is_true(local, "Finished"):
             return ""
         if not remote.is_ours(copy, origin) or not is_true(copy, "Admitted"):

@@ -15,6 +15,7 @@ from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
 from clusters.models import GuardIncident
 from clusters.reconcile import reactivation
+from clusters.reconcile.multikueue.local import chosen_of
 
 Defect = GuardIncident.Defect
 
@@ -72,7 +73,7 @@ class Patient:
     @property
     def chosen(self) -> str:
         """The worker that has it; empty while none does."""
-        return str((self.local.get("status") or {}).get("clusterName") or "")
+        return chosen_of(self.local)
 
 
 @dataclass(frozen=True, slots=True)

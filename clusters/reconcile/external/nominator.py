@@ -14,7 +14,7 @@ import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.conditions import is_true
-from clusters.documents.keys import Document, owner_uids
+from clusters.documents.keys import Document, owner_uids, status_of
 from clusters.documents.times import stamp
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
@@ -32,6 +32,7 @@ from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.watched_workers import WatchedWorkers
 from clusters.reconcile.external.ways import Way, WayInForce
 from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
+from clusters.reconcile.multikueue.local import chosen_of
 from clusters.reconcile.multikueue.nominating import Nominating
 from clusters.reconcile.multikueue.offers import Prices
 from clusters.reconcile.multikueue.workers import MANAGER
@@ -120,15 +121,14 @@ class Nominator:
     def copy_gone(self, key: str, worker: str) -> None:
         """A worker's copy is gone: a lost race, where another worker has the workload."""
         local = self._workers.manager.get(r.WORKLOAD, key)
-        chosen = ((local or {}).get("status") or {}).get("clusterName")
-        if chosen and chosen != worker:
+        if local is not None and chosen_of(local) not in ("", worker):
             self._nominating.lost_race(key, worker)
 
     def wake(self, workers: Iterable[str]) -> Iterable[str]:
         """Kueue has just connected to these: keys of workloads that it would not look at again."""
         for worker in workers:
             for key, local in self._workers.manager.of(r.WORKLOAD).items():
-                nominated = (local.get("status") or {}).get("nominatedClusterNames") or ()
+                nominated = status_of(local).get("nominatedClusterNames") or ()
                 if worker in nominated:
                     self._to_wake[key] = worker
         return tuple(self._to_wake)
@@ -175,7 +175,7 @@ class Nominator:
     def _start(self, key: str, local: Document, names: tuple[str, ...]) -> None:
         way = self._in_force
         assert way is not None
-        before = (local.get("status") or {}).get("nominatedClusterNames") or ()
+        before = status_of(local).get("nominatedClusterNames") or ()
         gone = [name for name in before if name not in names]
 
         def work(effects: list[Effect]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
-from clusters.documents.keys import Document, annotations_of, key_of, labels_of
+from clusters.documents.keys import Document, annotations_of, key_of, labels_of, status_of
 from clusters.jobs import batch, remote
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import JobKinds, kind_of, workload_keys
@@ -18,7 +18,7 @@ from clusters.kube import resources as r
 from clusters.kueue.multikueue.decide import Copy, Group
 from clusters.kueue.multikueue.group import Round, Siblings
 from clusters.kueue.multikueue.offers import Offer
-from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.local import Local, chosen_of
 from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.workload_status import REPLACED as SLICE_REPLACED
@@ -83,7 +83,7 @@ def _siblings(local: Local, manager: JobCache) -> Siblings | None:
     wanted = workload_keys(local.job)
     found = {name: manager.get(r.WORKLOAD, name) for name in wanted}
     chosen = [
-        str((workload.get("status") or {}).get("clusterName") or "")
+        chosen_of(workload)
         for name, workload in found.items()
         if workload is not None and name != local.key
     ]
@@ -98,9 +98,9 @@ def _older_slice(local: Document | None, manager: JobCache) -> Siblings | None:
     """The slice that this one replaces: where its Job runs, this one goes, until it is evicted."""
     before = annotations_of(local).get(labels.SLICE_OF) if local is not None else None
     older = manager.get(r.WORKLOAD, before) if before else None
-    if older is None or local is None or (local.get("status") or {}).get("schedulingStats"):
+    if older is None or local is None or status_of(local).get("schedulingStats"):
         return None
-    chosen = str((older.get("status") or {}).get("clusterName") or "")
+    chosen = chosen_of(older)
     return Siblings(is_complete=True, is_first=True, chosen=chosen)
 
 

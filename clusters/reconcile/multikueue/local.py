@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.documents.conditions import condition, is_true
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, status_of
 from clusters.jobs.kind import JobKind
 from clusters.jobs.remote import CopyMarks
 from clusters.jobs.table import JobKinds, job_of
@@ -68,8 +68,13 @@ def attempt_of(local: Document) -> str:
     evicted and reserved again within one.
     """
     since = condition(local, "QuotaReserved").get("lastTransitionTime", "")
-    stats = (local.get("status") or {}).get("schedulingStats") or {}
+    stats = status_of(local).get("schedulingStats") or {}
     evictions = sum(int(item.get("count") or 0) for item in stats.get("evictions") or ())
     # The eviction under way ends this reservation; it is not one before it.
     before = evictions - is_true(local, "Evicted")
     return f"{local['metadata']['uid']}@{since}" + (f"#{before}" if before > 0 else "")
+
+
+def chosen_of(local: Document) -> str:
+    """The worker that has a workload of the manager; empty while none does."""
+    return str(status_of(local).get("clusterName") or "")

@@ -15,7 +15,7 @@ from clusters.kueue.multikueue.group import Group, Round
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.multikueue.group import group_for
-from clusters.reconcile.multikueue.local import Local, attempt_of
+from clusters.reconcile.multikueue.local import Local, attempt_of, chosen_of
 from clusters.reconcile.multikueue.offers import Bidding, Prices, current_prices, no_prices
 from clusters.reconcile.multikueue.trail import Trail
 from clusters.reconcile.multikueue.workers import DispatchFleet
@@ -131,6 +131,5 @@ class Nominating:
                 self._trail.lost_race(key, action.cluster, group.now)
             elif isinstance(action, step.SetCheck):
                 self._trail.because(key, action.message)
-                chosen = (local.get("status") or {}).get("clusterName")
-                if chosen:
-                    self.failed(chosen)
+                if chosen_of(local):
+                    self.failed(chosen_of(local))

@@ -23,7 +23,7 @@ from typing import Any, Final
 import yaml
 
 from budgets.texts import read_yaml
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, status_of
 from clusters.errors import ClusterError, NotFound, Refusal, Retryable, Terminal
 from clusters.kube.client import KubeClient
 from clusters.kube.exec_plugins import (
@@ -197,7 +197,7 @@ class Profiles:
 
 def _listed(profile: Document) -> dict[str, Mapping[str, Any]]:
     """What a profile says of its cluster, by provider; the older field yields to the newer."""
-    status = profile.get("status") or {}
+    status = status_of(profile)
     return {
         str(item.get("name")): item.get("cluster") or {}
         for field in ("credentialProviders", "accessProviders")

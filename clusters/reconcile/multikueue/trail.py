@@ -19,6 +19,7 @@ from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
 from clusters.kueue.multikueue.group import Round
 from clusters.models import DispatchRound
+from clusters.reconcile.multikueue.local import chosen_of
 from clusters.reconcile.runtime.rows import prune_ended
 
 log = structlog.stdlib.get_logger(__name__)
@@ -143,7 +144,7 @@ class Trail:
             self._end(key, "deleted", now)
             return
         if course.attempt == attempt:
-            self._decide(course, str((local.get("status") or {}).get("clusterName") or ""), now)
+            self._decide(course, chosen_of(local), now)
         ending = _ending(local)
         if ending or course.attempt != attempt:
             self._end(key, ending or "quota was given back", now)
