@@ -75,8 +75,8 @@ def draw(numbers: BudgetBar) -> Bar:
         flavor_name=numbers.flavor_name,
         tracks=tuple(part for part in tracks if part is not None),
         fills=tuple(part for part in fills if part is not None),
-        tick=_percent(ceiling, scale) if ceiling else "",
-        cap="" if numbers.cap is None else _percent(numbers.cap, scale),
+        tick=percent(ceiling, scale) if ceiling else "",
+        cap="" if numbers.cap is None else percent(numbers.cap, scale),
         facts=facts,
         text=f"{numbers.flavor_name}: {used:,} GPUs in use; {words}.",
     )
@@ -106,10 +106,10 @@ def _segment(meaning: str, start: int, end: int, scale: int) -> Segment | None:
     start = max(0, start)
     if end <= start:
         return None
-    return Segment(meaning, _percent(start, scale), _percent(end - start, scale))
+    return Segment(meaning, percent(start, scale), percent(end - start, scale))
 
 
-def _percent(part: int, scale: int) -> str:
+def percent(part: int, scale: int) -> str:
     """Percent with two decimals, computed in whole numbers."""
     hundredths = part * 10_000 // scale
     return f"{hundredths // 100}.{hundredths % 100:02d}"

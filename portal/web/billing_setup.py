@@ -24,9 +24,8 @@ from budgets.models import (
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.web.forms import ChoosingForm, DayField, PortalForm, choice_of, read_cells
-from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
-from portal.web.pages import carried_out, may_bill, page, require_finance, typed
+from portal.web.pages import form_page, may_bill, page, require_finance, typed
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
 
@@ -114,31 +113,27 @@ class DecisionForm(PortalForm):
 def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One adjustment, and its decision by somebody else than its proposer."""
     row = read.visible_adjustments(user).get(pk=key)
-    form = DecisionForm(typed(request))
     if request.method == "POST":
         require_finance(user)
-    answer = carried_out(
+    waits = row.state == Adjustment.State.PROPOSED
+    return form_page(
         request,
-        form,
+        "billing/adjustment.html",
+        DecisionForm(typed(request)),
         lambda given: actions.decide_adjustment(
             user,
             adjustment=row,
             is_approved=request.POST.get("decision") == "approve",
-            reason=given["reason"],
+            **given,
         ),
         said=lambda done: f"It is {done.get_state_display().lower()}.",
         to=reverse("adjustments"),
+        context=lambda: {
+            "row": row,
+            "may_decide": waits and may_bill(user),
+            "is_own": row.proposed_by_id == user.pk,
+        },
     )
-    if answer is not None:
-        return answer
-    waits = row.state == Adjustment.State.PROPOSED
-    context = {
-        "row": row,
-        "form": form,
-        "may_decide": waits and may_bill(user),
-        "is_own": row.proposed_by_id == user.pk,
-    }
-    return render(request, "billing/adjustment.html", context, status=form.status)
 
 
 class TermsForm(ChoosingForm):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import loader
@@ -17,9 +16,9 @@ from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.clock import utc_now
 from clusters import selectors as seen
 from portal.web.budget_form import BudgetForm, initial_of
-from portal.web.forms import VersionedForm
+from portal.web.forms import VersionedForm, radio
 from portal.web.htmx import render
-from portal.web.pages import carried_out, page, require_admin, typed
+from portal.web.pages import form_page, page, require_admin, typed
 
 TEMPLATE = "budgets/form.html"
 
@@ -35,21 +34,23 @@ def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpRespons
     )
     if "check" in request.POST:
         return _checked(request, workspace, form)
-    answer = carried_out(
+    return form_page(
         request,
+        TEMPLATE,
         form,
         lambda given: promises.revise_budget(
-            user, workspace=workspace, draft=form.draft(), expected_version=given["version"]
+            user,
+            workspace=workspace,
+            draft=form.draft(),
+            expected_version=given["expected_version"],
         ),
         said=_saved_words,
         to=reverse("workspace", args=[namespace]),
+        # Where somebody saved in between: beside what is in force now.
+        context=lambda: _context(
+            selectors.workspace_for(user, namespace) if form.stale else workspace, form
+        ),
     )
-    if answer is not None:
-        return answer
-    if form.stale:
-        # Somebody saved in between: every typed value is kept, beside what is in force now.
-        workspace = selectors.workspace_for(user, namespace)
-    return render(request, TEMPLATE, _context(workspace, form), status=form.status)
 
 
 @page("POST")
@@ -73,7 +74,6 @@ def _context(workspace: Workspace, form: BudgetForm, **more: Any) -> dict[str, A
         "budget": workspace.budget,
         "revision": workspace.budget.in_force,
         "form": form,
-        "stale": form.stale,
         **more,
     }
 
@@ -120,9 +120,7 @@ def _saved_words(revision: BudgetRevision) -> str:
 class StopForm(VersionedForm):
     """Hold, drain or go on."""
 
-    policy = forms.ChoiceField(
-        label="New jobs", choices=Budget.StopPolicy.choices, widget=forms.RadioSelect
-    )
+    policy = radio("New jobs", **dict(Budget.StopPolicy.choices))
     field_order = ["policy", "reason", "version"]
 
 
@@ -132,31 +130,19 @@ def stop_policy(request: HttpRequest, user: User, namespace: str) -> HttpRespons
     workspace = _editable(user, namespace)
     budget = workspace.budget
     initial = {"policy": budget.stop_policy, "version": budget.version}
-    form = StopForm(typed(request), initial=initial)
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: promises.set_stop_policy(
-            user,
-            budget=budget,
-            policy=given["policy"],
-            reason=given["reason"],
-            expected_version=given["version"],
-        ),
+        "budgets/stop.html",
+        StopForm(typed(request), initial=initial),
+        lambda given: promises.set_stop_policy(user, budget=budget, **given),
         said=lambda done: done.get_stop_policy_display(),
         to=reverse("workspace", args=[namespace]),
+        context=lambda: {
+            "workspace": workspace,
+            "running": seen.workload_counts([workspace]).get(namespace, (0, 0))[1],
+            "in_use": sum(bar.used for bar in seen.bars_now([workspace]).get(workspace.pk, [])),
+        },
     )
-    if answer is not None:
-        return answer
-    bars = seen.bars_now([workspace]).get(workspace.pk, [])
-    context = {
-        "workspace": workspace,
-        "form": form,
-        "stale": form.stale,
-        "running": seen.workload_counts([workspace]).get(namespace, (0, 0))[1],
-        "in_use": sum(bar.used for bar in bars),
-    }
-    return render(request, "budgets/stop.html", context, status=form.status)
 
 
 @page("GET", "POST")
@@ -164,25 +150,15 @@ def reallocate(request: HttpRequest, user: User, namespace: str) -> HttpResponse
     """Split a budget over the workers anew; an admin's action with a preview."""
     workspace = selectors.workspace_for(user, namespace)
     require_admin(user, "Only a platform admin splits a budget anew.")
-    form = VersionedForm(typed(request), initial={"version": workspace.budget.version})
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: promises.reallocate(
-            user,
-            workspace=workspace,
-            reason=given["reason"],
-            expected_version=given["version"],
-        ),
+        "budgets/reallocate.html",
+        VersionedForm(typed(request), initial={"version": workspace.budget.version}),
+        lambda given: promises.reallocate(user, workspace=workspace, **given),
         said="The budget is split anew; the clusters follow.",
         to=reverse("workspace", args=[namespace]),
+        context=lambda: {
+            "workspace": workspace,
+            "preview": selectors.preview_reallocation(user, workspace),
+        },
     )
-    if answer is not None:
-        return answer
-    context = {
-        "workspace": workspace,
-        "form": form,
-        "stale": form.stale,
-        "preview": selectors.preview_reallocation(user, workspace),
-    }
-    return render(request, "budgets/reallocate.html", context, status=form.status)

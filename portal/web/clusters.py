@@ -16,7 +16,7 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
-from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField
+from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField, radio
 from portal.web.htmx import is_partial, polled, render, target
 from portal.web.maintenance import summaries
 from portal.web.pages import page, require_admin, typed
@@ -27,38 +27,28 @@ AUDIT_SHOWN = 20
 class ModeForm(ReasonForm):
     """Who decides on the cluster."""
 
-    mode = forms.ChoiceField(
-        label="Who decides",
-        choices=[("kueue", "Kueue decides"), ("portal", "The portal decides")],
-        widget=forms.RadioSelect,
-    )
+    mode = radio("Who decides", kueue="Kueue decides", portal="The portal decides")
     field_order = ["mode", "reason"]
 
 
 class DriftForm(PortalForm):
     """What happens to a hand edit."""
 
-    drift_policy = forms.ChoiceField(
-        label="A hand edit of an owned field",
-        choices=[
-            ("restore", "Put back what the portal wants"),
-            ("keep", "Keep the hand edit and show it"),
-        ],
-        widget=forms.RadioSelect,
+    drift_policy = radio(
+        "A hand edit of an owned field",
+        restore="Put back what the portal wants",
+        keep="Keep the hand edit and show it",
     )
 
 
 class GuardForm(ReasonForm):
     """What may be done about known defects of the Kueue there."""
 
-    guard = forms.ChoiceField(
-        label="Known defects of Kueue",
-        choices=[
-            ("off", "Off: nothing is looked at"),
-            ("tell", "Tell: shown here and on the job's page, nothing is done"),
-            ("cure", "Prevent and cure: the portal writes where Kueue would be stuck"),
-        ],
-        widget=forms.RadioSelect,
+    guard = radio(
+        "Known defects of Kueue",
+        off="Off: nothing is looked at",
+        tell="Tell: shown here and on the job's page, nothing is done",
+        cure="Prevent and cure: the portal writes where Kueue would be stuck",
     )
     field_order = ["guard", "reason"]
 
@@ -95,16 +85,10 @@ class KubeconfigForm(PortalForm):
 class BlockForm(ReasonForm):
     """After a restored backup: which side is right."""
 
-    keep = forms.ChoiceField(
-        label="What is right",
-        choices=[
-            ("cluster", "The cluster: writing to it stops, budgets can be entered again in peace"),
-            (
-                "portal",
-                "The portal: what it has is applied over the cluster's, the rest is drained",
-            ),
-        ],
-        widget=forms.RadioSelect,
+    keep = radio(
+        "What is right",
+        cluster="The cluster: writing to it stops, budgets can be entered again in peace",
+        portal="The portal: what it has is applied over the cluster's, the rest is drained",
     )
     field_order = ["keep", "reason"]
 

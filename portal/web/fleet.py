@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from budgets import selectors
 from budgets.models import User
 from clusters import selectors as seen
+from portal.web.bars import percent
 from portal.web.htmx import polled
 from portal.web.maintenance import summaries
 from portal.web.pages import page
@@ -43,13 +44,9 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
 def _share(total: selectors.FleetTotal) -> dict[str, str]:
     """Widths of the small bar of one flavor, percent of the larger of limit and promises."""
     scale = max(total.limit, total.promised, 1)
-
-    def percent(part: int) -> str:
-        return f"{part * 10_000 // scale / 100:.2f}"
-
     return {
-        "committed": percent(total.committed),
-        "pools": percent(total.account_pools + total.platform_pools),
-        "in_use": percent(min(total.in_use, scale)),
-        "limit": percent(total.limit),
+        "committed": percent(total.committed, scale),
+        "pools": percent(total.account_pools + total.platform_pools, scale),
+        "in_use": percent(min(total.in_use, scale), scale),
+        "limit": percent(total.limit, scale),
     }

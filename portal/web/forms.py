@@ -46,6 +46,7 @@ class PortalForm(forms.Form):
 
     # Fault path → field of this form, where they differ.
     fault_fields: dict[str, str] = {}
+    stale: StaleVersion | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("label_suffix", "")
@@ -132,6 +133,13 @@ def check_year(moment: date) -> None:
         raise forms.ValidationError(f"Give a year from {YEARS[0]} to {YEARS[-1]}.", code="year")
 
 
+def radio(label: str, *, help_text: str = "", **words: str) -> forms.ChoiceField:
+    """One of a few values, each with its words beside it."""
+    return forms.ChoiceField(
+        label=label, choices=list(words.items()), widget=forms.RadioSelect, help_text=help_text
+    )
+
+
 class DayField(forms.DateField):
     """A day; browsers offer a calendar."""
 
@@ -201,7 +209,13 @@ class Versioned(PortalForm):
     """
 
     version = forms.IntegerField(widget=forms.HiddenInput)
-    stale: StaleVersion | None = None
+
+    def clean(self) -> dict[str, Any]:
+        """What services ask for: the version under its name there."""
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        if "version" in typed:
+            typed["expected_version"] = typed.pop("version")
+        return typed
 
     def carry_out(self, action: Callable[[], Result]) -> Result | None:
         try:

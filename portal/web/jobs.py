@@ -19,7 +19,7 @@ from clusters.models import WorkloadAction
 from clusters.selectors.bars import DEACTIVATED
 from portal.web.forms import PortalForm, ReasonForm, offer_names
 from portal.web.htmx import polled, render
-from portal.web.pages import carried_out, page, typed
+from portal.web.pages import form_page, page, typed
 
 PHASES = [
     ("", "any"),
@@ -154,35 +154,29 @@ def job_act(request: HttpRequest, user: User) -> HttpResponseBase:
     stakes = enforcement.jobs_at_stake(user, jobs=jobs, verb=verb)
     title, meaning, button, said = WORDS[Verb(verb)]
     possible = [stake for stake in stakes if not stake.fault]
-    form = ReasonForm(typed(request))
     wanted = [(stake.state.cluster.slug, stake.state.uid) for stake in possible]
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: enforcement.act_on_workloads(
-            user, jobs=wanted, verb=verb, reason=given["reason"]
-        ),
+        "jobs/act.html",
+        ReasonForm(typed(request)),
+        lambda given: enforcement.act_on_workloads(user, jobs=wanted, verb=verb, **given),
         said=lambda done: (
             f"{f'{len(done)} jobs: each' if len(done) > 1 else 'The job'} {said}, "
             "once the cluster answers."
         ),
         to=_after,
+        context=lambda: {
+            "verb": verb,
+            "title": title,
+            "meaning": meaning,
+            "button": button,
+            "is_final": verb == Verb.DELETE_JOB,
+            "possible": possible,
+            "refused": [stake for stake in stakes if stake.fault],
+            "gpus": sum(stake.state.gpu_total for stake in possible),
+            "gpu_seconds": sum(stake.gpu_seconds for stake in possible),
+        },
     )
-    if answer is not None:
-        return answer
-    context = {
-        "form": form,
-        "verb": verb,
-        "title": title,
-        "meaning": meaning,
-        "button": button,
-        "is_final": verb == Verb.DELETE_JOB,
-        "possible": possible,
-        "refused": [stake for stake in stakes if stake.fault],
-        "gpus": sum(stake.state.gpu_total for stake in possible),
-        "gpu_seconds": sum(stake.gpu_seconds for stake in possible),
-    }
-    return render(request, "jobs/act.html", context, status=form.status)
 
 
 @page("POST")

@@ -15,15 +15,11 @@ from budgets import selectors
 from budgets.models import Flavor, User
 from clusters import selectors as seen
 from clusters import services as enforcement
-from portal.web.forms import PortalForm, ReasonForm, TimeField
+from portal.web.forms import PortalForm, ReasonForm, TimeField, radio
 from portal.web.htmx import render
-from portal.web.pages import carried_out, page, require_admin, typed
+from portal.web.pages import form_page, page, require_admin, typed
 
 ADMINS = "Only a platform admin plans and ends maintenance."
-EFFECTS = [
-    ("cordon", "Nothing new starts there; what runs there runs on"),
-    ("drain", "Nothing new starts there, and what runs there is stopped and queued again"),
-]
 
 
 class WindowForm(PortalForm):
@@ -35,8 +31,10 @@ class WindowForm(PortalForm):
     )
     starts_at = TimeField(label="From", help_text="Leave empty to begin now.")
     ends_at = TimeField(label="To", required=True)
-    effect = forms.ChoiceField(
-        label="Jobs", choices=EFFECTS, initial="cordon", widget=forms.RadioSelect
+    effect = radio(
+        "Jobs",
+        cordon="Nothing new starts there; what runs there runs on",
+        drain="Nothing new starts there, and what runs there is stopped and queued again",
     )
     reason = forms.CharField(
         max_length=300,
@@ -69,7 +67,10 @@ def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
     workers = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
-    form = WindowForm(typed(request), user=user, workers=workers, initial=chosen)
+    chosen["effect"] = "cordon"
+    form = WindowForm(
+        typed(request), user=user, workers=workers, initial=chosen | {"effect": "cordon"}
+    )
     preview = None
     if request.method == "POST" and form.is_valid():
         wanted = _wanted(user, form.cleaned_data)
@@ -93,26 +94,25 @@ def window(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One window: whose floors stand there, what was not given, and its end."""
     found = seen.window_for(user, key)
     may_end = selectors.roles_of(user).is_admin and found.state in ("scheduled", "active")
-    form = ReasonForm(typed(request))
     if request.method == "POST":
         require_admin(user, ADMINS)
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: enforcement.end_maintenance(user, window=found, reason=given["reason"]),
+        "maintenance/window.html",
+        ReasonForm(typed(request)),
+        lambda given: enforcement.end_maintenance(user, window=found, **given),
         said="The window is closed; work goes there again.",
         to=request.path,
+        context=lambda: {
+            "summary": summaries([found])[0],
+            "window": found,
+            "rows": [
+                {"floor": floor, "promised": _promised(found, floor)}
+                for floor in found.floors.all()
+            ],
+            "may_end": may_end,
+        },
     )
-    if answer is not None:
-        return answer
-    context = {
-        "summary": summaries([found])[0],
-        "window": found,
-        "rows": [_row(found, floor) for floor in found.floors.all()],
-        "may_end": may_end,
-        "form": form,
-    }
-    return render(request, "maintenance/window.html", context, status=form.status)
 
 
 def summaries(found: list[Any]) -> list[dict[str, Any]]:
@@ -130,10 +130,6 @@ def summaries(found: list[Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _row(found: Any, floor: Any) -> dict[str, Any]:
-    return {"floor": floor, "promised": _promised(found, floor)}
 
 
 def _promised(found: Any, floor: Any) -> int:

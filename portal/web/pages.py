@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from typing import Any
 
@@ -21,6 +21,7 @@ from budgets.models import User
 from budgets.selectors import remembered_roles, roles_of
 from portal.web.errors import method_not_allowed
 from portal.web.forms import YEARS, PortalForm
+from portal.web.htmx import render
 
 View = Callable[..., HttpResponseBase]
 log = structlog.stdlib.get_logger(__name__)
@@ -127,6 +128,34 @@ def carried_out(
         return None
     messages.success(request, said if isinstance(said, str) else said(done))
     return redirect(to if isinstance(to, str) else to(done))
+
+
+def form_page(
+    request: HttpRequest,
+    template: str,
+    form: PortalForm,
+    deed: Callable[[dict[str, Any]], Any],
+    *,
+    said: str | Callable[[Any], str],
+    to: str | Callable[[Any], str],
+    context: Callable[[], Mapping[str, Any]] = dict,
+) -> HttpResponseBase:
+    """A page with one form: shown, or carried out as by :func:`carried_out`.
+
+    Args:
+        request: Of the page.
+        template: Its file; it has ``form`` and ``stale``.
+        form: Bound when it was sent.
+        deed: As there.
+        said: As there.
+        to: As there.
+        context: What else the page shows; asked for when it is shown.
+    """
+    answer = carried_out(request, form, deed, said=said, to=to)
+    if answer is not None:
+        return answer
+    shown = {"form": form, "stale": form.stale, **context()}
+    return render(request, template, shown, status=form.status)
 
 
 @contextlib.contextmanager

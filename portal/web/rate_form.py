@@ -10,7 +10,7 @@ from budgets.charging import RowKind
 from budgets.models import Account, RateCard
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import PortalForm, read_cells
+from portal.web.forms import ChoosingForm, choice_of, read_cells
 from portal.web.numbers import price_text
 
 PRICES = ("committed", "burst", "lending_credit")
@@ -24,18 +24,12 @@ class PriceWidget(forms.TextInput):
         super().__init__(attrs={"inputmode": "decimal", "autocomplete": "off", "size": "10"})
 
 
-class CardForm(PortalForm):
+class CardForm(ChoosingForm):
     """A new card: a row of prices for every flavor; an empty row is no price."""
 
     name = forms.CharField(label="Name", max_length=120)
     currency = forms.CharField(label="Currency", max_length=3, min_length=3)
-    account = forms.ModelChoiceField(
-        Account.objects.none(),
-        to_field_name="slug",
-        required=False,
-        label="For",
-        empty_label="everybody",
-    )
+    account = choice_of(Account, "For", required=False, empty_label="everybody")
     floor_hours = forms.ChoiceField(
         label="A month of floor has",
         choices=[("actual", "the hours of the month"), ("fixed_730", "730 hours, always")],
@@ -62,9 +56,8 @@ class CardForm(PortalForm):
         ),
     )
 
-    def __init__(self, *args: Any, accounts: Any, flavors: list[Any], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, flavors: list[Any], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.part("account").queryset = accounts
         self.flavors = flavors
         for flavor in flavors:
             for name in PRICES:

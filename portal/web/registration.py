@@ -20,7 +20,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from budgets.errors import Rejected
 from budgets.models import User
 from clusters import services as enforcement
-from portal.web.forms import PortalForm, YamlField
+from portal.web.forms import PortalForm, YamlField, radio
 from portal.web.htmx import render
 from portal.web.pages import page
 
@@ -82,18 +82,11 @@ class PlaceForm(PortalForm):
         label="Slug", max_length=40, help_text="Never changes; capacity and use are kept under it."
     )
     name = forms.CharField(label="Name", max_length=120)
-    role = forms.ChoiceField(
-        label="It is",
-        choices=[("worker", "a worker: jobs run there"), ("manager", "the manager: jobs arrive")],
-        widget=forms.RadioSelect,
-    )
-    mode = forms.ChoiceField(
-        label="Who decides there",
-        choices=[
-            ("kueue", "Kueue: its controller runs there, the portal writes quota"),
-            ("portal", "The portal: only Kueue's CRDs are there"),
-        ],
-        widget=forms.RadioSelect,
+    role = radio("It is", worker="a worker: jobs run there", manager="the manager: jobs arrive")
+    mode = radio(
+        "Who decides there",
+        kueue="Kueue: its controller runs there, the portal writes quota",
+        portal="The portal: only Kueue's CRDs are there",
         help_text="The preflight proves which of them is possible.",
     )
     kueue_configuration = YamlField(

@@ -17,7 +17,7 @@ from budgets.models import BudgetRevision, User, Workspace
 from budgets.plan import RevisionDraft, Spill
 from portal.web.forms import VersionedForm
 from portal.web.htmx import render
-from portal.web.pages import carried_out, page, typed
+from portal.web.pages import form_page, page, typed
 
 PER_PAGE = 50
 
@@ -43,32 +43,22 @@ def revision(request: HttpRequest, user: User, namespace: str, number: int) -> H
     may_edit = selectors.roles_of(user).may_edit(workspace)
     if request.method == "POST" and not may_edit:
         raise PermissionDenied("Only an owner of this workspace or an admin restores it.")
-    form = VersionedForm(typed(request), initial={"version": workspace.budget.version})
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: promises.restore_revision(
-            user,
-            revision=shown,
-            reason=given["reason"],
-            expected_version=given["version"],
-        ),
+        "budgets/revision.html",
+        VersionedForm(typed(request), initial={"version": workspace.budget.version}),
+        lambda given: promises.restore_revision(user, revision=shown, **given),
         said=lambda done: f"Revision {number} is back as revision {done.number}.",
         to=reverse("workspace", args=[namespace]),
+        context=lambda: {
+            "workspace": workspace,
+            "revision": shown,
+            "other": other,
+            "rows": selectors.revision_diff(other, shown) if other else (),
+            "history": selectors.budget_history(user, workspace),
+            "may_restore": may_edit and shown.phase not in {"in force", "requested"},
+        },
     )
-    if answer is not None:
-        return answer
-    context = {
-        "workspace": workspace,
-        "revision": shown,
-        "other": other,
-        "rows": selectors.revision_diff(other, shown) if other else (),
-        "history": selectors.budget_history(user, workspace),
-        "form": form,
-        "stale": form.stale,
-        "may_restore": may_edit and shown.phase not in {"in force", "requested"},
-    }
-    return render(request, "budgets/revision.html", context, status=form.status)
 
 
 def _other(request: HttpRequest, user: Any, namespace: str, number: int) -> BudgetRevision | None:
@@ -113,47 +103,43 @@ def decide(request: HttpRequest, user: User, namespace: str, number: int) -> Htt
     if wanted.state != BudgetRevision.State.REQUESTED:
         return redirect("revision", namespace=namespace, number=number)
     roles = selectors.roles_of(user)
-    form = DecisionForm(typed(request), initial={"version": workspace.budget.version})
-    answer = carried_out(
+    return form_page(
         request,
-        form,
-        lambda given: _decision(request, wanted, given),
+        "budgets/decide.html",
+        DecisionForm(typed(request), initial={"version": workspace.budget.version}),
+        lambda given: _decision(user, wanted, request.POST.get("decision"), given),
         said=lambda done: f"Request {number} is {done.get_state_display().lower()}.",
         to=reverse("requests") if roles.is_admin else reverse("history", args=[namespace]),
+        context=lambda: {
+            **_impact(user, workspace, wanted),
+            "may_decide": roles.is_admin,
+            "may_withdraw": roles.may_edit(workspace) and not roles.is_admin,
+        },
     )
-    if answer is not None:
-        return answer
+
+
+def _decision(
+    user: User, wanted: BudgetRevision, decision: str | None, given: dict[str, Any]
+) -> BudgetRevision:
+    if decision == "withdraw":
+        return promises.withdraw_request(user, revision=wanted, **given)
+    return promises.decide_request(user, revision=wanted, accept=decision == "accept", **given)
+
+
+def _impact(user: User, workspace: Workspace, wanted: BudgetRevision) -> dict[str, Any]:
+    """A request beside what is in force, why it waits, and what it would lead to."""
     in_force = workspace.budget.in_force
+    namespace = workspace.namespace
     before = selectors.revision_for(user, namespace, in_force.number) if in_force else None
     (wanted,) = selectors.with_reasons([wanted])
-    context = {
+    return {
         "workspace": workspace,
         "revision": wanted,
         "before": before,
         "rows": selectors.revision_diff(before, wanted) if before else (),
         "reasons": wanted.reasons,
         "preview": _preview(user, workspace, wanted),
-        "form": form,
-        "stale": form.stale,
-        "may_decide": roles.is_admin,
-        "may_withdraw": roles.may_edit(workspace) and not roles.is_admin,
     }
-    return render(request, "budgets/decide.html", context, status=form.status)
-
-
-def _decision(
-    request: HttpRequest, wanted: BudgetRevision, given: dict[str, Any]
-) -> BudgetRevision:
-    user: Any = request.user
-    arguments: dict[str, Any] = {
-        "revision": wanted,
-        "reason": given["reason"],
-        "expected_version": given["version"],
-    }
-    if request.POST.get("decision") == "withdraw":
-        return promises.withdraw_request(user, **arguments)
-    accept = request.POST.get("decision") == "accept"
-    return promises.decide_request(user, accept=accept, **arguments)
 
 
 def _preview(user: Any, workspace: Workspace, wanted: BudgetRevision) -> selectors.RevisionPreview:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -25,17 +24,6 @@ REVISIONS_SHOWN = 5
 WEEK_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class HomeRow:
-    """One workspace as the home page lists it."""
-
-    workspace: Workspace
-    bars: list[Any]
-    waiting: int
-    running: int
-    outlook: MonthOutlook | None
-
-
 @page()
 def home(request: HttpRequest, user: User) -> HttpResponseBase:
     """My workspaces, one row each, and what needs me."""
@@ -46,22 +34,24 @@ def home(request: HttpRequest, user: User) -> HttpResponseBase:
     bars = seen.bars_now(workspaces)
     counts = seen.workload_counts(workspaces)
     outlooks = _outlooks(workspaces)
-    rows = [
-        HomeRow(
-            workspace=workspace,
-            bars=bars.get(workspace.pk, []),
-            waiting=counts.get(workspace.namespace, (0, 0))[0],
-            running=counts.get(workspace.namespace, (0, 0))[1],
-            outlook=outlooks.get(workspace.pk),
+    rows = []
+    for row in workspaces:
+        waiting, running = counts.get(row.namespace, (0, 0))
+        rows.append(
+            {
+                "workspace": row,
+                "bars": bars.get(row.pk, []),
+                "waiting": waiting,
+                "running": running,
+                "outlook": outlooks.get(row.pk),
+            }
         )
-        for workspace in workspaces
-    ]
     roles = selectors.roles_of(user)
     context = {
         "rows": rows,
         "shown": shown,
-        "waiting": sum(row.waiting for row in rows),
-        "running": sum(row.running for row in rows),
+        "waiting": sum(waiting for waiting, _ in counts.values()),
+        "running": sum(running for _, running in counts.values()),
         "has_costs": bool(outlooks),
         "requests": selectors.visible_requests(user).count(),
         "roles": roles,
