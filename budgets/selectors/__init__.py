@@ -8,6 +8,7 @@ from budgets.selectors.budget.history import (
     DiffRow,
     budget_history,
     budget_news,
+    draft_of,
     requests_waiting,
     revision_diff,
     revision_for,

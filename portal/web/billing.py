@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -64,7 +63,7 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     if request.method == "POST":
         require_finance(user)
         try:
-            said = _month_deed(request.POST.get("deed", ""))(user, name, zone)
+            said = _month_deed(user, request.POST.get("deed", ""), month=name, zone=zone)
         except Rejected as rejected:
             faults = [fault.message for fault in rejected.faults]
         else:
@@ -87,29 +86,21 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     return render(request, "billing/period.html", context, status=422 if faults else 200)
 
 
-def _month_deed(deed: str) -> Callable[[Any, str, str], str]:
-    """What a button of the month's page does, and the sentence about it."""
-
-    def draw_up(user: Any, month: str, zone: str) -> str:
-        done = actions.draw_up_statements(user, month=month, zone=zone)
-        return f"{_statements(done.drawn)} drawn up; reviewed and kept: {done.kept}."
-
-    def review(user: Any, month: str, zone: str) -> str:
+def _month_deed(user: User, deed: str, *, month: str, zone: str) -> str:
+    """Do what a button of the month's page says; the sentence about it."""
+    if deed == "draw_up":
+        made = actions.draw_up_statements(user, month=month, zone=zone)
+        return f"{_statements(made.drawn)} drawn up; reviewed and kept: {made.kept}."
+    if deed == "review":
         done = actions.review_statements(user, month=month, zone=zone)
         return f"{_statements(len(done))} reviewed."
-
-    def close(user: Any, month: str, zone: str) -> str:
+    if deed == "close":
         actions.close_period(user, month=month, zone=zone)
         return f"{month} is closed: nothing of it changes any more."
-
-    def issue(user: Any, month: str, zone: str) -> str:
+    if deed == "issue":
         done = actions.issue_statements(user, month=month, zone=zone)
         return f"{_statements(len(done))} issued."
-
-    deeds = {"draw_up": draw_up, "review": review, "close": close, "issue": issue}
-    if deed not in deeds:
-        raise Http404
-    return deeds[deed]
+    raise Http404
 
 
 def _statements(count: int) -> str:
@@ -129,7 +120,7 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
             actions.note_look(user, sheet)
             return redirect("statement", key=paper.pk)
         require_finance(user)
-        if _statement_deed(request, paper, form):
+        if _statement_deed(request, user, paper, form):
             return redirect("statement", key=paper.pk)
     changes = read.changes_since_look(user, sheet)
     if changes is None:
@@ -162,9 +153,8 @@ def statement_file(request: HttpRequest, user: User, key: int) -> HttpResponseBa
     return answer
 
 
-def _statement_deed(request: HttpRequest, paper: Statement, form: ReasonForm) -> bool:
+def _statement_deed(request: HttpRequest, user: User, paper: Statement, form: ReasonForm) -> bool:
     """Do what a button of the statement's page says; False when its form has a fault."""
-    user: Any = request.user
     deed = request.POST.get("deed", "")
     if deed in ("review", "issue"):
         act = actions.review_statements if deed == "review" else actions.issue_statements

@@ -25,11 +25,11 @@ IN_ONE_SENTENCE = {
 
 
 def bad_request(request: HttpRequest, exception: Any = None) -> HttpResponse:
-    return _answer(request, 400, detail=str(exception) if exception else "")
+    return _answer(request, 400, detail=str(exception or ""))
 
 
 def forbidden(request: HttpRequest, exception: Any = None) -> HttpResponse:
-    return _answer(request, 403, detail=str(exception) if exception else "")
+    return _answer(request, 403, detail=str(exception or ""))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -56,11 +56,11 @@ class WhatIfForm(PortalForm):
         """Ask the clusters; raises Rejected."""
         raise NotImplementedError
 
-    def choose(self, name: str, offered: Sequence[tuple[str, str]]) -> None:
+    def choose(self, name: str, offered: Mapping[str, str]) -> None:
         """Let one of these be chosen, by name and label."""
         part = self.part(name)
-        offer_names(part, [key for key, _ in offered])
-        part.choices = list(offered)
+        offer_names(part, list(offered))
+        part.choices = list(offered.items())
 
 
 class RaiseForm(WhatIfForm):
@@ -76,8 +76,8 @@ class RaiseForm(WhatIfForm):
         super().__init__(*args, **kwargs)
         self.rows = {row.namespace: row for row in seen.askable_workspaces(self.user)}
         self.flavors = {row.slug: row for row in selectors.visible_flavors(self.user)}
-        self.choose("workspace", [(name, name) for name in self.rows])
-        self.choose("flavor", [(slug, row.name) for slug, row in self.flavors.items()])
+        self.choose("workspace", {name: name for name in self.rows})
+        self.choose("flavor", {slug: row.name for slug, row in self.flavors.items()})
 
     def ask(self) -> Any:
         typed = self.cleaned_data
@@ -109,10 +109,10 @@ class AddForm(WhatIfForm):
         self.accounts = {row.slug: row for row in selectors.visible_accounts(self.user)}
         pools = selectors.visible_pools(self.user).filter(account__isnull=True)
         self.pools = {row.slug: row for row in pools}
-        self.choose("cluster", [(slug, row.name) for slug, row in self.clusters.items()])
-        self.choose("flavor", [(slug, row.name) for slug, row in self.flavors.items()])
-        offered = [(f"{POOL}:{slug}", f"platform pool {row}") for slug, row in self.pools.items()]
-        offered += [(f"{ACCOUNT}:{slug}", f"pool of {row}") for slug, row in self.accounts.items()]
+        self.choose("cluster", {slug: row.name for slug, row in self.clusters.items()})
+        self.choose("flavor", {slug: row.name for slug, row in self.flavors.items()})
+        offered = {f"{POOL}:{slug}": f"platform pool {row}" for slug, row in self.pools.items()}
+        offered |= {f"{ACCOUNT}:{slug}": f"pool of {row}" for slug, row in self.accounts.items()}
         self.choose("receiver", offered)
 
     def ask(self) -> Any:
@@ -138,7 +138,7 @@ class DrainForm(WhatIfForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.clusters = _workers(self.user)
-        self.choose("cluster", [(slug, row.name) for slug, row in self.clusters.items()])
+        self.choose("cluster", {slug: row.name for slug, row in self.clusters.items()})
 
     def ask(self) -> Any:
         return enforcement.ask_drain(self.user, cluster=self.clusters[self.cleaned_data["cluster"]])
@@ -156,7 +156,7 @@ def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
         raise PermissionDenied("Only who may change a budget can ask what a change would lead to.")
     kinds = {kind.change: kind for kind in (ADMINS if is_admin else OWNERS)}
     if request.method == "POST":
-        return _asked(request, kinds)
+        return _asked(request, user, kinds)
     context = _answered(user, _keys(request))
     if is_partial(request):
         return polled(request, TEMPLATE, context, partial="answer")
@@ -178,8 +178,9 @@ def shadow(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     return render(request, "explained/shadow.html", context)
 
 
-def _asked(request: HttpRequest, kinds: dict[str, type[WhatIfForm]]) -> HttpResponseBase:
-    user: Any = request.user
+def _asked(
+    request: HttpRequest, user: User, kinds: dict[str, type[WhatIfForm]]
+) -> HttpResponseBase:
     chosen = kinds.get(request.POST.get("change", ""))
     if chosen is None:
         raise PermissionDenied("This question is for platform admins.")

@@ -17,13 +17,13 @@ from budgets.exports.datasets import table_of
 from budgets.models import Export, ExportPlan, Operation, User
 from budgets.models.exports import DATASETS
 from budgets.selectors.exports import listing as reads
-from budgets.selectors.exports.wishes import Preview, preview
+from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.requests import request_export
 from budgets.services.exports.runs import spool_path
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names
-from portal.web.htmx import is_partial, polled, render
+from portal.web.htmx import polled, render
 from portal.web.pages import page
 
 SHOWN = 50
@@ -84,29 +84,23 @@ def exports(request: HttpRequest, user: User) -> HttpResponseBase:
     month = f"{timezone.localdate():%Y-%m}"
     start = {"dataset": dataset, "period": month, **{k: given[k] for k in given if k != "columns"}}
     form = ExportForm(request.POST or None, user=user, dataset=dataset, initial=start)
-    if request.method == "POST" and form.is_valid():
-        done = _preview(user, form) if "preview" in request.POST else _carry_out(request, form)
-        if done is not None:
-            return done if isinstance(done, HttpResponseBase) else _previewed(request, form, done)
-    context = _context(user, form)
-    status = 422 if form.errors else 200
-    if is_partial(request) and request.method == "GET":
-        return render(request, "exports/exports.html", context, partial="columns")
-    return render(request, "exports/exports.html", context, status=status)
-
-
-def _context(user: Any, form: ExportForm) -> dict[str, Any]:
-    return {
+    context: dict[str, Any] = {
         "form": form,
         "exports": reads.visible_exports(user)[:SHOWN],
         "plans": reads.visible_export_plans(user),
         "shown": SHOWN,
     }
+    if request.method == "POST" and form.is_valid():
+        if "preview" in request.POST:
+            context["preview"] = form.carry_out(lambda: preview(user, **form.wish()))
+        elif (answer := _carry_out(request, user, form)) is not None:
+            return answer
+    partial = "columns" if request.method == "GET" else None
+    return render(request, "exports/exports.html", context, partial=partial, status=form.status)
 
 
-def _carry_out(request: HttpRequest, form: ExportForm) -> HttpResponseBase | None:
+def _carry_out(request: HttpRequest, user: User, form: ExportForm) -> HttpResponseBase | None:
     """Ask for the file, or have it made regularly; None when the form has a fault."""
-    user: Any = request.user
     every = form.cleaned_data["every"]
     if not every:
         made = form.carry_out(lambda: request_export(user, **form.wish()))
@@ -118,16 +112,6 @@ def _carry_out(request: HttpRequest, form: ExportForm) -> HttpResponseBase | Non
         return None
     messages.success(request, f"{plan} is made {plan.get_every_display()}.")
     return redirect("exports")
-
-
-def _preview(user: Any, form: ExportForm) -> Preview | None:
-    """The first rows of what the file would hold; None when the form has a fault."""
-    return form.carry_out(lambda: preview(user, **form.wish()))
-
-
-def _previewed(request: HttpRequest, form: ExportForm, found: Preview) -> HttpResponseBase:
-    user: Any = request.user
-    return render(request, "exports/exports.html", _context(user, form) | {"preview": found})
 
 
 @page("POST")

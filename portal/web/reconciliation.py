@@ -85,7 +85,7 @@ def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     form = ReasonForm(request.POST or None)
     if request.method == "POST":
         require_finance(user)
-        if _deed(request, row, form):
+        if _deed(request, user, row, form):
             return redirect("discrepancy", key=row.pk)
     context = {
         "row": row,
@@ -99,9 +99,8 @@ def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     return render(request, "billing/discrepancy.html", context, status=form.status)
 
 
-def _deed(request: HttpRequest, row: Discrepancy, form: ReasonForm) -> bool:
+def _deed(request: HttpRequest, user: User, row: Discrepancy, form: ReasonForm) -> bool:
     """Do what a button says; False when its form has a fault."""
-    user: Any = request.user
     deed = request.POST.get("deed", "")
     if deed in ("accept", "decline"):
         with rejected_aside(request):

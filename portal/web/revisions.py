@@ -14,7 +14,6 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import BudgetRevision, User, Workspace
-from budgets.plan import RevisionDraft, Spill
 from portal.web.forms import VersionedForm
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, typed
@@ -138,18 +137,5 @@ def _impact(user: User, workspace: Workspace, wanted: BudgetRevision) -> dict[st
         "before": before,
         "rows": selectors.revision_diff(before, wanted) if before else (),
         "reasons": wanted.reasons,
-        "preview": _preview(user, workspace, wanted),
+        "preview": selectors.preview_revision(user, workspace, selectors.draft_of(wanted)),
     }
-
-
-def _preview(user: Any, workspace: Workspace, wanted: BudgetRevision) -> selectors.RevisionPreview:
-    now = selectors.utc_now()
-    draft = RevisionDraft(
-        lines=tuple(line.as_plan() for line in wanted.lines.all()),
-        preference=tuple(wanted.preference),
-        spill=Spill(wanted.spill),
-        valid_from=wanted.valid_from if wanted.valid_from > now else None,
-        valid_until=wanted.valid_until,
-        reason=wanted.reason or "as requested",
-    )
-    return selectors.preview_revision(user, workspace, draft)

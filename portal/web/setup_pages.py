@@ -113,8 +113,10 @@ def sections_page(
     """
     status = 200
     if request.method == "POST":
-        section = _named(sections, request.POST.get("section", ""))
-        answer = _posted(request, section)
+        named = [row for row in sections if row.key == request.POST.get("section")]
+        if not named:
+            raise Http404
+        answer = _posted(request, named[0])
         if answer is not None:
             return answer
         status = 422
@@ -164,13 +166,6 @@ def list_page(
     return sections_page(
         request, title=title, headline=headline, sections=sections, crumbs=crumbs()
     )
-
-
-def _named(sections: list[Section], key: str) -> Section:
-    for section in sections:
-        if section.key == key:
-            return section
-    raise Http404
 
 
 def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:

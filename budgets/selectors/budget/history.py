@@ -154,13 +154,7 @@ def with_reasons(requests: Iterable[BudgetRevision]) -> list[BudgetRevision]:
         workspace = revision.budget.workspace
         account = workspace.account.slug
         before = replace(fleet, revisions=tuple(spans[account]))
-        draft = RevisionDraft(
-            lines=tuple(line.as_plan() for line in revision.lines.all()),
-            preference=tuple(revision.preference),
-            spill=Spill(revision.spill),
-            valid_from=max(revision.valid_from, now),
-            valid_until=revision.valid_until,
-        )
+        draft = draft_of(revision)
         revision.reasons = check_envelope(
             with_draft(before, workspace, draft, now),
             account=account,
@@ -170,6 +164,18 @@ def with_reasons(requests: Iterable[BudgetRevision]) -> list[BudgetRevision]:
             fields={line.flavor: f"lines.{index}" for index, line in enumerate(draft.lines)},
         )
     return found
+
+
+def draft_of(request: BudgetRevision) -> RevisionDraft:
+    """What a request would make if it was accepted now: it begins no earlier."""
+    return RevisionDraft(
+        lines=tuple(line.as_plan() for line in request.lines.all()),
+        preference=tuple(request.preference),
+        spill=Spill(request.spill),
+        valid_from=request.valid_from if request.valid_from > utc_now() else None,
+        valid_until=request.valid_until,
+        reason=request.reason or "as requested",
+    )
 
 
 def _phase(revision: BudgetRevision, in_force_id: int | None, now: datetime) -> str:
