@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from budgets import selectors
-from budgets.models import Account, AlertRule, Delivery, User, Webhook, Workspace
+from budgets.models import Account, AlertRule, Delivery, User, Workspace
 from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
@@ -182,10 +182,6 @@ def _snooze(user: Any, rules: list[AlertRule], currency: str) -> Section:
 
 
 def _webhooks(request: HttpRequest, user: Any) -> Section:
-    def remove(key: str) -> None:
-        found: Webhook = get_object_or_404(seen.visible_webhooks(user), pk=key)
-        alerting.remove_webhook(user, webhook=found)
-
     def create(typed: dict[str, Any]) -> None:
         _, key = alerting.create_webhook(user, **typed)
         messages.info(request, KEY_ONCE.format(key=key))
@@ -206,7 +202,9 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
             for row in seen.visible_webhooks(user)
         ],
         empty="No webhook yet.",
-        remove=remove,
+        remove=lambda key: alerting.remove_webhook(
+            user, webhook=get_object_or_404(seen.visible_webhooks(user), pk=key)
+        ),
         form=WebhookForm,
         arguments={"accounts": selectors.visible_accounts(user)},
         do=create,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets import selectors
+from budgets.errors import Fault, Rejected
 from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
@@ -19,7 +19,7 @@ from portal.web.audit import changes
 from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField, radio
 from portal.web.htmx import is_partial, polled, render, target
 from portal.web.maintenance import summaries
-from portal.web.pages import page, require_admin, typed
+from portal.web.pages import form_page, page, require_admin, typed
 
 AUDIT_SHOWN = 20
 
@@ -170,28 +170,29 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
     detail = seen.cluster_detail(user, slug, with_tree=False)
     require_admin(user, "Only a platform admin changes a cluster.")
     what = CHANGES[change]
-    kind = FORMS.get(change, ReasonForm)
-    form = kind(typed(request), initial=_now(detail))
-    if request.method == "POST" and form.is_valid():
-        if form.cleaned_data.pop("slug", slug) != slug:
-            form.add_error("slug", f"Type {slug} to remove this cluster.")
-        else:
-            given = {**form.cleaned_data, **what.fixed}
-            form.carry_out(lambda: what.do(user, seen.cluster_for(user, slug), given))
-        if not form.errors:
-            messages.success(request, what.said)
-            return redirect(
-                "clusters" if change == "deregister" else reverse("cluster", args=[slug])
-            )
-    context = {
-        "row": detail.row,
-        "detail": detail,
-        "what": what,
-        "form": form,
-        "change": change,
-        "stake": seen.worker_at_stake(slug) if change == "deregister" else None,
-    }
-    return render(request, "clusters/change.html", context, status=form.status)
+    is_farewell = change == "deregister"
+
+    def carry_out(given: dict[str, Any]) -> None:
+        if given.pop("slug", slug) != slug:
+            words = f"Type {slug} to remove this cluster."
+            raise Rejected([Fault("slug", "mistyped", words)])
+        what.do(user, seen.cluster_for(user, slug), {**given, **what.fixed})
+
+    return form_page(
+        request,
+        "clusters/change.html",
+        FORMS.get(change, ReasonForm)(typed(request), initial=_now(detail)),
+        carry_out,
+        said=what.said,
+        to=reverse("clusters") if is_farewell else reverse("cluster", args=[slug]),
+        context=lambda: {
+            "row": detail.row,
+            "detail": detail,
+            "what": what,
+            "change": change,
+            "stake": seen.worker_at_stake(slug) if is_farewell else None,
+        },
+    )
 
 
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:

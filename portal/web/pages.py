@@ -104,32 +104,6 @@ def typed(request: HttpRequest) -> Any:
     return request.POST if request.method == "POST" else None
 
 
-def carried_out(
-    request: HttpRequest,
-    form: PortalForm,
-    deed: Callable[[dict[str, Any]], Any],
-    *,
-    said: str | Callable[[Any], str],
-    to: str | Callable[[Any], str],
-) -> HttpResponseBase | None:
-    """The redirect after a sent form is carried out; None while it is shown, with its faults.
-
-    Args:
-        request: Of the page.
-        form: Bound when it was sent.
-        deed: Takes what was typed; raises Rejected.
-        said: The sentence when it is done, made of what the deed gave where it is a function.
-        to: Where to go then, likewise.
-    """
-    if request.method != "POST" or not form.is_valid():
-        return None
-    done = form.carry_out(lambda: deed(form.cleaned_data))
-    if form.status != 200:
-        return None
-    messages.success(request, said if isinstance(said, str) else said(done))
-    return redirect(to if isinstance(to, str) else to(done))
-
-
 def form_page(
     request: HttpRequest,
     template: str,
@@ -140,20 +114,22 @@ def form_page(
     to: str | Callable[[Any], str],
     context: Callable[[], Mapping[str, Any]] = dict,
 ) -> HttpResponseBase:
-    """A page with one form: shown, or carried out as by :func:`carried_out`.
+    """A page with one form: the redirect once it is carried out; until then shown, with its faults.
 
     Args:
         request: Of the page.
         template: Its file; it has ``form`` and ``stale``.
         form: Bound when it was sent.
-        deed: As there.
-        said: As there.
-        to: As there.
+        deed: Takes what was typed; raises Rejected.
+        said: The sentence when it is done, made of what the deed gave where it is a function.
+        to: Where to go then, likewise.
         context: What else the page shows; asked for when it is shown.
     """
-    answer = carried_out(request, form, deed, said=said, to=to)
-    if answer is not None:
-        return answer
+    if request.method == "POST" and form.is_valid():
+        done = form.carry_out(lambda: deed(form.cleaned_data))
+        if form.status == 200:
+            messages.success(request, said if isinstance(said, str) else said(done))
+            return redirect(to if isinstance(to, str) else to(done))
     shown = {"form": form, "stale": form.stale, **context()}
     return render(request, template, shown, status=form.status)
 

@@ -24,7 +24,7 @@ from budgets.models import ApiToken, User
 from portal.throttling import WrongPasswordThrottle
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
-from portal.web.pages import carried_out, page, typed
+from portal.web.pages import form_page, page, typed
 
 
 @method_decorator(login_not_required, name="dispatch")
@@ -82,18 +82,19 @@ class PasswordForm(PortalForm):
 @page("GET", "POST")
 def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
     """Change one's own password; other sessions end, this one stays."""
-    form = PasswordForm(typed(request), user=user)
-    answer = carried_out(
+
+    def change(given: dict[str, Any]) -> None:
+        promises.set_password(user, user=user, password=given["password"])
+        update_session_auth_hash(request, user)
+
+    return form_page(
         request,
-        form,
-        lambda given: promises.set_password(user, user=user, password=given["password"]),
+        "session/password.html",
+        PasswordForm(typed(request), user=user),
+        change,
         said="The password is changed; other sessions have ended.",
         to=reverse("home"),
     )
-    if answer is not None:
-        update_session_auth_hash(request, user)
-        return answer
-    return render(request, "session/password.html", {"form": form}, status=form.status)
 
 
 class ProfileForm(PortalForm):
@@ -110,16 +111,22 @@ class ProfileForm(PortalForm):
 @page("GET", "POST")
 def profile(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who one is here, one's roles, one's time zone."""
-    form = ProfileForm(request.POST or None, initial={"time_zone": user.time_zone})
-    if request.method == "POST" and form.is_valid():
+
+    def set_zone(given: dict[str, Any]) -> None:
         # Only how this reader sees times; no promise depends on it, so no service and no audit.
-        user.time_zone = form.cleaned_data["time_zone"]
+        user.time_zone = given["time_zone"]
         user.save(update_fields=["time_zone"])
-        messages.success(request, f"Times are shown in {user.time_zone}.")
-        return redirect("profile")
+
     memberships = user.memberships.select_related("account", "workspace").order_by("pk")
-    context = {"form": form, "memberships": memberships}
-    return render(request, "session/profile.html", context, status=form.status)
+    return form_page(
+        request,
+        "session/profile.html",
+        ProfileForm(typed(request), initial={"time_zone": user.time_zone}),
+        set_zone,
+        said=lambda _: f"Times are shown in {user.time_zone}.",
+        to=reverse("profile"),
+        context=lambda: {"memberships": memberships},
+    )
 
 
 class TokenForm(PortalForm):
