@@ -17,7 +17,7 @@ Typed = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """One thing that an admin does to a cluster.
 
     Attributes:
@@ -63,8 +63,8 @@ def _resolve(user: User, cluster: Cluster, typed: Typed) -> Any:
 
 _write = _calls(enforcement.set_writes_enabled, enabled="writes_enabled", reason="reason")
 
-CHANGES: Mapping[str, Change] = {
-    "stop-writing": Change(
+CHANGES: Mapping[str, ClusterChange] = {
+    "stop-writing": ClusterChange(
         _write,
         "Stop all writing",
         "Nothing is written to this cluster until writing is on again; the page shows what would "
@@ -74,7 +74,7 @@ CHANGES: Mapping[str, Change] = {
         setting="writes_enabled",
         fixed={"writes_enabled": False},
     ),
-    "start-writing": Change(
+    "start-writing": ClusterChange(
         _write,
         "Write again",
         "What is wanted is applied within seconds.",
@@ -82,7 +82,7 @@ CHANGES: Mapping[str, Change] = {
         "Writing is on.",
         fixed={"writes_enabled": True},
     ),
-    "mode": Change(
+    "mode": ClusterChange(
         _calls(enforcement.set_mode, mode="mode", reason="reason"),
         "Change who decides",
         "Only with writing stopped; the matrix of modes and the proof of a live Kueue are checked "
@@ -91,7 +91,7 @@ CHANGES: Mapping[str, Change] = {
         "The mode is changed.",
         setting="mode",
     ),
-    "drift": Change(
+    "drift": ClusterChange(
         _calls(enforcement.set_drift_policy, policy="drift_policy"),
         "Hand edits",
         "The portal notices a hand edit of an owned field within seconds.",
@@ -99,7 +99,7 @@ CHANGES: Mapping[str, Change] = {
         "Saved.",
         setting="drift_policy",
     ),
-    "guard": Change(
+    "guard": ClusterChange(
         _calls(enforcement.set_guard, guard="guard", reason="reason"),
         "Guard",
         "Three defects of Kueue 0.19.2: a returning worker's old copy kills the running job, an "
@@ -110,21 +110,21 @@ CHANGES: Mapping[str, Change] = {
         "Saved.",
         setting="guard",
     ),
-    "kubeconfig": Change(
+    "kubeconfig": ClusterChange(
         _renew,
         "Renew the kubeconfig",
         "The new one has to open the same server; it is checked before the old one is forgotten.",
         "Renew",
         "The kubeconfig is renewed.",
     ),
-    "token": Change(
+    "token": ClusterChange(
         _calls(enforcement.rotate_multikueue_token),
         "Renew the multikueue token",
         "The manager gets a new token for this worker; the old one ends by itself.",
         "Renew token",
         "A new token is in place.",
     ),
-    "local-jobs": Change(
+    "local-jobs": ClusterChange(
         _calls(enforcement.set_local_jobs, allowed="allows_local_jobs"),
         "Jobs past the manager",
         "Jobs that are submitted on the worker itself are shown as outside of the split.",
@@ -132,7 +132,7 @@ CHANGES: Mapping[str, Change] = {
         "Saved.",
         setting="allows_local_jobs",
     ),
-    "configuration": Change(
+    "configuration": ClusterChange(
         _configure,
         "Kueue Configuration",
         "What stands in no API: fair sharing, transformations and the like. Forecasts and the "
@@ -141,7 +141,7 @@ CHANGES: Mapping[str, Change] = {
         "Saved.",
         setting="kueue_configuration",
     ),
-    "block": Change(
+    "block": ClusterChange(
         _resolve,
         "Decide after a restored backup",
         "The cluster carries newer generations than the portal's database. Nothing is written "
@@ -149,7 +149,7 @@ CHANGES: Mapping[str, Change] = {
         "Decide",
         "Decided; the sync goes on.",
     ),
-    "deregister": Change(
+    "deregister": ClusterChange(
         _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),
         "De-register this cluster",
         "Cannot be undone. The cluster is drained, the portal's objects, copies and secrets there "
@@ -157,7 +157,7 @@ CHANGES: Mapping[str, Change] = {
         "De-register",
         "The cluster is being drained and removed.",
     ),
-    "rename": Change(
+    "rename": ClusterChange(
         _calls(enforcement.edit_cluster, name="name"),
         "Rename this cluster",
         "Only how people read it: the slug stays.",
@@ -168,4 +168,6 @@ CHANGES: Mapping[str, Change] = {
 }
 """By the last part of the page's address."""
 
-SETTINGS: Mapping[str, Change] = {row.setting: row for row in CHANGES.values() if row.setting}
+SETTINGS: Mapping[str, ClusterChange] = {
+    row.setting: row for row in CHANGES.values() if row.setting
+}

@@ -63,23 +63,20 @@ class LoginInput(Strict):
 class TokenSerializer(RowSerializer[models.ApiToken]):
     """A token without its text, which is kept nowhere."""
 
-    told = [
-        "id", "name", "prefix", "scope", "created_at", "expires_at", "last_used_at",
-        "revoked_at",
-    ]  # fmt: skip
+    told = "id name prefix scope created_at expires_at last_used_at revoked_at"
 
 
 class NewTokenSerializer(TokenSerializer):
     """A fresh token, with its text this one time."""
 
     token = serializers.CharField(read_only=True)
-    told = ["token", *TokenSerializer.told]
+    told = f"token {TokenSerializer.told}"
 
 
 class RoleSerializer(RowSerializer[models.Membership]):
     """One role of the caller."""
 
-    told = ["role", "account", "workspace"]
+    told = "role account workspace"
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -95,10 +92,7 @@ class MeSerializer(serializers.Serializer[Any]):
 class UserSerializer(RowSerializer[models.User]):
     """A person as admins see them."""
 
-    told = [
-        "username", "email", "first_name", "last_name", "is_active", "date_joined",
-        "last_login",
-    ]  # fmt: skip
+    told = "username email first_name last_name is_active date_joined last_login"
 
 
 class UserInput(Strict):
@@ -121,7 +115,7 @@ class MemberSerializer(RowSerializer[models.Membership]):
     """One role of one person: platform-wide, in an account, or in a workspace."""
 
     username = serializers.CharField(source="user.username", read_only=True)
-    told = ["id", "username", "role", "account", "workspace", "created_at"]
+    told = "id username role account workspace created_at"
 
 
 def _everybody(user: models.User) -> QuerySet[models.User]:
@@ -140,19 +134,13 @@ class MemberInput(Strict):
 class AuditSerializer(RowSerializer[models.AuditEntry]):
     """Who changed what, when and why."""
 
-    told = [
-        "id", "at", "actor_name", "action", "subject", "account", "workspace", "cluster",
-        "reason", "before", "after",
-    ]  # fmt: skip
+    told = "id at actor_name action subject account workspace cluster reason before after"
 
 
 class OperationSerializer(RowSerializer[models.Operation]):
     """Progress of long work; ``done`` of ``total`` steps."""
 
-    told = [
-        "id", "kind", "subject", "state", "step", "done", "total", "message", "created_at",
-        "finished_at",
-    ]  # fmt: skip
+    told = "id kind subject state step done total message created_at finished_at"
 
 
 class SetupStepSerializer(RecordSerializer[SetupStep]):

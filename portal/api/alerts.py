@@ -31,10 +31,7 @@ class AlertRuleSerializer(RowSerializer[models.AlertRule]):
     """A rule; ``workspace`` null watches the whole account."""
 
     account = name_of("account.slug")
-    told = [
-        "id", "account", "workspace", "measure", "window", "limit", "at_percent",
-        "snoozed_until", "created_at",
-    ]  # fmt: skip
+    told = "id account workspace measure window limit at_percent snoozed_until created_at"
 
 
 class AlertRuleInput(Strict):
@@ -60,23 +57,23 @@ class AlertSerializer(RowSerializer[models.Alert]):
     account = name_of("rule.account.slug")
     workspace = name_of("rule.workspace.namespace")
     measure = serializers.CharField(source="rule.measure", read_only=True)
-    told = [
-        "id", "rule", "account", "workspace", "measure", "window_start", "window_end", "value",
-        "exhausted_at", "text", "raised_at",
-    ]  # fmt: skip
+    told = (
+        "id rule account workspace measure window_start window_end value exhausted_at text "
+        "raised_at"
+    )
 
 
 class WebhookSerializer(RowSerializer[models.Webhook]):
     """An address that is told, without its signing key."""
 
-    told = ["id", "name", "url", "account", "created_at"]
+    told = "id name url account created_at"
 
 
 class NewWebhookSerializer(WebhookSerializer):
     """A fresh address, with its signing key this one time."""
 
     signing_key = serializers.CharField(read_only=True)
-    told = ["signing_key", *WebhookSerializer.told]
+    told = f"signing_key {WebhookSerializer.told}"
 
 
 class WebhookInput(Strict):

@@ -130,7 +130,7 @@ class DraftInput(Strict):
 class LineSerializer(RowSerializer[models.BudgetLine]):
     """GPUs of one flavor."""
 
-    told = ["flavor", "committed", "ceiling", "lendable"]
+    told = "flavor committed ceiling lendable"
 
 
 class RevisionSerializer(RowSerializer[models.BudgetRevision]):
@@ -145,11 +145,10 @@ class RevisionSerializer(RowSerializer[models.BudgetRevision]):
     lines = LineSerializer(many=True, read_only=True)
     phase = serializers.CharField(read_only=True)
     reasons = serializers.SerializerMethodField()
-    told = [
-        "id", "workspace", "number", "state", "phase", "author", "reason", "lines",
-        "preference", "spill", "valid_from", "valid_until", "restored_from", "decided_by",
-        "decided_at", "decision_reason", "reasons", "created_at",
-    ]  # fmt: skip
+    told = (
+        "id workspace number state phase author reason lines preference spill valid_from "
+        "valid_until restored_from decided_by decided_at decision_reason reasons created_at"
+    )
 
     @extend_schema_field(FaultSerializer(many=True))
     def get_reasons(self, revision: models.BudgetRevision) -> Any:

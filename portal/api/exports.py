@@ -62,10 +62,7 @@ class ExportPlanSerializer(RowSerializer[ExportPlan]):
     """A plan; ``problem`` says why its newest run came to nothing."""
 
     columns = serializers.ListField(child=serializers.CharField())
-    told = [
-        "id", "name", "every", "dataset", "format", "columns", "zone", "account", "workspace",
-        "problem", "created_at",
-    ]  # fmt: skip
+    told = "id name every dataset format columns zone account workspace problem created_at"
 
 
 class ExportPreviewSerializer(RecordSerializer[Preview]):
@@ -99,12 +96,11 @@ class ExportSerializer(RowSerializer[Export]):
     operation = serializers.UUIDField(source="operation_id")
     columns = serializers.ListField(child=serializers.CharField())
     about = serializers.SerializerMethodField()
-    told = [
-        "id", "operation", "dataset", "format", "columns", "period", "zone", "account",
-        "workspace", "state", "step", "done", "total", "message", "file_name", "content_type",
-        "is_ready", "rows", "size", "sha256", "about", "created_at", "finished_at",
-        "expires_at", "removed_at",
-    ]  # fmt: skip
+    told = (
+        "id operation dataset format columns period zone account workspace state step done "
+        "total message file_name content_type is_ready rows size sha256 about created_at "
+        "finished_at expires_at removed_at"
+    )
 
     @extend_schema_field(AboutSerializer(allow_null=True))
     def get_about(self, row: Export) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ NAME: Any = {"max_length": 120}
 class AccountSerializer(RowSerializer[models.Account]):
     """A customer."""
 
-    told = ["slug", "name", "generation", "archived_at", "created_at"]
+    told = "slug name generation archived_at created_at"
 
 
 class AccountInput(Strict):
@@ -52,11 +52,10 @@ class NameInput(Strict):
 class FlavorSerializer(RowSerializer[models.Flavor]):
     """A kind of GPU node."""
 
-    told = [
-        "slug", "name", "resource_name", "node_labels", "node_taints", "tolerations",
-        "gpus_per_node", "clock_start", "oversubscription_factor", "position", "generation",
-        "archived_at",
-    ]  # fmt: skip
+    told = (
+        "slug name resource_name node_labels node_taints tolerations gpus_per_node clock_start "
+        "oversubscription_factor position generation archived_at"
+    )
 
 
 class FlavorChanges(Strict):
@@ -93,9 +92,7 @@ class FlavorInput(FlavorChanges):
 class WorkspaceSerializer(RowSerializer[models.Workspace]):
     """Who works under one budget."""
 
-    told = [
-        "namespace", "account", "slug", "name", "home_flavor", "archived_at", "created_at",
-    ]  # fmt: skip
+    told = "namespace account slug name home_flavor archived_at created_at"
 
 
 class WorkspaceInput(Strict):
@@ -117,9 +114,7 @@ class WorkspaceChanges(Strict):
 class CapacitySerializer(RowSerializer[models.Capacity]):
     """GPUs of a flavor on a worker as an admin states them."""
 
-    told = [
-        "id", "cluster", "flavor", "gpus", "valid_from", "valid_until", "reason", "created_at",
-    ]  # fmt: skip
+    told = "id cluster flavor gpus valid_from valid_until reason created_at"
 
 
 class CapacityInput(Strict):
@@ -136,7 +131,7 @@ class CapacityInput(Strict):
 class EnvelopeSerializer(RowSerializer[models.Envelope]):
     """What an account may promise itself of one flavor without asking."""
 
-    told = ["account", "flavor", "committed", "ceiling", "pool"]
+    told = "account flavor committed ceiling pool"
 
 
 class EnvelopeInput(Strict):

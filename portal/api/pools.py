@@ -26,14 +26,14 @@ from portal.api.views import DONE, MADE, Noun, View, deed, lists, shows
 class PoolAmountSerializer(RowSerializer[models.PoolAmount]):
     """GPUs of a flavor in a pool, from and until."""
 
-    told = ["flavor", "gpus", "valid_from", "valid_until"]
+    told = "flavor gpus valid_from valid_until"
 
 
 class PoolShareSerializer(RowSerializer[models.PoolShare]):
     """An account that draws on a platform pool; absent flavors are without limit."""
 
     limits = serializers.DictField(child=serializers.IntegerField())
-    told = ["account", "limits"]
+    told = "account limits"
 
 
 class PoolSerializer(RowSerializer[models.Pool]):
@@ -41,7 +41,7 @@ class PoolSerializer(RowSerializer[models.Pool]):
 
     amounts = PoolAmountSerializer(many=True)
     shares = PoolShareSerializer(many=True)
-    told = ["slug", "name", "account", "generation", "archived_at", "amounts", "shares"]
+    told = "slug name account generation archived_at amounts shares"
 
 
 class PoolInput(Strict):

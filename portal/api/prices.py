@@ -54,11 +54,10 @@ class RateCardSerializer(RowSerializer[models.RateCard]):
     """A whole price list; an account's own goes before the one for everybody."""
 
     prices = PriceSerializer(many=True)
-    told = [
-        "id", "account", "name", "currency", "floor_hours", "preemption_share",
-        "preemption_minutes", "rounding", "state", "valid_from", "prices", "reason", "author",
-        "decided_by", "decided_at", "created_at",
-    ]  # fmt: skip
+    told = (
+        "id account name currency floor_hours preemption_share preemption_minutes rounding "
+        "state valid_from prices reason author decided_by decided_at created_at"
+    )
 
 
 class TierInput(Strict):
@@ -105,7 +104,7 @@ class ActivationInput(Strict):
 class SpotPriceSerializer(RowSerializer[models.SpotPrice]):
     """The burst price of a dynamic flavor from an hour on."""
 
-    told = ["id", "start", "price", "currency", "recorded_at"]
+    told = "id start price currency recorded_at"
 
 
 class SpotPointInput(Strict):
@@ -131,7 +130,7 @@ class CountSerializer(serializers.Serializer[Any]):
 class ExchangeRateSerializer(RowSerializer[models.ExchangeRate]):
     """1 base was worth so much quote on a day."""
 
-    told = ["id", "base", "quote", "day", "rate", "recorded_at"]
+    told = "id base quote day rate recorded_at"
 
 
 class ExchangeRateInput(Strict):

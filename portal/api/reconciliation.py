@@ -26,11 +26,10 @@ DAY = OpenApiParameter("day", str, description="UTC day, such as 2026-10-31; tod
 class DiscrepancySerializer(RowSerializer[models.Discrepancy]):
     """Something that blocks the close until it is settled; ``end`` null: it goes on."""
 
-    told = [
-        "id", "kind", "cluster", "subject", "flavor", "start", "end", "amount", "message",
-        "samples", "state", "reason", "raised_at", "cleared_at", "proposed_by", "proposed_at",
-        "decided_by", "decided_at",
-    ]  # fmt: skip
+    told = (
+        "id kind cluster subject flavor start end amount message samples state reason raised_at "
+        "cleared_at proposed_by proposed_at decided_by decided_at"
+    )
 
 
 class AcceptanceDecision(Strict):

@@ -21,8 +21,8 @@ from budgets.models import Account, Flavor, User, Workspace
 
 MOST_GPUS = 1_000_000
 MOST_ROWS = 100
-Record = TypeVar("Record")
-Row = TypeVar("Row", bound=Model)
+RecordT = TypeVar("RecordT")
+RowT = TypeVar("RowT", bound=Model)
 
 
 class Strict(serializers.Serializer[Any]):
@@ -104,7 +104,7 @@ flavor_field = partial(NamedField, selectors.visible_flavors, "slug", max_length
 workspace_field = partial(NamedField, _workspaces, "namespace", max_length=63)
 
 
-class Typed:
+class OfType:
     """A shape of one type: ``Shape[Type]`` is its base, with the type as ``record``."""
 
     record: ClassVar[type]
@@ -113,14 +113,14 @@ class Typed:
         return new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(record=record))
 
 
-class RowSerializer(Typed, serializers.ModelSerializer[Any], Generic[Row]):
+class RowSerializer(OfType, serializers.ModelSerializer[Any], Generic[RowT]):
     """An answer that tells columns of a row; of what the row belongs to, the name.
 
     Attributes:
-        told: The fields, in their order.
+        told: The names of its fields, in their order.
     """
 
-    told: ClassVar[Sequence[str]]
+    told: ClassVar[str]
     names: ClassVar[Mapping[type, str]] = {
         Account: "slug",
         Flavor: "slug",
@@ -131,7 +131,7 @@ class RowSerializer(Typed, serializers.ModelSerializer[Any], Generic[Row]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "told" in vars(cls):
-            meta: Any = type("Meta", (), {"model": cls.record, "fields": cls.told})
+            meta: Any = type("Meta", (), {"model": cls.record, "fields": cls.told.split()})
             cls.Meta = meta  # type: ignore[misc]  # what the declaration stands for
 
     def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
@@ -144,7 +144,7 @@ class RowSerializer(Typed, serializers.ModelSerializer[Any], Generic[Row]):
         )
 
 
-class RecordSerializer(Typed, serializers.Serializer[Any], Generic[Record]):
+class RecordSerializer(OfType, serializers.Serializer[Any], Generic[RecordT]):
     """An answer that tells a record, a dataclass or a struct, field by field.
 
     A field that is declared goes before the record's own. Every field is there in every answer, so

@@ -42,7 +42,7 @@ class ClosingCheckSerializer(RecordSerializer[Check]):
 class MonthSerializer(RowSerializer[models.BillingPeriod]):
     """A month of a zone, closed or open."""
 
-    told = ["name", "zone", "start", "end", "closed_at", "close_number", "head"]
+    told = "name zone start end closed_at close_number head"
 
 
 class MonthCheckSerializer(serializers.Serializer[Any]):
@@ -66,10 +66,7 @@ class StatementLineSerializer(RowSerializer[models.StatementLine]):
     """One line: exact as a fraction, and rounded once."""
 
     exact = serializers.CharField(source="exact_text")
-    told = [
-        "position", "workspace", "flavor", "kind", "class_of", "gpu_seconds", "exact",
-        "amount", "text", "parts",
-    ]  # fmt: skip
+    told = "position workspace flavor kind class_of gpu_seconds exact amount text parts"
 
 
 class StatementRowSerializer(RowSerializer[models.Statement]):
@@ -78,10 +75,7 @@ class StatementRowSerializer(RowSerializer[models.Statement]):
     month = serializers.CharField(source="period.name")
     zone = serializers.CharField(source="period.zone")
     credits = name_of("credits.number")
-    told = [
-        "id", "account", "month", "zone", "kind", "state", "number", "currency", "credits",
-        "issued_at",
-    ]  # fmt: skip
+    told = "id account month zone kind state number currency credits issued_at"
 
 
 class StatementSerializer(StatementRowSerializer):
@@ -93,10 +87,10 @@ class StatementSerializer(StatementRowSerializer):
     total = serializers.SerializerMethodField()
     is_whole = serializers.SerializerMethodField()
     lines = serializers.SerializerMethodField()
-    told = [
-        *StatementRowSerializer.told, "priced_in", "exchange_rate", "exchange_day",
-        "reason", "drawn_at", "reviewed_at", "total", "is_whole", "lines",
-    ]  # fmt: skip
+    told = (
+        f"{StatementRowSerializer.told} priced_in exchange_rate exchange_day reason drawn_at "
+        "reviewed_at total is_whole lines"
+    )
 
     @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
     def get_total(self, row: models.Statement) -> str:
@@ -120,10 +114,10 @@ class AdjustmentSerializer(RowSerializer[models.Adjustment]):
 
     account = name_of("account.slug")
     month = serializers.CharField(source="period.name")
-    told = [
-        "id", "account", "workspace", "month", "amount", "currency", "reason", "state",
-        "proposed_by", "decided_by", "decided_at", "decision_reason", "created_at",
-    ]  # fmt: skip
+    told = (
+        "id account workspace month amount currency reason state proposed_by decided_by "
+        "decided_at decision_reason created_at"
+    )
 
 
 class AdjustmentInput(Strict):
