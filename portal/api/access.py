@@ -47,6 +47,7 @@ from portal.api.views import (
     shows,
     workspace_named,
 )
+from portal.bounds import PERSON_NAME
 from portal.throttling import LoginThrottle
 
 
@@ -101,8 +102,8 @@ class UserInput(Strict):
     username = serializers.CharField(max_length=150)
     email = serializers.CharField(max_length=254)
     password = serializers.CharField(max_length=1000, trim_whitespace=False, required=False)
-    first_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
-    last_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
+    first_name = serializers.CharField(**PERSON_NAME, required=False, allow_blank=True)
+    last_name = serializers.CharField(**PERSON_NAME, required=False, allow_blank=True)
 
 
 class PasswordInput(Strict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Any
 
 from rest_framework import serializers
@@ -23,6 +22,7 @@ from portal.api.shapes import (
     workspace_field,
 )
 from portal.api.views import DONE, MADE, Noun, answers, deed, finds, lists
+from portal.bounds import MONEY, TELL_AT_PERCENT
 
 RAISED = Order("id", re.compile(r"[0-9a-f-]{36}"))
 
@@ -41,8 +41,8 @@ class AlertRuleInput(Strict):
     account = account_field(required=False)
     measure = serializers.ChoiceField(MEASURES)
     window = serializers.ChoiceField(WINDOWS, default="month")
-    limit = serializers.DecimalField(max_digits=18, decimal_places=2, min_value=Decimal("0.01"))
-    at_percent = serializers.IntegerField(min_value=1, max_value=1000, default=100)
+    limit = serializers.DecimalField(**MONEY)
+    at_percent = serializers.IntegerField(**TELL_AT_PERCENT, default=100)
 
 
 class SnoozeInput(Strict):

@@ -23,11 +23,9 @@ from portal.api.shapes import (
     flavor_field,
 )
 from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, shows
+from portal.bounds import NAME, OVERSUBSCRIPTION
 
 SLUG: Any = {"max_length": 63}
-
-
-NAME: Any = {"max_length": 120}
 
 
 class AccountSerializer(RowSerializer[models.Account]):
@@ -62,7 +60,7 @@ class FlavorChanges(Strict):
     """The parts of a flavor that can change; all are optional."""
 
     name = serializers.CharField(required=False, **NAME)
-    resource_name = serializers.CharField(required=False, max_length=120)
+    resource_name = serializers.CharField(required=False, **NAME)
     node_labels = serializers.DictField(
         child=serializers.CharField(max_length=63, allow_blank=True), required=False
     )
@@ -76,9 +74,7 @@ class FlavorChanges(Strict):
     )
     gpus_per_node = serializers.IntegerField(required=False, min_value=1, max_value=1024)
     clock_start = serializers.ChoiceField(models.Flavor.ClockStart.choices, required=False)
-    oversubscription_factor = serializers.DecimalField(
-        max_digits=5, decimal_places=2, min_value=1, required=False
-    )
+    oversubscription_factor = serializers.DecimalField(required=False, **OVERSUBSCRIPTION)
     position = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
 
 

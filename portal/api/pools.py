@@ -9,7 +9,7 @@ from rest_framework import serializers
 from budgets import models, selectors
 from budgets import services as promises
 from budgets.models import PoolShare, User
-from portal.api.fleet import NAME, SLUG
+from portal.api.fleet import SLUG
 from portal.api.paging import BY_SLUG
 from portal.api.shapes import (
     GpusField,
@@ -21,6 +21,7 @@ from portal.api.shapes import (
     flavor_field,
 )
 from portal.api.views import DONE, MADE, Noun, View, deed, lists, shows
+from portal.bounds import NAME
 
 
 class PoolAmountSerializer(RowSerializer[models.PoolAmount]):

@@ -18,8 +18,9 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 from budgets import selectors
 from budgets.errors import Fault
 from budgets.models import Account, Flavor, User, Workspace
+from budgets.plan import MOST_GPUS
+from portal.bounds import REASON
 
-MOST_GPUS = 1_000_000
 MOST_ROWS = 100
 RecordT = TypeVar("RecordT")
 RowT = TypeVar("RowT", bound=Model)
@@ -248,7 +249,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 class ReasonInput(Strict):
     """Why; kept in the audit log."""
 
-    reason = serializers.CharField(max_length=500)
+    reason = serializers.CharField(**REASON)
 
 
 def name_of(source: str) -> serializers.CharField:

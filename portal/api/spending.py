@@ -18,9 +18,7 @@ from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
 from portal.api.shapes import InstantField, ReasonInput, Strict
 from portal.api.views import DONE, MADE, Noun, answers, deed
-
-AMOUNT: dict[str, Any] = {"max_digits": 18, "decimal_places": 2}
-
+from portal.bounds import MONEY, REASON, WARN_AT_PERCENT
 
 MOST_MINUTES = 7 * 24 * 60
 
@@ -29,33 +27,33 @@ class RuleInput(Strict):
     """A new rule; money is in the currency of the rate cards."""
 
     unit = serializers.ChoiceField(SpendRule.Unit.choices)
-    amount = serializers.DecimalField(**AMOUNT, min_value=Decimal("0.01"))
+    amount = serializers.DecimalField(**MONEY)
     window = serializers.ChoiceField(SpendRule.Window.choices, default="month")
     counts = serializers.ChoiceField(SpendRule.Counts.choices, default="above_floor")
     action = serializers.ChoiceField(SpendRule.Action.choices, default="warn")
     grace_minutes = serializers.IntegerField(min_value=0, max_value=MOST_MINUTES, default=0)
-    warn_at_percent = serializers.IntegerField(min_value=1, max_value=100, default=80)
+    warn_at_percent = serializers.IntegerField(**WARN_AT_PERCENT, default=80)
     grant_start = InstantField(allow_null=True, default=None)
     grant_end = InstantField(allow_null=True, default=None)
-    reason = serializers.CharField(max_length=500)
+    reason = serializers.CharField(**REASON)
 
 
 class RuleChange(Strict):
     """What changes; the rest stays."""
 
-    amount = serializers.DecimalField(**AMOUNT, min_value=Decimal("0.01"), required=False)
+    amount = serializers.DecimalField(**MONEY, required=False)
     action = serializers.ChoiceField(SpendRule.Action.choices, required=False)
     grace_minutes = serializers.IntegerField(min_value=0, max_value=MOST_MINUTES, required=False)
-    warn_at_percent = serializers.IntegerField(min_value=1, max_value=100, required=False)
+    warn_at_percent = serializers.IntegerField(**WARN_AT_PERCENT, required=False)
     grant_end = InstantField(allow_null=True, required=False)
-    reason = serializers.CharField(max_length=500)
+    reason = serializers.CharField(**REASON)
 
 
 class GlassInput(Strict):
     """Until when a rule does nothing; null lets it act again."""
 
     until = InstantField(allow_null=True)
-    reason = serializers.CharField(max_length=500)
+    reason = serializers.CharField(**REASON)
 
 
 class GlassSerializer(serializers.Serializer[Any]):
@@ -72,7 +70,7 @@ class CapSerializer(serializers.Serializer[CapState]):
 
     id = serializers.IntegerField(source="rule.pk")
     unit = serializers.CharField(source="rule.unit")
-    amount = serializers.DecimalField(**AMOUNT, source="rule.amount")
+    amount = serializers.DecimalField(max_digits=18, decimal_places=2, source="rule.amount")
     currency = serializers.CharField(source="rule.currency")
     window = serializers.CharField(source="rule.window")
     counts = serializers.CharField(source="rule.counts")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -19,6 +18,7 @@ from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
 from budgets.services import alerts as alerting
+from portal.bounds import MONEY, TELL_AT_PERCENT
 from portal.web.forms import ChoosingForm, PortalForm, choice_of
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
@@ -36,13 +36,11 @@ class RuleForm(PortalForm):
     measure = forms.ChoiceField(label="Value", choices=seen.MEASURES)
     limit = forms.DecimalField(
         label="Limit",
-        min_value=Decimal("0.01"),
-        max_digits=18,
-        decimal_places=2,
+        **MONEY,
         help_text="Money, GPU-hours, percent or hours, as the value says.",
     )
     at_percent = forms.IntegerField(
-        label="Tell at so many percent of it", min_value=1, max_value=1000, initial=100
+        label="Tell at so many percent of it", initial=100, **TELL_AT_PERCENT
     )
     window = forms.ChoiceField(label="Once in each", choices=seen.WINDOWS, initial="month")
     fault_fields = {"workspace": "subject", "account": "subject"}

@@ -16,10 +16,11 @@ from django import forms
 
 from budgets.errors import Fault, Rejected, StaleVersion
 from budgets.models import Account, Flavor, Workspace
+from budgets.plan import MOST_GPUS
 from budgets.texts import UnreadableText, read_yaml
+from portal.bounds import REASON
 
 Result = TypeVar("Result")
-MOST_GPUS = 1_000_000
 
 
 MANY = 100
@@ -173,9 +174,9 @@ class ReasonForm(PortalForm):
 
     reason = forms.CharField(
         label="Reason",
-        max_length=500,
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Kept in the audit log.",
+        **REASON,
     )
 
 

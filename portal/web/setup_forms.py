@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from budgets.models import Account, Flavor, Membership, Role, Workspace
+from portal.bounds import NAME, OVERSUBSCRIPTION, PERSON_NAME
 from portal.web.forms import (
     ChoosingForm,
     GpuField,
@@ -60,7 +61,7 @@ class WorkspaceForm(WorkspaceEditForm):
 class FlavorEditForm(NameForm):
     """What may change of a kind of GPU node."""
 
-    resource_name = forms.CharField(label="Resource name", max_length=120, initial="nvidia.com/gpu")
+    resource_name = forms.CharField(label="Resource name", initial="nvidia.com/gpu", **NAME)
     gpus_per_node = forms.IntegerField(label="GPUs on one node", min_value=1, initial=8)
     node_labels = PairsField(
         label="Node labels", help_text="key=value, one on each line; they choose the nodes."
@@ -74,11 +75,9 @@ class FlavorEditForm(NameForm):
     )
     oversubscription_factor = forms.DecimalField(
         label="Promises up to capacity times",
-        min_value=Decimal(1),
-        max_digits=5,
-        decimal_places=2,
         initial=Decimal("1.00"),
         help_text="Above 1 floors are no longer physical.",
+        **OVERSUBSCRIPTION,
     )
     position = forms.IntegerField(label="Place in lists", min_value=0, initial=0)
 
@@ -117,7 +116,7 @@ class PoolForm(ChoosingForm):
     """A new pool: an account's own, or a platform pool."""
 
     slug = forms.CharField(label="Slug", max_length=40, help_text=SLUG_HINT)
-    name = forms.CharField(label="Name", max_length=120)
+    name = forms.CharField(label="Name", **NAME)
     account = choice_of(
         Account,
         "Belongs to",
@@ -156,10 +155,10 @@ class NewPasswordForm(PortalForm):
 class PersonForm(NewPasswordForm):
     """A new person."""
 
-    username = forms.CharField(label="User name", max_length=150)
+    username = forms.CharField(label="User name", **PERSON_NAME)
     email = forms.EmailField(label="E-mail")
-    first_name = forms.CharField(label="First name", max_length=150, required=False)
-    last_name = forms.CharField(label="Last name", max_length=150, required=False)
+    first_name = forms.CharField(label="First name", required=False, **PERSON_NAME)
+    last_name = forms.CharField(label="Last name", required=False, **PERSON_NAME)
     field_order = ["username", "email", "first_name", "last_name", "password"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

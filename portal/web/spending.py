@@ -19,6 +19,7 @@ from budgets.selectors import spending as seen
 from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
+from portal.bounds import MONEY, WARN_AT_PERCENT
 from portal.web.forms import PortalForm, ReasonForm, TimeField
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
@@ -36,14 +37,13 @@ ACTIONS = [
     (SpendRule.Action.HOLD_AND_DRAIN, "Hold new jobs, stop running ones"),
 ]
 COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "State", "Set by")
-AMOUNT: dict[str, Any] = {"min_value": Decimal("0.01"), "max_digits": 18, "decimal_places": 2}
 GRACE = "Only of a cap that stops running jobs: how long they run on."
 
 
 class RuleForm(ReasonForm):
     """A new rule."""
 
-    amount = forms.DecimalField(label="Cap", **AMOUNT)
+    amount = forms.DecimalField(label="Cap", **MONEY)
     unit = forms.ChoiceField(label="In", choices=SpendRule.Unit.choices)
     window = forms.ChoiceField(label="In each", choices=SpendRule.Window.choices, initial="month")
     counts = forms.ChoiceField(label="Counting", choices=COUNTS)
@@ -51,9 +51,7 @@ class RuleForm(ReasonForm):
     grace_minutes = forms.IntegerField(
         label="Grace, minutes", min_value=0, initial=0, help_text=GRACE
     )
-    warn_at_percent = forms.IntegerField(
-        label="Tell us at, percent", min_value=1, max_value=100, initial=80
-    )
+    warn_at_percent = forms.IntegerField(label="Tell us at, percent", initial=80, **WARN_AT_PERCENT)
     grant_start = TimeField(label="Grant begins", help_text="Only of a cap for a whole grant.")
     grant_end = TimeField(label="Grant ends", help_text="Empty: it has no end.")
     field_order = [
@@ -79,7 +77,7 @@ class ChosenRule(PortalForm):
 class ChangeForm(ChosenRule, ReasonForm):
     """Another amount or action; what is left empty stays."""
 
-    amount = forms.DecimalField(label="New cap", required=False, **AMOUNT)
+    amount = forms.DecimalField(label="New cap", required=False, **MONEY)
     action = forms.ChoiceField(
         label="When it is reached",
         required=False,
@@ -89,7 +87,7 @@ class ChangeForm(ChosenRule, ReasonForm):
         label="Grace, minutes", min_value=0, required=False, help_text=GRACE
     )
     warn_at_percent = forms.IntegerField(
-        label="Tell us at, percent", min_value=1, max_value=100, required=False
+        label="Tell us at, percent", required=False, **WARN_AT_PERCENT
     )
     field_order = ["rule", "amount", "action", "grace_minutes", "warn_at_percent", "reason"]
 
