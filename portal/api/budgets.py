@@ -1,130 +1,25 @@
-"""Budgets: read with ETag, revise with If-Match, preview, requests, history."""
+"""Budgets: read with ETag, revise with If-Match, requests, history."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from django.http import HttpResponseBase
 from django.utils.cache import get_conditional_response
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from budgets import models, selectors
 from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
-from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
-from budgets.plan.reach import ImpactRow, Reach
 from budgets.selectors.budget.history import DiffRow
-from budgets.selectors.budget.preview import RevisionPreview
-from clusters import selectors as cluster_selectors
-from clusters.selectors.previews import ClusterChanges, ManifestChange
+from portal.api.drafts import DraftInput
 from portal.api.paging import BY_NUMBER, OLDEST, etag_of
 from portal.api.schema import Shape
-from portal.api.shapes import (
-    FaultSerializer,
-    GpusField,
-    InstantField,
-    ReasonInput,
-    RecordSerializer,
-    RowSerializer,
-    Strict,
-    beside,
-)
+from portal.api.shapes import FaultSerializer, ReasonInput, RecordSerializer, RowSerializer, Strict
 from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists
-
-
-class LineInput(Strict):
-    """GPUs of one flavor. ``ceiling`` is "burst up to"; ``lendable`` is preset to committed."""
-
-    flavor = serializers.CharField(max_length=40)
-    committed = GpusField()
-    ceiling = GpusField()
-    lendable = GpusField(required=False, allow_null=True)
-
-    @staticmethod
-    def line(given: dict[str, Any]) -> Line:
-        """The line as the services take it."""
-        lendable = given.get("lendable")
-        return Line(
-            flavor=given["flavor"],
-            committed=given["committed"],
-            ceiling=given["ceiling"],
-            lendable=given["committed"] if lendable is None else lendable,
-        )
-
-
-class ShortInput(Strict):
-    """Three fields: "16 committed, burst 32, prefer h100-spot"."""
-
-    committed = GpusField()
-    burst = GpusField(help_text="The ceiling: committed and burst together.")
-    prefer = serializers.CharField(max_length=40, required=False, allow_null=True)
-    home_flavor = serializers.CharField(
-        max_length=40, required=False, help_text="The workspace's own when left out."
-    )
-
-
-class DraftInput(Strict):
-    """A revision: ``lines`` and ``preference``, or ``short`` instead of both."""
-
-    lines = LineInput(many=True, required=False)
-    preference = serializers.ListField(
-        child=serializers.CharField(max_length=40), required=False, max_length=50
-    )
-    short = ShortInput(required=False)
-    spill = serializers.ChoiceField(
-        [spill.value for spill in Spill], default=Spill.NEXT_FLAVOR_FIRST.value
-    )
-    valid_from = InstantField(required=False, allow_null=True, default=None)
-    valid_until = InstantField(required=False, allow_null=True, default=None)
-    reason = serializers.CharField(max_length=500, allow_blank=True, default="")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if "short" in attrs and ("lines" in attrs or "preference" in attrs):
-            message = "Send either short, or lines and preference."
-            raise ValidationError({"short": [ErrorDetail(message, "not_both")]})
-        if "short" not in attrs and "lines" not in attrs:
-            message = "Send lines, or short with committed and burst."
-            raise ValidationError({"lines": [ErrorDetail(message, "required")]})
-        if len(attrs.get("lines", ())) > 50:
-            message = "A revision has at most 50 lines."
-            raise ValidationError({"lines": [ErrorDetail(message, "max_length")]})
-        return {"draft": partial(self._draft, attrs)}
-
-    @staticmethod
-    def _draft(given: Mapping[str, Any], home_flavor: str) -> RevisionDraft:
-        """The validated input as the services take it.
-
-        Args:
-            given: What was sent.
-            home_flavor: Of the workspace, where the short form puts the floor.
-        """
-        if short := given.get("short"):
-            home = short.get("home_flavor") or home_flavor
-            preferred = short.get("prefer") or None
-            lines = short_form_lines(
-                home_flavor=home,
-                committed=short["committed"],
-                ceiling=short["burst"],
-                preferred=preferred,
-            )
-            preference = tuple(line.flavor for line in reversed(lines)) if len(lines) > 1 else ()
-        else:
-            lines = tuple(LineInput.line(line) for line in given["lines"])
-            preference = tuple(given.get("preference", ()))
-        return RevisionDraft(
-            lines=lines,
-            preference=preference,
-            spill=Spill(given["spill"]),
-            valid_from=given["valid_from"],
-            valid_until=given["valid_until"],
-            reason=given["reason"],
-        )
 
 
 class LineSerializer(RowSerializer[models.BudgetLine]):
@@ -178,32 +73,6 @@ class DiffSerializer(serializers.Serializer[Any]):
     before = serializers.IntegerField()
     after = serializers.IntegerField()
     rows = DiffRowSerializer(many=True)
-
-
-class ReachSerializer(RecordSerializer[Reach]):
-    """What a line can really reach, and the largest job of one flavor."""
-
-
-class ImpactSerializer(RecordSerializer[ImpactRow]):
-    """Who could borrow more or less; ``cluster`` is empty for the sum over workers."""
-
-    words = serializers.CharField()
-
-
-class ManifestSerializer(RecordSerializer[ManifestChange]):
-    """One object that would change, in words and as it would be applied."""
-
-
-class ClusterChangesSerializer(RecordSerializer[ClusterChanges]):
-    """What would change on one cluster."""
-
-
-class PreviewSerializer(RecordSerializer[RevisionPreview]):
-    """What a draft would do."""
-
-    without = ("promises_before", "promises_after", "price")
-    state = serializers.ChoiceField(["live", "requested", "rejected"])
-    manifests = ClusterChangesSerializer(many=True)
 
 
 class DecisionInput(Strict):
@@ -286,20 +155,6 @@ class BudgetView(BudgetPart):
         if unchanged is unread or unchanged is None:
             return budget_answer(actor(request), budget)
         return unchanged
-
-
-class PreviewView(BudgetPart):
-    """What a draft would do; writes nothing."""
-
-    only_reads = True
-
-    @answers(PreviewSerializer, takes=DraftInput)
-    def post(self, user: User, workspace: Workspace, draft: Any) -> Any:
-        seen = selectors.preview_revision(user, workspace, draft(workspace.home_flavor.slug))
-        if seen.faults:
-            return beside(seen, manifests=())
-        changes = cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after)
-        return beside(seen, manifests=changes)
 
 
 class Revisions(Noun):

@@ -32,7 +32,7 @@ from clusters.selectors.guard import IncidentRow, NominationRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
 from portal.api.access import OperationSerializer
-from portal.api.budgets import ManifestSerializer
+from portal.api.drafts import ManifestSerializer
 from portal.api.schema import Shape, paged
 from portal.api.shapes import NamedField, RecordSerializer, Strict
 from portal.api.views import ASKED, MADE, Handler, Noun, View, actor, admin, answers, deed

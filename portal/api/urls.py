@@ -11,6 +11,7 @@ from portal.api import (
     alerts,
     budgets,
     clusters,
+    drafts,
     explained,
     exports,
     fleet,
@@ -82,7 +83,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path(f"{WORKSPACE}/now", workloads.NowView.as_view(), name="now"),
     path(BUDGET, budgets.BudgetView.as_view(), name="budget"),
-    path(f"{BUDGET}/preview", budgets.PreviewView.as_view(), name="preview"),
+    path(f"{BUDGET}/preview", drafts.PreviewView.as_view(), name="preview"),
     path(f"{BUDGET}/stop", budgets.StopView.as_view(), name="stop"),
     path(f"{BUDGET}/reallocation", budgets.ReallocationView.as_view(), name="reallocation"),
     path(

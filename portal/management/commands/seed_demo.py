@@ -203,10 +203,7 @@ class Command(BaseCommand):
             )
         for account, most in (("acme", 24), ("globex", 16)):
             services.set_pool_share(
-                self.admin,
-                pool=shared,
-                account=self.accounts[account],
-                limits={"h100-spot": most},
+                self.admin, pool=shared, account=self.accounts[account], limits={"h100-spot": most}
             )
 
     def promise(
