@@ -69,7 +69,7 @@ class PoolShareInput(Strict):
     limits = serializers.DictField(child=GpusField(), default=dict)
 
 
-class Pools(Noun):
+class VisiblePools(Noun):
     """Pools that the caller's accounts have or draw on."""
 
     each = "One pool."
