@@ -27,7 +27,7 @@ MANY = 100
 """More names than this are typed, not picked: the page stays small and quick."""
 
 
-class NameInput(forms.TextInput):
+class TypedName(forms.TextInput):
     """A typed name in the place of a long list; shows a list of one as its word."""
 
     def format_value(self, value: Any) -> str | None:
@@ -39,7 +39,7 @@ def offer_names(field: Any, names: list[str]) -> None:
     """Let one of these be chosen: from a list, or typed where there are many."""
     field.choices = [("", "all"), *((name, name) for name in names)]
     if len(names) > MANY:
-        field.widget = NameInput(attrs={"placeholder": "all", "autocomplete": "off"})
+        field.widget = TypedName(attrs={"placeholder": "all", "autocomplete": "off"})
 
 
 class PortalForm(forms.Form):
