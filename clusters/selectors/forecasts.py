@@ -8,10 +8,11 @@ change of the budget; the range says what records say, no more.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from budgets.models import Interval
 from budgets.plan import StopPolicy
@@ -41,21 +42,10 @@ ENOUGH: Final = 3
 _NOTHING: Final = RunTimes(())
 
 Key: TypeAlias = tuple[str, str]
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """Run times by (namespace, kind) and by namespace."""
-
-    by_kind: Mapping[Key, RunTimes]
-    by_namespace: Mapping[str, RunTimes]
-
-    def of(self, namespace: str, name: str) -> RunTimes:
-        own = self.by_kind.get((namespace, kind_of(name)), _NOTHING)
-        if own.complete >= ENOUGH:
-            return own
-        return self.by_namespace.get(namespace, _NOTHING)
+# Run times by (namespace, kind of job), and of a whole namespace where the kind is empty.
+_Records: TypeAlias = Mapping[Key, RunTimes]
 
 
 def start_forecast(
@@ -77,7 +67,8 @@ def start_forecast(
     records = _records({namespace for namespace, _ in titles}, pair.flavor, now=now)
 
     def history(key: Key) -> RunTimes:
-        return records.of(key[0], titles[key])
+        own = records.get((key[0], kind_of(titles[key])), _NOTHING)
+        return own if own.complete >= ENOUGH else records.get((key[0], ""), _NOTHING)
 
     own = evidence.quota.get(pair)
     gpus = max(evidence.requests.get(pair.resource, 0), lacking)
@@ -139,7 +130,7 @@ def _job_names(keys: Sequence[Key]) -> dict[Key, str]:
 def _records(namespaces: set[str], flavor: str, *, now: datetime) -> _Records:
     """The newest recorded runs of these namespaces on a flavor. One query, none for none."""
     if not namespaces:
-        return _Records({}, {})
+        return {}
     rows = (
         Interval.objects.filter(
             workspace__namespace__in=namespaces,
@@ -168,18 +159,13 @@ def _grouped(spans: Mapping[tuple[str, str, int], tuple[str, str, datetime, date
     last: dict[tuple[str, str], int] = {}
     for cluster, uid, epoch in spans:
         last[cluster, uid] = max(epoch, last.get((cluster, uid), epoch))
-    kinds: dict[Key, list[Run]] = {}
-    namespaces: dict[str, list[Run]] = {}
+    runs: defaultdict[Key, list[Run]] = defaultdict(list)
     for (cluster, uid, epoch), (namespace, name, start, end) in spans.items():
         # It went on in a later epoch, so this one was cut short.
         run = Run((end - start).total_seconds(), is_cut_off=epoch < last[cluster, uid])
-        kinds.setdefault((namespace, kind_of(name)), []).append(run)
-        namespaces.setdefault(namespace, []).append(run)
-    return _Records(_times(kinds), _times(namespaces))
-
-
-def _times(groups: Mapping[T, list[Run]]) -> dict[T, RunTimes]:
-    return {key: RunTimes(runs) for key, runs in groups.items()}
+        runs[namespace, kind_of(name)].append(run)
+        runs[namespace, ""].append(run)
+    return {key: RunTimes(found) for key, found in runs.items()}
 
 
 def _seed(uid: str) -> int:

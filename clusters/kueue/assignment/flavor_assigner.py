@@ -69,6 +69,15 @@ class Request:
     allowed: Mapping[tuple[str, str], str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Pod sets that share flavors, and what was assigned before them."""
+
+    request: Request
+    members: list[tuple[PodSet, PodSetAssignment]]
+    assignment: Assignment
+
+
 @dataclass(slots=True)
 class _Trial:
     """One flavor tried for the resources of one group."""
@@ -115,7 +124,7 @@ class FlavorAssigner:
         items = _pod_set_assignments(request)
         for group in _groups(request.workload.pod_sets):
             members = [(request.workload.pod_sets[index], items[index]) for index in group]
-            has_failed = not self._assign_group(request, members, assignment)
+            has_failed = not self._assign_group(_Task(request, members, assignment))
             for _, item in members:
                 item.has_failed = has_failed
                 if has_failed:
@@ -125,79 +134,57 @@ class FlavorAssigner:
                 break
         return assignment
 
-    def _assign_group(
-        self,
-        request: Request,
-        members: list[tuple[PodSet, PodSetAssignment]],
-        assignment: Assignment,
-    ) -> bool:
+    def _assign_group(self, task: _Task) -> bool:
         total: dict[str, int] = {}
-        for _, item in members:
+        for _, item in task.members:
             for name, amount in item.requests.items():
                 total[name] = add(total.get(name, 0), amount)
         done: set[str] = set()
         for resource in sorted(total, key=visiting_rank):
             if resource in done:
                 continue
-            group = request.queue.group_of.get(resource)
+            group = task.request.queue.group_of.get(resource)
             if group is None:
                 if total[resource] == 0 or self._configuration.ignores_undeclared:
                     continue
-                for _, item in members:
+                for _, item in task.members:
                     item.reasons = [f"resource {resource} unavailable in ClusterQueue"]
-                assignment.obstacle = Obstacle.NO_MATCHING_FLAVOR
+                task.assignment.obstacle = Obstacle.NO_MATCHING_FLAVOR
                 return False
             wanted = {name: total[name] for name in total if name in group.resources}
             done.update(wanted)
-            search = self._search(request, members, group, wanted, assignment)
-            self._take(search, wanted, members, assignment)
+            search = self._search(task, group, wanted)
+            for _, item in task.members:
+                item.reasons.extend(search.reasons)
+                for name, choice in search.best.choices.items() if search.best else ():
+                    if name in item.requests:
+                        item.choices[name] = choice
+                        task.assignment.last_tried[item.name, name] = search.last_index
             if search.best is None:
-                assignment.obstacle = max(assignment.obstacle, search.obstacle)
+                task.assignment.obstacle = max(task.assignment.obstacle, search.obstacle)
                 return False
         return True
 
-    def _take(
-        self,
-        search: _Search,
-        wanted: Mapping[str, int],
-        members: list[tuple[PodSet, PodSetAssignment]],
-        assignment: Assignment,
-    ) -> None:
-        for _, item in members:
-            item.reasons.extend(search.reasons)
-            if search.best is None:
-                continue
-            for resource in wanted:
-                if resource in item.requests:
-                    item.choices[resource] = search.best.choices[resource]
-                    assignment.last_tried[item.name, resource] = search.last_index
-
-    def _search(
-        self,
-        request: Request,
-        members: list[tuple[PodSet, PodSetAssignment]],
-        group: ResourceGroup,
-        wanted: Mapping[str, int],
-        assignment: Assignment,
-    ) -> _Search:
+    def _search(self, task: _Task, group: ResourceGroup, wanted: Mapping[str, int]) -> _Search:
         """Try flavors in order until one is good enough, and keep the best."""
         search = _Search()
         order = sorted(wanted, key=visiting_rank)
-        first = (members[0][0].name, order[0])
+        wanted = {name: wanted[name] for name in order}
+        first = (task.members[0][0].name, order[0])
         obstacles: list[Obstacle] = []
         attempted = -1
-        for index in range(request.last_tried.get(first, -1) + 1, len(group.flavors)):
+        for index in range(task.request.last_tried.get(first, -1) + 1, len(group.flavors)):
             attempted = index
             flavor = group.flavors[index]
-            trial = self._trial(request, members, flavor, {n: wanted[n] for n in order}, assignment)
+            trial = self._trial(task, flavor, wanted)
             search.reasons.extend(trial.reasons)
             obstacles.append(trial.obstacle)
-            assignment.attempts.append(
+            task.assignment.attempts.append(
                 FlavorAttempt(first[0], flavor, trial.mode, trial.missing, tuple(trial.reasons))
             )
             if trial.mode is Mode.NO_FIT:
                 continue
-            if self._stops(trial, request.queue.spec.fungibility):
+            if self._stops(trial, task.request.queue.spec.fungibility):
                 search.best = trial
                 break
             if search.best is None or trial.rank > search.best.rank:
@@ -217,41 +204,29 @@ class FlavorAssigner:
             return False
         return not (trial.level > 0 and fungibility.tries_next_before_borrowing)
 
-    def _trial(
-        self,
-        request: Request,
-        members: list[tuple[PodSet, PodSetAssignment]],
-        flavor: str,
-        wanted: Mapping[str, int],
-        assignment: Assignment,
-    ) -> _Trial:
+    def _trial(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> _Trial:
         trial = _Trial()
-        refusal = self._refusal(request, members, flavor, wanted)
+        refusal = self._refusal(task, flavor, wanted)
         if refusal:
             trial.mode = Mode.NO_FIT
             trial.reasons.append(refusal)
             trial.obstacle = Obstacle.NO_MATCHING_FLAVOR
             return trial
-        fungibility = request.queue.spec.fungibility
+        fungibility = task.request.queue.spec.fungibility
         for resource, amount in wanted.items():
             key = FlavorResource(flavor, resource)
-            choice = self._weigh(request, key, assignment.usage.get(key, 0), amount, trial)
+            before = task.assignment.usage.get(key, 0)
+            choice = self._weigh(task.request, key, before, amount, trial)
             rank = _rank(choice, fungibility)
             if rank < trial.rank:
                 trial.rank, trial.mode, trial.level = rank, choice.mode, choice.level
             trial.choices[resource] = choice
         return trial
 
-    def _refusal(
-        self,
-        request: Request,
-        members: list[tuple[PodSet, PodSetAssignment]],
-        flavor: str,
-        wanted: Mapping[str, int],
-    ) -> str:
+    def _refusal(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> str:
         """Why the flavor cannot be used at all, empty when it can."""
-        allowed = request.allowed
-        for pod_set, _ in members:
+        allowed = task.request.allowed
+        for pod_set, _ in task.members:
             for resource in wanted:
                 if allowed is not None and allowed.get((pod_set.name, resource)) != flavor:
                     return (

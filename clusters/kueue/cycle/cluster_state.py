@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from clusters.documents import labels
@@ -26,6 +27,17 @@ from clusters.kueue.workload.requests import SurroundingsByNamespace
 from clusters.kueue.workload.workloads import Workload
 
 Document = Mapping[str, Any]
+# What an update of a waiting workload must not touch to leave its place and its parking alone.
+_place_of = attrgetter(
+    "pod_sets",
+    "queue_name",
+    "order",
+    "reclaimable",
+    "is_evicted",
+    "is_requeue_blocked",
+    "requeue_at",
+    "gated_by",
+)
 
 
 class ClusterState:
@@ -300,7 +312,7 @@ class ClusterState:
     def _place_again(self, before: Workload, workload: Workload, now: datetime) -> None:
         """Update a waiting workload, and only move it when something of weight changed."""
         self.workloads[workload.key] = workload
-        if _stays_in_place(before, workload):
+        if _place_of(before) == _place_of(workload):
             self.queues.refresh(workload)
             return
         self.revision += 1
@@ -333,18 +345,4 @@ def _holds_alike(holding: Holding, after: Workload) -> bool:
         and before.priority == after.priority
         and before.is_pods_ready == after.is_pods_ready
         and before.reservation.is_admitted == after.reservation.is_admitted
-    )
-
-
-def _stays_in_place(before: Workload, after: Workload) -> bool:
-    """Whether an update of a waiting workload leaves its place and its parking as they are."""
-    return (
-        before.pod_sets == after.pod_sets
-        and before.queue_name == after.queue_name
-        and before.order == after.order
-        and before.reclaimable == after.reclaimable
-        and before.is_evicted == after.is_evicted
-        and before.is_requeue_blocked == after.is_requeue_blocked
-        and before.requeue_at == after.requeue_at
-        and before.gated_by == after.gated_by
     )

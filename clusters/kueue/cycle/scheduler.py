@@ -143,11 +143,8 @@ class Scheduler:
             for item in older.workload.reservation.pod_sets
             for resource, flavor in item.flavors.items()
         }
-        self._snapshot.take_out(older)
-        try:
+        with self._snapshot.without([older]):
             return self._tried(entry, counts, allowed=kept)
-        finally:
-            self._snapshot.put_back(older)
 
     def _replaced(self, entry: Entry) -> Holding | None:
         """What the older slice of an elastic workload holds in the same queue."""
@@ -256,24 +253,19 @@ class Scheduler:
         """Whether the victims of others are enough, with the flavors nominated before."""
         if not self._gates.recompute_assignment_upon_preemption_targets_overlap:
             return False
-        victims = [target.holding for target in assumed.victims.values()]
-        for holding in victims:
-            self._snapshot.take_out(holding)
         nominated = {
             (item.name, resource): choice.flavor
             for item in entry.assignment.pod_sets
             for resource, choice in item.choices.items()
         }
-        assignment = self._assigner.assign(
-            Request(
-                workload=entry.workload,
-                queue=entry.queue,
-                counts=[item.count for item in entry.assignment.pod_sets],
-                allowed=nominated,
-            )
+        request = Request(
+            workload=entry.workload,
+            queue=entry.queue,
+            counts=[item.count for item in entry.assignment.pod_sets],
+            allowed=nominated,
         )
-        for holding in victims:
-            self._snapshot.put_back(holding)
+        with self._snapshot.without([target.holding for target in assumed.victims.values()]):
+            assignment = self._assigner.assign(request)
         if assignment.outcome is not Outcome.FIT:
             return False
         entry.assignment = assignment

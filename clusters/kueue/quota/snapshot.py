@@ -9,7 +9,7 @@ v0.19.2. Deviation: Kueue copies everything each cycle; the numbers are the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from clusters.kueue.amounts import FlavorResource, Usage
@@ -218,6 +218,17 @@ class Snapshot:
         state = self.queues[holding.cluster_queue]
         state.holdings[holding.workload.key] = holding
         state.node.add_all(holding.usage)
+
+    @contextmanager
+    def without(self, holdings: Sequence[Holding]) -> Iterator[None]:
+        """Within the block, ``holdings`` are taken out."""
+        for holding in holdings:
+            self.take_out(holding)
+        try:
+            yield
+        finally:
+            for holding in holdings:
+                self.put_back(holding)
 
     @contextmanager
     def usage_without(self, holdings: Iterable[Holding]) -> Iterator[None]:
