@@ -14,7 +14,7 @@ from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_closed, is_refused, refusal_words
 from clusters.explaining.sentence import barring_cap, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
-from clusters.kueue.assignment.outcome import FlavorAttempt, Mode
+from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
 from clusters.kueue.explanation.why import CheckState, Holder, OwnQuota, Protection
 
 HOLDERS_SHOWN: Final = 12
@@ -27,9 +27,9 @@ PROTECTION: Final = {
     Protection.WITHIN_NOMINAL: "it is inside its own committed GPUs",
 }
 _ALSO: Final = {
-    Mode.PREEMPT: "; jobs of the same budget could be preempted for it",
-    Mode.RECLAIM: "; GPUs could be reclaimed from others for it",
-    Mode.NO_CANDIDATES: "; nobody may be preempted for it",
+    FlavorMode.PREEMPT: "; jobs of the same budget could be preempted for it",
+    FlavorMode.RECLAIM: "; GPUs could be reclaimed from others for it",
+    FlavorMode.NO_CANDIDATES: "; nobody may be preempted for it",
 }
 
 
@@ -181,7 +181,7 @@ def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
             found[item.flavor] = (
                 f"{words.amounts(missing, names)} more needed{_ALSO.get(item.mode, '')}"
             )
-        elif item.mode is Mode.FIT and item.flavor != HOST_FLAVOR:
+        elif item.mode is FlavorMode.FIT and item.flavor != HOST_FLAVOR:
             found[item.flavor] = "fits"
     return tuple(FlavorFinding(names.flavor(slug), text) for slug, text in found.items())
 

@@ -13,7 +13,7 @@ from typing import Final
 from budgets.plan import MAINTENANCE_TAINT
 from clusters.explaining.names import Names
 from clusters.explaining.stops import Stop, closed_flavor, moment
-from clusters.kueue.assignment.outcome import FlavorAttempt, Mode
+from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
 
 _MAINTENANCE: Final = dict(MAINTENANCE_TAINT)["key"]
 
@@ -27,7 +27,7 @@ _NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
 
 def is_refused(attempt: FlavorAttempt) -> bool:
     """Whether the flavor was skipped for another reason than its quota."""
-    return attempt.mode is Mode.NO_FIT and not attempt.missing and bool(attempt.reasons)
+    return attempt.mode is FlavorMode.NO_FIT and not attempt.missing and bool(attempt.reasons)
 
 
 def is_closed(attempt: FlavorAttempt) -> bool:

@@ -10,8 +10,8 @@ from clusters.forecasting.runs import Run, RunTimes, kind_of
 from clusters.forecasting.start import (
     Ahead,
     Confidence,
-    Held,
+    HeldGpus,
     StartForecast,
-    Waiting,
+    StartQuestion,
     forecast_start,
 )

@@ -35,7 +35,7 @@ class Confidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldGpus:
     """What a running job will give back.
 
     Attributes:
@@ -60,7 +60,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class StartQuestion:
     """The question.
 
     Attributes:
@@ -74,7 +74,7 @@ class Waiting:
 
     gpus: int
     free: int
-    held: Sequence[Held]
+    held: Sequence[HeldGpus]
     ahead: Sequence[Ahead] = ()
     room: int | None = None
     most: int | None = None
@@ -99,7 +99,7 @@ class StartForecast:
     why_unknown: str = ""
 
 
-def forecast_start(question: Waiting, *, now: datetime, seed: int) -> StartForecast:
+def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> StartForecast:
     """Say when a job is likely to start; the same seed gives the same answer.
 
     Returns:
@@ -141,7 +141,7 @@ def forecast_start(question: Waiting, *, now: datetime, seed: int) -> StartForec
     )
 
 
-def _play(question: Waiting, now: datetime, rng: random.Random) -> float:
+def _play(question: StartQuestion, now: datetime, rng: random.Random) -> float:
     """Seconds until the job starts in one possible future; infinite when it is not known."""
     ends = [(_end_of(item, now, rng), item.gpus, item.is_own) for item in question.held]
     heapq.heapify(ends)
@@ -165,7 +165,7 @@ def _play(question: Waiting, now: datetime, rng: random.Random) -> float:
     return clock
 
 
-def _end_of(item: Held, now: datetime, rng: random.Random) -> float:
+def _end_of(item: HeldGpus, now: datetime, rng: random.Random) -> float:
     """Seconds from now until a holder ends."""
     if item.started_at is None:
         return math.inf

@@ -23,11 +23,11 @@ from clusters.explaining.words import is_device
 from clusters.forecasting import (
     Ahead,
     Confidence,
-    Held,
+    HeldGpus,
     Run,
     RunTimes,
     StartForecast,
-    Waiting,
+    StartQuestion,
     forecast_start,
     kind_of,
 )
@@ -72,11 +72,11 @@ def start_forecast(
 
     own = evidence.quota.get(pair)
     gpus = max(evidence.requests.get(pair.resource, 0), lacking)
-    question = Waiting(
+    question = StartQuestion(
         gpus=gpus,
         free=own.available if own is not None else gpus - lacking,
         held=[
-            Held(
+            HeldGpus(
                 item.amounts[pair],
                 item.since,
                 history(_key(item)),

@@ -11,10 +11,10 @@ import pytest
 from clusters.forecasting import (
     Ahead,
     Confidence,
-    Held,
+    HeldGpus,
     Run,
     RunTimes,
-    Waiting,
+    StartQuestion,
     forecast_start,
     kind_of,
 )
@@ -61,8 +61,8 @@ def test_range_holds_as_often_as_it_says(records: int):
         total = lognormal(rng)
         while total <= elapsed:
             total = lognormal(rng)
-        held = [Held(8, NOW - timedelta(seconds=elapsed), history)]
-        found = forecast_start(Waiting(gpus=8, free=0, held=held), now=NOW, seed=seed)
+        held = [HeldGpus(8, NOW - timedelta(seconds=elapsed), history)]
+        found = forecast_start(StartQuestion(gpus=8, free=0, held=held), now=NOW, seed=seed)
         if found.earliest is None or found.latest is None:
             asked -= 1
             continue
@@ -81,10 +81,10 @@ def test_range_holds_for_several_holders_and_those_ahead():
         history = RunTimes(Run(lognormal(rng)) for _ in range(30))
         ends = [lognormal(rng) for _ in range(4)]
         found = forecast_start(
-            Waiting(
+            StartQuestion(
                 gpus=8,
                 free=0,
-                held=[Held(8, NOW, history) for _ in ends],
+                held=[HeldGpus(8, NOW, history) for _ in ends],
                 ahead=[Ahead(8, history)],
             ),
             now=NOW,
@@ -98,14 +98,14 @@ def test_range_holds_for_several_holders_and_those_ahead():
 
 
 def test_same_question_has_the_same_answer():
-    question = Waiting(gpus=8, free=0, held=[Held(8, ago(5), runs(10, 20, 30, 40, 50))])
+    question = StartQuestion(gpus=8, free=0, held=[HeldGpus(8, ago(5), runs(10, 20, 30, 40, 50))])
     first, again = (forecast_start(question, now=NOW, seed=4) for _ in range(2))
     assert first == again
 
 
 def test_few_records_promise_less():
-    few = Waiting(gpus=8, free=0, held=[Held(8, NOW, runs(30, 60, 90))])
-    many = Waiting(gpus=8, free=0, held=[Held(8, NOW, runs(*range(30, 90, 2)))])
+    few = StartQuestion(gpus=8, free=0, held=[HeldGpus(8, NOW, runs(30, 60, 90))])
+    many = StartQuestion(gpus=8, free=0, held=[HeldGpus(8, NOW, runs(*range(30, 90, 2)))])
     one, other = (forecast_start(item, now=NOW, seed=1) for item in (few, many))
     assert (one.confidence, other.confidence) == (Confidence.FAIR, Confidence.GOOD)
     assert one.coverage < other.coverage
@@ -114,25 +114,31 @@ def test_few_records_promise_less():
 @pytest.mark.parametrize(
     ("question", "want"),
     [
-        pytest.param(Waiting(8, 0, [Held(8, NOW, runs())]), "no run", id="no record"),
-        pytest.param(Waiting(8, 0, [Held(8, NOW, runs(5))]), "too few", id="one record"),
+        pytest.param(StartQuestion(8, 0, [HeldGpus(8, NOW, runs())]), "no run", id="no record"),
+        pytest.param(StartQuestion(8, 0, [HeldGpus(8, NOW, runs(5))]), "too few", id="one record"),
         pytest.param(
-            Waiting(8, 0, [Held(8, ago(600), runs(*range(1, 30)))]),
+            StartQuestion(8, 0, [HeldGpus(8, ago(600), runs(*range(1, 30)))]),
             "too few",
             id="runs longer than any record",
         ),
         pytest.param(
-            Waiting(8, 0, [Held(8, None, runs(*range(1, 30)))]), "too few", id="start not known"
+            StartQuestion(8, 0, [HeldGpus(8, None, runs(*range(1, 30)))]),
+            "too few",
+            id="start not known",
         ),
         pytest.param(
-            Waiting(64, 0, [Held(8, NOW, runs(*range(1, 30)))], most=32), "never", id="too large"
+            StartQuestion(64, 0, [HeldGpus(8, NOW, runs(*range(1, 30)))], most=32),
+            "never",
+            id="too large",
         ),
         pytest.param(
-            Waiting(16, 0, [Held(8, NOW, runs(*range(1, 30)))]), "too few", id="never enough free"
+            StartQuestion(16, 0, [HeldGpus(8, NOW, runs(*range(1, 30)))]),
+            "too few",
+            id="never enough free",
         ),
     ],
 )
-def test_unknown_is_said(question: Waiting, want: str):
+def test_unknown_is_said(question: StartQuestion, want: str):
     found = forecast_start(question, now=NOW, seed=1)
     assert found.confidence is Confidence.UNKNOWN
     assert found.earliest is None and found.latest is None
@@ -149,8 +155,10 @@ def test_runs_that_were_cut_off_count_as_longer():
 
 def test_those_ahead_are_served_first():
     history = runs(*range(100, 130))
-    alone = Waiting(gpus=8, free=0, held=[Held(8, NOW, history)])
-    behind = Waiting(gpus=8, free=0, held=[Held(8, NOW, history)], ahead=[Ahead(8, history)])
+    alone = StartQuestion(gpus=8, free=0, held=[HeldGpus(8, NOW, history)])
+    behind = StartQuestion(
+        gpus=8, free=0, held=[HeldGpus(8, NOW, history)], ahead=[Ahead(8, history)]
+    )
     first, second = (forecast_start(item, now=NOW, seed=2) for item in (alone, behind))
     assert first.latest is not None and second.earliest is not None
     assert second.earliest > first.latest
@@ -158,9 +166,9 @@ def test_those_ahead_are_served_first():
 
 def test_ceiling_needs_an_own_job_to_end():
     early, late = runs(*range(10, 30)), runs(*range(200, 230))
-    held = [Held(8, NOW, early, is_own=False), Held(8, NOW, late)]
-    bounded = Waiting(gpus=8, free=0, room=0, held=held)
-    free = Waiting(gpus=8, free=0, room=8, held=held)
+    held = [HeldGpus(8, NOW, early, is_own=False), HeldGpus(8, NOW, late)]
+    bounded = StartQuestion(gpus=8, free=0, room=0, held=held)
+    free = StartQuestion(gpus=8, free=0, room=8, held=held)
     first, second = (forecast_start(item, now=NOW, seed=2) for item in (free, bounded))
     assert first.latest is not None and first.latest <= NOW + timedelta(minutes=31)
     assert second.earliest is not None and second.earliest >= NOW + timedelta(minutes=100)
@@ -168,4 +176,4 @@ def test_ceiling_needs_an_own_job_to_end():
 
 def test_naive_time_is_refused():
     with pytest.raises(ValueError, match="aware"):
-        forecast_start(Waiting(8, 0, []), now=datetime(2026, 1, 1), seed=0)  # noqa: DTZ001
+        forecast_start(StartQuestion(8, 0, []), now=datetime(2026, 1, 1), seed=0)  # noqa: DTZ001

@@ -11,7 +11,7 @@ import pytest
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.cycle.engine import CycleFailed, culprits
 from clusters.kueue.cycle.entries import Entry
-from clusters.kueue.cycle.intake import Unreadable
+from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.kueue.cycle.scheduler import Scheduler
 from clusters.kueue.explanation.reports import (
     cluster_queue_report,
@@ -579,7 +579,7 @@ def test_malformed_document_changes_nothing(malformed):
     held = reserved(workload("w", "q", gpus=3), "q")
     world = one_queue().feed(held)
     before = world.usage()
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableDocument):
         world.engine.upsert({**held, **malformed}, now=world.now)
     assert world.usage() == before
     assert is_known(world, "w")

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.kueue.explanation.asking import answer_document, change_fault, read_changes
-from clusters.kueue.explanation.changes import Change, Drain, Inapplicable, Raise, touched_queues
+from clusters.kueue.explanation.changes import (
+    Drain,
+    Inapplicable,
+    ObjectChange,
+    Raise,
+    touched_queues,
+)
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet, what_if
 from tests.kueue.bench_engine import START, Shape, Share, load
 from tests.kueue.builders import (
@@ -40,7 +46,7 @@ def two_queues() -> World:
 def test_more_quota_starts_what_waits():
     world = two_queues()
     raised = cluster_queue("a", group(f0=quota(12)), in_cohort="pool")
-    forecast = what_if(world.engine, [Change("ClusterQueue", raised)], now=world.now)
+    forecast = what_if(world.engine, [ObjectChange("ClusterQueue", raised)], now=world.now)
     assert list(forecast.admitted) == ["ns/w"]
     assert forecast.gained["b"] == {("f0", GPU): 8}
     assert forecast.is_settled
@@ -48,7 +54,7 @@ def test_more_quota_starts_what_waits():
 
 def test_lent_quota_that_goes_away_shows_as_lost():
     world = two_queues()
-    forecast = what_if(world.engine, [Change("ClusterQueue", key="a")], now=world.now)
+    forecast = what_if(world.engine, [ObjectChange("ClusterQueue", key="a")], now=world.now)
     assert forecast.lost == {"a": {("f0", GPU): 8}, "b": {("f0", GPU): 4}}
     assert set(forecast.pending) == {"ns/w"}
 
@@ -56,7 +62,7 @@ def test_lent_quota_that_goes_away_shows_as_lost():
 def test_owner_that_comes_back_preempts_the_borrower():
     world = two_queues()
     forecast = what_if(
-        world.engine, [Change("Workload", workload("mine", "a", gpus=4))], now=world.now
+        world.engine, [ObjectChange("Workload", workload("mine", "a", gpus=4))], now=world.now
     )
     assert [item.key for item in forecast.preempted] == ["ns/second"]
     assert "ns/mine" in forecast.admitted
@@ -81,12 +87,14 @@ def test_asking_leaves_the_engine_as_it_was(arrivals, nominal):
     world = two_queues()
     world.run(3)
     before = (world.usage(), [world.order(n) for n in "ab"])
-    changes = [Change("ClusterQueue", cluster_queue("a", group(f0=quota(nominal)), in_cohort="x"))]
+    changes = [
+        ObjectChange("ClusterQueue", cluster_queue("a", group(f0=quota(nominal)), in_cohort="x"))
+    ]
     changes += [
-        Change("Workload", workload(f"n{index}", name, gpus=gpus, priority=index))
+        ObjectChange("Workload", workload(f"n{index}", name, gpus=gpus, priority=index))
         for index, (gpus, name) in enumerate(arrivals)
     ]
-    changes.append(Change("Workload", key="ns/borrower"))
+    changes.append(ObjectChange("Workload", key="ns/borrower"))
     what_if(world.engine, changes, now=world.now)
     after = (world.usage(), [world.order(n) for n in "ab"])
     assert after == before
@@ -234,7 +242,7 @@ def test_trees_that_a_change_touches_are_enough(waiting, name, amount):
     assert touched == {each for each in touched if each[0] == name[0]}
     some = what_if(world.engine, [change], now=world.now)
     # A namespace without a consequence makes it a question about everything.
-    nothing = Change("Namespace", {"metadata": {"name": "ns"}})
+    nothing = ObjectChange("Namespace", {"metadata": {"name": "ns"}})
     everything = what_if(world.engine, [change, nothing], now=world.now)
     assert (some.admitted, some.preempted) == (everything.admitted, everything.preempted)
     assert (some.lost, some.gained, some.waiting) == (

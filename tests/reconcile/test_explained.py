@@ -13,7 +13,7 @@ from clusters.models import PendingReason, Question, ShadowDifference, ShadowTal
 from clusters.reconcile.explained import reporter as reporters
 from clusters.reconcile.explained import store as stores
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
-from clusters.reconcile.explained.store import Batch, Comparison, Store
+from clusters.reconcile.explained.store import Batch, Comparison, ReasonStore
 from clusters.reconcile.runtime.faults import Faults
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
@@ -28,7 +28,7 @@ class Hall:
     def __init__(self) -> None:
         self.world = World().feed(cluster_queue("q", group(f0=quota(8))))
         self.documents: dict[str, dict] = {}
-        self.store, self.faults = Store("gpu-east"), Faults("gpu-east")
+        self.store, self.faults = ReasonStore("gpu-east"), Faults("gpu-east")
         self.reporter = Reporter(self.store, self.faults)
         self.store.start()
 
@@ -160,15 +160,15 @@ def test_large_crowd_is_told_in_slices_newest_decision_first(hall: Hall, monkeyp
 
 def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
     monkeypatch.setattr(stores, "RETRY_S", 0.05)
-    whole, failures = Store._write_batch, []
+    whole, failures = ReasonStore._write_batch, []
 
-    def fails_twice(self: Store, batch: Batch) -> None:
+    def fails_twice(self: ReasonStore, batch: Batch) -> None:
         if len(failures) < 2:
             failures.append(1)
             raise OperationalError("away")
         whole(self, batch)
 
-    monkeypatch.setattr(Store, "_write_batch", fails_twice)
+    monkeypatch.setattr(ReasonStore, "_write_batch", fails_twice)
     hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
     hall.tell()
     assert row("second")
@@ -176,14 +176,14 @@ def test_batch_waits_for_a_database_that_is_away(hall: Hall, monkeypatch):
 
 
 def test_row_that_is_refused_holds_no_other_up_and_is_told_again(hall: Hall, monkeypatch):
-    whole, refused = Store._write_batch, ["uid-second"]
+    whole, refused = ReasonStore._write_batch, ["uid-second"]
 
-    def refuses(self: Store, batch: Batch) -> None:
+    def refuses(self: ReasonStore, batch: Batch) -> None:
         if any(item.uid in refused for item in batch.rows):
             raise DataError("no such text")
         whole(self, batch)
 
-    monkeypatch.setattr(Store, "_write_batch", refuses)
+    monkeypatch.setattr(ReasonStore, "_write_batch", refuses)
     hall.feed(reserved(workload("first", "q", gpus=8), "q"))
     hall.feed(workload("second", "q", gpus=4), workload("third", "q", gpus=2))
     hall.tell()

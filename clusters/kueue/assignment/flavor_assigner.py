@@ -21,8 +21,8 @@ from clusters.kueue.assignment.outcome import (
     Assignment,
     FlavorAttempt,
     FlavorChoice,
+    FlavorMode,
     LastTried,
-    Mode,
     Obstacle,
     PodSetAssignment,
 )
@@ -40,7 +40,7 @@ from clusters.kueue.workload.workloads import PodSet, PodShape, Workload, scaled
 
 _PODS = "pods"
 _Rank = tuple[int, int, int]
-_BEST: Final = (Mode.FIT, Mode.FIT, Mode.FIT)
+_BEST: Final = (FlavorMode.FIT, FlavorMode.FIT, FlavorMode.FIT)
 
 
 class PreemptionOracle(Protocol):
@@ -48,12 +48,12 @@ class PreemptionOracle(Protocol):
 
     def try_preemption(
         self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
-    ) -> tuple[Mode, int]:
+    ) -> tuple[FlavorMode, int]:
         """Mode (no candidates, preempt or reclaim) and borrowing level after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AssignmentRequest:
     """What to assign.
 
     Attributes:
@@ -73,7 +73,7 @@ class Request:
 class _Task:
     """Pod sets that share flavors, and what was assigned before them."""
 
-    request: Request
+    request: AssignmentRequest
     members: list[tuple[PodSet, PodSetAssignment]]
     assignment: Assignment
 
@@ -84,7 +84,7 @@ class _Trial:
 
     choices: dict[str, FlavorChoice] = field(default_factory=dict)
     rank: _Rank = _BEST
-    mode: Mode = Mode.FIT
+    mode: FlavorMode = FlavorMode.FIT
     level: int = 0
     reasons: list[str] = field(default_factory=list)
     missing: dict[str, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class FlavorAssigner:
             WeakKeyDictionary()
         )
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: AssignmentRequest) -> Assignment:
         """Find flavors for every pod set, in order, until one finds none.
 
         Cost: flavors of the group x resources x depth of the tree, unless preemption is tried.
@@ -182,7 +182,7 @@ class FlavorAssigner:
             task.assignment.attempts.append(
                 FlavorAttempt(first[0], flavor, trial.mode, trial.missing, tuple(trial.reasons))
             )
-            if trial.mode is Mode.NO_FIT:
+            if trial.mode is FlavorMode.NO_FIT:
                 continue
             if self._stops(trial, task.request.queue.spec.fungibility):
                 search.best = trial
@@ -191,16 +191,16 @@ class FlavorAssigner:
                 search.best = trial
         search.last_index = -1 if attempted == len(group.flavors) - 1 else attempted
         search.obstacle = min(obstacles, default=Obstacle.NO_MATCHING_FLAVOR)
-        if search.best is not None and search.best.mode is Mode.FIT:
+        if search.best is not None and search.best.mode is FlavorMode.FIT:
             search.reasons = []
         return search
 
     def _stops(self, trial: _Trial, fungibility: Fungibility) -> bool:
         if not self._configuration.gates.flavor_fungibility:
-            return trial.mode is Mode.FIT
-        if trial.mode <= Mode.NO_CANDIDATES:
+            return trial.mode is FlavorMode.FIT
+        if trial.mode <= FlavorMode.NO_CANDIDATES:
             return False
-        if trial.mode is not Mode.FIT and fungibility.tries_next_before_preempting:
+        if trial.mode is not FlavorMode.FIT and fungibility.tries_next_before_preempting:
             return False
         return not (trial.level > 0 and fungibility.tries_next_before_borrowing)
 
@@ -208,7 +208,7 @@ class FlavorAssigner:
         trial = _Trial()
         refusal = self._refusal(task, flavor, wanted)
         if refusal:
-            trial.mode = Mode.NO_FIT
+            trial.mode = FlavorMode.NO_FIT
             trial.reasons.append(refusal)
             trial.obstacle = Obstacle.NO_MATCHING_FLAVOR
             return trial
@@ -248,7 +248,12 @@ class FlavorAssigner:
         return known[flavor][1]
 
     def _weigh(
-        self, request: Request, key: FlavorResource, before: int, amount: int, trial: _Trial
+        self,
+        request: AssignmentRequest,
+        key: FlavorResource,
+        before: int,
+        amount: int,
+        trial: _Trial,
     ) -> FlavorChoice:
         """Compare one amount with quota; notes what is missing on the trial."""
         queue, node = request.queue, request.queue.node
@@ -264,11 +269,11 @@ class FlavorAssigner:
             )
             trial.obstacle = max(trial.obstacle, Obstacle.EXCEEDS_MAX_QUOTA)
             trial.missing[resource] = subtract(value, most)
-            return FlavorChoice(key.flavor, Mode.NO_FIT, 0)
+            return FlavorChoice(key.flavor, FlavorMode.NO_FIT, 0)
         free = max(0, node.available(key))
         level, may_reclaim = node.borrowing_level(key, value)
         if value <= free:
-            return FlavorChoice(key.flavor, Mode.FIT, level)
+            return FlavorChoice(key.flavor, FlavorMode.FIT, level)
         lacking = subtract(value, free)
         trial.missing[resource] = lacking
         trial.obstacle = max(trial.obstacle, Obstacle.WAITING_FOR_QUOTA)
@@ -276,7 +281,7 @@ class FlavorAssigner:
             f"insufficient unused quota for {resource} in flavor {key.flavor}, "
             f"{format_amount(lacking, resource)} more needed"
         )
-        mode = Mode.NO_FIT
+        mode = FlavorMode.NO_FIT
         if node.nominal(key) >= value or may_reclaim or self._may_preempt_borrowing(queue):
             mode, level = self._oracle.try_preemption(
                 request.workload, queue=queue, key=key, amount=value
@@ -290,7 +295,7 @@ class FlavorAssigner:
         return rules.may_borrow_while_preempting or (is_fair and may_reclaim)
 
 
-def _pod_set_assignments(request: Request) -> list[PodSetAssignment]:
+def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
     workload = request.workload
     counts = request.counts or [workload.remaining_count(item) for item in workload.pod_sets]
     result = []
@@ -314,7 +319,7 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:
 
 def _rank(choice: FlavorChoice, fungibility: Fungibility) -> _Rank:
     """Sorts choices from worst to best."""
-    tier = min(choice.mode, Mode.PREEMPT)
+    tier = min(choice.mode, FlavorMode.PREEMPT)
     if fungibility.prefers_preemption:
         return (tier, -choice.level, choice.mode)
     return (tier, choice.mode, -choice.level)

@@ -15,7 +15,7 @@ from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
 LastTried = Mapping[tuple[str, str], int]
 
 
-class Mode(IntEnum):
+class FlavorMode(IntEnum):
     """How a request and a flavor get along, worst first."""
 
     NO_FIT = 0
@@ -25,7 +25,7 @@ class Mode(IntEnum):
     FIT = 4
 
 
-class Outcome(Enum):
+class AssignmentMode(Enum):
     """What an assignment allows for, as users know it."""
 
     NO_FIT = "NoFit"
@@ -61,7 +61,7 @@ class FlavorChoice:
     """
 
     flavor: str
-    mode: Mode
+    mode: FlavorMode
     level: int
 
 
@@ -76,7 +76,7 @@ class FlavorAttempt:
 
     pod_set: str
     flavor: str
-    mode: Mode
+    mode: FlavorMode
     missing: Mapping[str, int]
     reasons: tuple[str, ...]
 
@@ -93,11 +93,11 @@ class PodSetAssignment:
     has_failed: bool = False
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FlavorMode:
         """The worst mode of its resources."""
         if self.has_failed:
-            return Mode.NO_FIT
-        return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+            return FlavorMode.NO_FIT
+        return min((choice.mode for choice in self.choices.values()), default=FlavorMode.FIT)
 
 
 @dataclass(slots=True)
@@ -119,12 +119,12 @@ class Assignment:
     attempts: list[FlavorAttempt] = field(default_factory=list)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AssignmentMode:
         """What the assignment allows for: the worst over its pod sets."""
-        worst = min((item.mode for item in self.pod_sets), default=Mode.FIT)
-        if worst is Mode.FIT:
-            return Outcome.FIT
-        return Outcome.NO_FIT if worst is Mode.NO_FIT else Outcome.PREEMPT
+        worst = min((item.mode for item in self.pod_sets), default=FlavorMode.FIT)
+        if worst is FlavorMode.FIT:
+            return AssignmentMode.FIT
+        return AssignmentMode.NO_FIT if worst is FlavorMode.NO_FIT else AssignmentMode.PREEMPT
 
     @property
     def level(self) -> int:
@@ -161,7 +161,7 @@ class Assignment:
             FlavorResource(choice.flavor, resource)
             for item in self.pod_sets
             for resource, choice in item.choices.items()
-            if Mode.NO_FIT < choice.mode < Mode.FIT
+            if FlavorMode.NO_FIT < choice.mode < FlavorMode.FIT
         )
 
     def message(self) -> str:

@@ -18,10 +18,10 @@ from typing import Any, Final
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
-from clusters.kueue.cycle.entries import Entry, Standing
+from clusters.kueue.cycle.entries import Entry, EntryStatus
 from clusters.kueue.cycle.intake import Intake
 from clusters.kueue.cycle.scheduler import Scheduler
-from clusters.kueue.preemption.classic import Target
+from clusters.kueue.preemption.classic import Victim
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
 from clusters.kueue.workload.workloads import PodSetHold, Reservation, Workload
@@ -74,8 +74,8 @@ class Engine:
 
         Raises:
             KeyError: the kind is unknown.
-            Unreadable: the document is malformed; nothing was changed. After any other exception
-                what the engine believes is not sound any more.
+            UnreadableDocument: it is malformed; nothing was changed. After any other exception what
+                the engine believes is not sound any more.
         """
         self._intake.upsert(document, kind=kind or document["kind"], now=now)
 
@@ -116,12 +116,12 @@ class Engine:
         refused = [entry for entry in entries if entry.is_refused]
         preempted = [item for entry in decided for item in self._preempt(entry)]
         admitted = [
-            self._admit(entry, now) for entry in decided if entry.standing is Standing.ADMITTED
+            self._admit(entry, now) for entry in decided if entry.status is EntryStatus.ADMITTED
         ]
         pending = [
             self._keep(entry)
             for entry in (*decided, *refused)
-            if entry.standing is not Standing.ADMITTED
+            if entry.status is not EntryStatus.ADMITTED
         ]
         return CycleResult(
             number=self._cycles,
@@ -239,7 +239,7 @@ class Engine:
         )
 
     def _preempt(self, entry: Entry) -> list[Preempt]:
-        if entry.standing is not Standing.PREEMPTING:
+        if entry.status is not EntryStatus.PREEMPTING:
             return []
         decisions = []
         for target in entry.targets:
@@ -257,7 +257,7 @@ class Engine:
             )
         return decisions
 
-    def _preemption_message(self, entry: Entry, target: Target) -> str:
+    def _preemption_message(self, entry: Entry, target: Victim) -> str:
         victim_queue = self.state.snapshot.queues[target.holding.cluster_queue]
         return (
             f"Preempted to accommodate a workload (UID: {entry.workload.uid or _UNKNOWN}, "

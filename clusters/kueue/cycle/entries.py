@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from clusters.kueue.assignment.outcome import Assignment, Outcome
-from clusters.kueue.preemption.classic import Target
+from clusters.kueue.assignment.outcome import Assignment, AssignmentMode
+from clusters.kueue.preemption.classic import Victim
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.workloads import Workload
 
 
-class Standing(Enum):
+class EntryStatus(Enum):
     """How far an entry got."""
 
     NOT_NOMINATED = auto()
@@ -39,9 +39,9 @@ class Entry:
     queue: ClusterQueueState
     is_refused: bool = False
     assignment: Assignment = field(default_factory=Assignment)
-    targets: list[Target] = field(default_factory=list)
-    outcome: Outcome = Outcome.NO_FIT
-    standing: Standing = Standing.NOT_NOMINATED
+    targets: list[Victim] = field(default_factory=list)
+    outcome: AssignmentMode = AssignmentMode.NO_FIT
+    status: EntryStatus = EntryStatus.NOT_NOMINATED
     requeue_reason: RequeueReason = RequeueReason.GENERIC
     message: str = ""
     reason: str = "WaitingForQuota"

@@ -23,7 +23,7 @@ from clusters.kueue.quota.specifications import (
 from clusters.kueue.workload.requests import parse_bounds
 
 
-class Unreadable(ValueError):
+class UnreadableDocument(ValueError):
     """A document that no API server of this version would have let in; it changed nothing."""
 
 
@@ -102,13 +102,13 @@ class Intake:
 
         Raises:
             KeyError: the kind is unknown.
-            Unreadable: the document is malformed.
+            UnreadableDocument: the document is malformed.
         """
         known = self._kinds[kind]
         try:
             found = known.read(document)
         except Exception as error:
-            raise Unreadable(f"{type(error).__name__}: {error}") from error
+            raise UnreadableDocument(f"{type(error).__name__}: {error}") from error
         known.set(found, now)
 
     def delete(self, kind: str, *, key: str, now: datetime) -> None:

@@ -36,7 +36,7 @@ _FEEDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """Where a replay left the recording.
 
     Attributes:
@@ -59,7 +59,7 @@ class ScenarioResult:
 
     name: str
     family: str
-    differences: tuple[Difference, ...]
+    differences: tuple[ReplayDifference, ...]
 
     @property
     def is_match(self) -> bool:
@@ -68,7 +68,7 @@ class ScenarioResult:
 
 
 @dataclass(slots=True)
-class _Replay:
+class _ReplayState:
     engine: Engine
     now: datetime = START
     messages: dict[str, str] = field(default_factory=dict)
@@ -87,11 +87,11 @@ def replay_line(line: str) -> ScenarioResult:
 def replay_scenario(scenario: Mapping[str, Any]) -> ScenarioResult:
     """Replay one scenario; see ``replay_line``."""
     strategies = DEFAULT_STRATEGIES if scenario["fairSharing"] else ()
-    replay = _Replay(Engine(Configuration(fair_strategies=strategies)))
+    replay = _ReplayState(Engine(Configuration(fair_strategies=strategies)))
     for section, kind in _FEEDS:
         for document in scenario[section]:
             replay.engine.upsert(document, now=replay.now, kind=kind)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[ReplayDifference, ...] = ()
     for index, step in enumerate(scenario["steps"]):
         differences = tuple(_differences(index, step["expect"], _run_step(replay, step["event"])))
         if differences:
@@ -99,7 +99,7 @@ def replay_scenario(scenario: Mapping[str, Any]) -> ScenarioResult:
     return ScenarioResult(scenario["name"], scenario["family"], differences)
 
 
-def _run_step(replay: _Replay, event: Mapping[str, Any]) -> dict[str, Any]:
+def _run_step(replay: _ReplayState, event: Mapping[str, Any]) -> dict[str, Any]:
     engine = replay.engine
     replay.now += _STEP
     for document in event.get("arrive", ()):
@@ -133,7 +133,7 @@ def _run_step(replay: _Replay, event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_cycle(replay: _Replay) -> dict[str, Any]:
+def _run_cycle(replay: _ReplayState) -> dict[str, Any]:
     result = replay.engine.cycle(replay.now)
     for pending in result.pending:
         replay.messages[pending.key] = pending.message
@@ -161,7 +161,7 @@ def _queue_state(engine: Engine) -> tuple[dict[str, list[str]], dict[str, list[s
 
 def _differences(
     step: int, expect: Mapping[str, Any], got: Mapping[str, Any]
-) -> Iterator[Difference]:
+) -> Iterator[ReplayDifference]:
     """Where a step left the recording: of its first cycle that did, else of its end."""
     for number, (cycle, have) in enumerate(zip(expect["cycles"], got["cycles"], strict=False)):
         want = {
@@ -180,7 +180,7 @@ def _differences(
 
 def _unequal(
     step: int, cycle: int | None, wanted: Mapping[str, Any], got: Mapping[str, Any]
-) -> Iterator[Difference]:
+) -> Iterator[ReplayDifference]:
     for what, want in wanted.items():
         if want != got[what]:
-            yield Difference(step, cycle, what, want, got[what])
+            yield ReplayDifference(step, cycle, what, want, got[what])

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
-from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
-from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
+from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
+from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.cycle.entries import Entry, Standing
+from clusters.kueue.cycle.entries import Entry, EntryStatus
 from clusters.kueue.cycle.tournament import tournament
-from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Target
+from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Victim
 from clusters.kueue.preemption.fair import FairPreemption
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
@@ -26,7 +26,7 @@ from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.workload.workloads import Workload
 
-_Tried: TypeAlias = tuple[Assignment, list[Target]]
+_Tried: TypeAlias = tuple[Assignment, list[Victim]]
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
 _OVERLAPPING: Final = "Workload has overlapping preemption targets with another workload"
 _NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
@@ -45,7 +45,7 @@ class _Assumed:
     """
 
     usage: list[tuple[ClusterQueueState, Usage]] = field(default_factory=list)
-    victims: dict[str, Target] = field(default_factory=dict)
+    victims: dict[str, Victim] = field(default_factory=dict)
     has_admitted: bool = False
 
     def add(self, queue: ClusterQueueState, usage: Usage) -> None:
@@ -92,24 +92,24 @@ class Scheduler:
 
     def try_preemption(
         self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
-    ) -> tuple[Mode, int]:
+    ) -> tuple[FlavorMode, int]:
         """Mode and borrowing level that preemption for one (flavor, resource) would lead to."""
         targets = self._preemption.targets(
             Preemptor(workload=workload, queue=queue, keys=frozenset({key}), requests={key: amount})
         )
         if not targets:
-            return Mode.NO_CANDIDATES, queue.node.borrowing_level(key, amount)[0]
+            return FlavorMode.NO_CANDIDATES, queue.node.borrowing_level(key, amount)[0]
         with self._snapshot.usage_without(target.holding for target in targets):
             level, _ = queue.node.borrowing_level(key, amount)
         is_own = any(target.holding.cluster_queue == queue.spec.name for target in targets)
-        return (Mode.PREEMPT if is_own else Mode.RECLAIM), level
+        return (FlavorMode.PREEMPT if is_own else FlavorMode.RECLAIM), level
 
     def _nominate(self, entry: Entry, cycle: int) -> None:
         item, queue = entry.item, entry.queue
         if self._is_outdated(item, queue, cycle):
             item.last_tried = {}
         assignment, targets = self._attempt(entry, None)
-        is_hopeless = assignment.outcome is not Outcome.FIT and not targets
+        is_hopeless = assignment.outcome is not AssignmentMode.FIT and not targets
         if is_hopeless and self._gates.partial_admission and entry.workload.may_be_partial():
             reduced = _smallest_reduction(
                 entry.workload, attempt=lambda counts: self._useful(entry, counts)
@@ -132,7 +132,9 @@ class Scheduler:
 
     def _useful(self, entry: Entry, counts: Sequence[int]) -> _Tried | None:
         assignment, targets = self._attempt(entry, counts)
-        return (assignment, targets) if assignment.outcome is Outcome.FIT or targets else None
+        return (
+            (assignment, targets) if assignment.outcome is AssignmentMode.FIT or targets else None
+        )
 
     def _attempt(self, entry: Entry, counts: Sequence[int] | None) -> _Tried:
         older = self._replaced(entry)
@@ -161,7 +163,7 @@ class Scheduler:
         allowed: Mapping[tuple[str, str], str] | None = None,
     ) -> _Tried:
         assignment = self._assigner.assign(
-            Request(
+            AssignmentRequest(
                 workload=entry.workload,
                 queue=entry.queue,
                 counts=counts,
@@ -169,7 +171,7 @@ class Scheduler:
                 allowed=allowed,
             )
         )
-        if assignment.outcome is not Outcome.PREEMPT:
+        if assignment.outcome is not AssignmentMode.PREEMPT:
             return assignment, []
         preemptor = Preemptor(
             workload=entry.workload,
@@ -200,11 +202,11 @@ class Scheduler:
 
     def _process(self, entry: Entry, assumed: _Assumed) -> None:
         # 3. What cannot go on: no flavor, or nothing to preempt.
-        if entry.outcome is Outcome.NO_FIT:
+        if entry.outcome is AssignmentMode.NO_FIT:
             entry.requeue_reason = RequeueReason.NO_FIT
             entry.reason = entry.assignment.obstacle.text
             return
-        if entry.outcome is Outcome.PREEMPT and not entry.targets:
+        if entry.outcome is AssignmentMode.PREEMPT and not entry.targets:
             self._reserve(entry, assumed)
             return
         # 4. What other entries of this cycle leave room for.
@@ -217,27 +219,27 @@ class Scheduler:
         if not self._fits_projected(entry, assumed):
             self._skip(entry, _NO_LONGER_FITS)
             return
-        if entry.outcome is Outcome.FIT and self._waits_for_pods(assumed):
+        if entry.outcome is AssignmentMode.FIT and self._waits_for_pods(assumed):
             self._skip(entry, _WAITING_FOR_PODS)
             entry.reason = "WaitingForPodsReady"
             return
         # 5. Preempt or admit.
         for target in entry.targets:
             assumed.victims[target.holding.workload.key] = target
-        if entry.outcome is Outcome.FIT:
+        if entry.outcome is AssignmentMode.FIT:
             entry.queue.node.add_all(entry.assignment.usage)
-            entry.standing = Standing.ADMITTED
+            entry.status = EntryStatus.ADMITTED
             assumed.has_admitted = True
             return
         assumed.add(entry.queue, entry.assignment.usage)
         entry.item.last_tried = {}
-        entry.standing = Standing.PREEMPTING
+        entry.status = EntryStatus.PREEMPTING
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION
         entry.reason = "WaitingForPreemptedWorkloads"
         entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
 
     def _skip(self, entry: Entry, message: str) -> None:
-        entry.standing = Standing.SKIPPED
+        entry.status = EntryStatus.SKIPPED
         entry.message = message
         entry.requeue_reason = RequeueReason.FAILED_AFTER_NOMINATION
         if not self._gates.flavor_fungibility_preserve_scan_progress:
@@ -258,7 +260,7 @@ class Scheduler:
             for item in entry.assignment.pod_sets
             for resource, choice in item.choices.items()
         }
-        request = Request(
+        request = AssignmentRequest(
             workload=entry.workload,
             queue=entry.queue,
             counts=[item.count for item in entry.assignment.pod_sets],
@@ -266,15 +268,15 @@ class Scheduler:
         )
         with self._snapshot.without([target.holding for target in assumed.victims.values()]):
             assignment = self._assigner.assign(request)
-        if assignment.outcome is not Outcome.FIT:
+        if assignment.outcome is not AssignmentMode.FIT:
             return False
         entry.assignment = assignment
         return True
 
     def _defer(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep the room that other entries' preemptions make for the next cycle."""
-        entry.outcome = Outcome.DEFERRED_FIT
-        entry.standing = Standing.SKIPPED
+        entry.outcome = AssignmentMode.DEFERRED_FIT
+        entry.status = EntryStatus.SKIPPED
         entry.message = f"{_OVERLAPPING}, but will fit after these preemptions complete"
         entry.reason = "WaitingForPreemptedWorkloads"
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION

@@ -14,7 +14,7 @@ from typing import Any, Final
 from clusters.kueue.amounts import FlavorResource, parse_amount
 from clusters.kueue.cycle.decisions import Admit, Preempt
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.explanation.changes import AnyChange, Change, Drain, Raise
+from clusters.kueue.explanation.changes import AnyChange, Drain, ObjectChange, Raise
 from clusters.kueue.explanation.what_if import Forecast
 
 KINDS: Final = ("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor",
@@ -82,7 +82,7 @@ def _read(change: Mapping[str, Any]) -> AnyChange:
             resource=change.get("resource", ""),
             amount=change["amount"],
         )
-    return Change(kind, change.get("document"), change.get("key", ""))
+    return ObjectChange(kind, change.get("document"), change.get("key", ""))
 
 
 def answer_document(engine: Engine, forecast: Forecast) -> dict[str, Any]:

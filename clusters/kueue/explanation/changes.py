@@ -24,7 +24,7 @@ class Inapplicable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """One change: a document to take in, or the key of an object to delete.
 
     Attributes:
@@ -60,7 +60,7 @@ class Drain:
     """No quota anywhere on the cluster, and every queue held and drained."""
 
 
-AnyChange: TypeAlias = Change | Raise | Drain
+AnyChange: TypeAlias = ObjectChange | Raise | Drain
 
 _KINDS_IN_TREES: Final = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Workload"})
 
@@ -91,7 +91,7 @@ def touched_queues(engine: Engine, changes: Iterable[AnyChange]) -> frozenset[st
     return frozenset(names & snapshot.queues.keys())
 
 
-def trees_of(engine: Engine, change: Change) -> frozenset[str] | None:
+def trees_of(engine: Engine, change: ObjectChange) -> frozenset[str] | None:
     """Names of the trees that one change is about, as far as they exist; ``None`` for all.
 
     The engine has to be settled. A tree is named by its root: ``/COHORT``, or the ClusterQueue
@@ -124,7 +124,7 @@ def _root(member: ClusterQueueState | CohortState) -> str:
     return root.name if is_queue else f"/{root.name}"
 
 
-def _touched(state: ClusterState, change: Change | Raise) -> Iterable[tuple[str, str]]:
+def _touched(state: ClusterState, change: ObjectChange | Raise) -> Iterable[tuple[str, str]]:
     """Members of the trees that one change is about, before and after it, by kind and name."""
     if isinstance(change, Raise):
         return [(change.kind, change.key)]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from clusters.documents import labels
 from clusters.documents.keys import Document
 from clusters.kueue.multikueue.dispatchers import InForce, Nomination, all_at_once
-from clusters.kueue.multikueue.group import Copy, Group, View
+from clusters.kueue.multikueue.group import Copy, Group, GroupView
 from clusters.kueue.multikueue.rules import CLUSTERS_LIMIT, RULES, remove_all
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate, RemoveCopy, Tell, Verdict
 
@@ -30,7 +30,7 @@ def decide(group: Group, *, dispatcher: InForce = all_at_once) -> Verdict:
     """Say what has to be done for a workload, in order; nothing when it is at rest."""
     if group.local is None or group.local["metadata"].get("deletionTimestamp"):
         return Verdict(remove_all(group, "gone"))
-    view = View(group, group.local)
+    view = GroupView(group, group.local)
     for rule in RULES:
         verdict = rule(view)
         if verdict is not None:
@@ -49,7 +49,7 @@ def check_of(local: Document, *, controllers: Mapping[str, str]) -> str:
     return ""
 
 
-def _nominate(view: View, dispatcher: InForce) -> Verdict:
+def _nominate(view: GroupView, dispatcher: InForce) -> Verdict:
     """8. Nominate, then race: only once every other check is ready."""
     others = [state for name, state in view.checks.items() if name != view.group.check]
     if view.state != "Pending" or view.chosen or any(state != "Ready" for state in others):

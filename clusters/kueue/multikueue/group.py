@@ -148,7 +148,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GroupView:
     """A group whose workload exists, with what every step asks for."""
 
     group: Group

@@ -15,8 +15,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 from clusters.kueue.amounts import FlavorResource, parse_amount
-from clusters.kueue.assignment.flavor_assigner import FlavorAssigner, Request
-from clusters.kueue.assignment.outcome import Assignment, Mode, Outcome
+from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
+from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import (
@@ -26,7 +26,7 @@ from clusters.kueue.quota.specifications import (
 )
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.parser import WorkloadParser
-from clusters.kueue.workload.requests import Surroundings
+from clusters.kueue.workload.requests import PodSurroundings
 from clusters.kueue.workload.workloads import Workload
 
 Document = Mapping[str, Any]
@@ -107,8 +107,8 @@ class _NoPreemption:
 
     def try_preemption(
         self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
-    ) -> tuple[Mode, int]:
-        return Mode.NO_CANDIDATES, 0
+    ) -> tuple[FlavorMode, int]:
+        return FlavorMode.NO_CANDIDATES, 0
 
 
 class WorkerQuota:
@@ -185,9 +185,9 @@ class WorkerQuota:
         if queue is None:
             name = document["spec"].get("queueName", "")
             return Offer(Fit.NEVER, why_not=f"it has no LocalQueue {name} with a ClusterQueue")
-        workload = self._parser.parse(document, surroundings=Surroundings(self._configuration))
-        found = self._assigner.assign(Request(workload=workload, queue=queue))
-        if found.outcome is Outcome.NO_FIT:
+        workload = self._parser.parse(document, surroundings=PodSurroundings(self._configuration))
+        found = self._assigner.assign(AssignmentRequest(workload=workload, queue=queue))
+        if found.outcome is AssignmentMode.NO_FIT:
             return Offer(Fit.NEVER, why_not=found.message() or "no flavor takes it")
         devices = {key: n for key, n in found.usage.items() if "/" in key.resource and n}
         return Offer(
@@ -200,7 +200,7 @@ class WorkerQuota:
 
 
 def _fit(found: Assignment, queue: ClusterQueueState) -> Fit:
-    if found.outcome is Outcome.FIT:
+    if found.outcome is AssignmentMode.FIT:
         return Fit.BURST if found.level else Fit.FLOOR
     is_owed = all(not queue.node.exceeds_with(key, n) for key, n in found.usage.items())
     return Fit.RECLAIM if is_owed else Fit.FULL

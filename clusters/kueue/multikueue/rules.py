@@ -15,7 +15,7 @@ from typing import Any, Final
 from clusters.documents.conditions import condition, is_true
 from clusters.documents.keys import Document
 from clusters.kueue.multikueue import steps as step
-from clusters.kueue.multikueue.group import Group, View, since
+from clusters.kueue.multikueue.group import Group, GroupView, since
 from clusters.kueue.multikueue.steps import Verdict
 
 CLUSTERS_LIMIT: Final = 20
@@ -25,14 +25,14 @@ OWNER_NOT_FOUND: Final = "OwnerNotFound"
 JOB_TOLD_WITHIN: Final = timedelta(seconds=60)
 
 
-def _without_check(view: View) -> Verdict | None:
+def _without_check(view: GroupView) -> Verdict | None:
     """Entry: somebody else's business, or already rejected."""
     if view.state == "" and view.has_quota:
         return Verdict()
     return Verdict() if view.state == "Rejected" else None
 
 
-def _without_quota(view: View) -> Verdict | None:
+def _without_quota(view: GroupView) -> Verdict | None:
     """2. Finished, or without quota: nothing of it may be left on workers."""
     if view.has_quota and not is_true(view.local, "Finished"):
         return None
@@ -45,21 +45,21 @@ def _without_quota(view: View) -> Verdict | None:
     return Verdict(remove_all(group, "released"), again)
 
 
-def _not_dispatchable(view: View) -> Verdict | None:
+def _not_dispatchable(view: GroupView) -> Verdict | None:
     """Entry: its Job would run here, or no adapter knows it. Never written under Evicted."""
     if not view.group.refusal or view.is_evicted or view.state != "Pending":
         return None
     return Verdict((step.SetCheck("Rejected", _after(view, view.group.refusal)),))
 
 
-def _stale_copies(view: View) -> Verdict | None:
+def _stale_copies(view: GroupView) -> Verdict | None:
     """Copies of an earlier reservation, as a returning worker brings them, go first."""
     current = {name for name, copy in view.group.copies.items() if copy.is_current}
     stale = remove_all(view.group, "stale", but=current)
     return Verdict(stale) if stale else None
 
 
-def _finished(view: View) -> Verdict | None:
+def _finished(view: GroupView) -> Verdict | None:
     """3. A copy has finished: its status first, then Finished with its words."""
     found = view.first("Finished")
     if found is None:
@@ -82,13 +82,13 @@ def _finished(view: View) -> Verdict | None:
     return Verdict((step.CopyStatus(name), finish))
 
 
-def _left(view: View) -> Verdict | None:
+def _left(view: GroupView) -> Verdict | None:
     """Copies on workers that are dispatched to no more; where it ran there, 6a starts it over."""
     gone = remove_all(view.group, "left", but=view.group.copies.keys() - view.group.left)
     return Verdict(gone) if gone else None
 
 
-def _out_of_sync(view: View, name: str) -> Verdict | None:
+def _out_of_sync(view: GroupView, name: str) -> Verdict | None:
     """The worker found Job and Workload to differ; that end is never taken over."""
     text = (
         f'Remote workload on worker cluster "{name}" is out of sync with its user job, '
@@ -111,7 +111,7 @@ def _out_of_sync(view: View, name: str) -> Verdict | None:
     return Verdict()
 
 
-def _evicted(view: View) -> Verdict | None:
+def _evicted(view: GroupView) -> Verdict | None:
     """4. A copy was evicted: follow it if the manager knows, else start over."""
     found = view.first("Evicted")
     if found is None:
@@ -130,7 +130,7 @@ def _evicted(view: View) -> Verdict | None:
     return Verdict((step.SetCheck("Retry", text), step.Tell("MultiKueueEvictedOnWorker", text)))
 
 
-def _changed(view: View) -> Verdict | None:
+def _changed(view: GroupView) -> Verdict | None:
     """5. Copies that somebody changed go; a changed priority follows."""
     actions: list[step.Action] = []
     spec = view.local.get("spec") or {}
@@ -149,7 +149,7 @@ def _changed(view: View) -> Verdict | None:
     return Verdict(tuple(actions)) if actions else None
 
 
-def _admitted(view: View) -> Verdict | None:
+def _admitted(view: GroupView) -> Verdict | None:
     """6. Where it is admitted, there it runs; everywhere else it goes away."""
     found = view.first("Admitted")
     if found is None:
@@ -179,14 +179,14 @@ def _admitted(view: View) -> Verdict | None:
     return Verdict((*made, *losers))
 
 
-def _choose(view: View, name: str, losers: tuple[step.Action, ...]) -> tuple[step.Action, ...]:
+def _choose(view: GroupView, name: str, losers: tuple[step.Action, ...]) -> tuple[step.Action, ...]:
     """The write that makes a worker the one; only ever one that was nominated before."""
     if view.chosen or name in view.nominated:
         return (step.Choose(name), *losers)
     return (step.Nominate(tuple(sorted({*view.nominated, name})[:CLUSTERS_LIMIT])),)
 
 
-def _nowhere_admitted(view: View) -> Verdict:
+def _nowhere_admitted(view: GroupView) -> Verdict:
     """6a. The check is Ready, and no reachable worker has it admitted."""
     group = view.group
     if not view.chosen:
@@ -204,12 +204,12 @@ def _nowhere_admitted(view: View) -> Verdict:
     return Verdict((step.SetCheck("Retry", _after(view, "Admitting remote lost")),))
 
 
-def _after(view: View, text: str) -> str:
+def _after(view: GroupView, text: str) -> str:
     """A check's message with the state that it leaves, as Kueue words it."""
     return f'{text}, Previously: "{view.state}"'
 
 
-def _settling(view: View) -> Verdict | None:
+def _settling(view: GroupView) -> Verdict | None:
     """An eviction is on its way through: clear up, and free what cannot free itself."""
     if not view.is_evicted:
         return None
@@ -242,7 +242,7 @@ def remove_all(group: Group, why: str, *, but: Collection[str] = ()) -> tuple[st
     )
 
 
-def _is_put_out(view: View, copied: Document) -> bool:
+def _is_put_out(view: GroupView, copied: Document) -> bool:
     """Whether a copy that still waits to be chosen was deactivated, by anybody but the manager.
 
     Once it is chosen its worker evicts it, which starts it over in order.
@@ -261,7 +261,7 @@ def _priority(spec: Document) -> tuple[Any, ...]:
     return int(spec.get("priority") or 0), reference.get("name", "")
 
 
-RULES: Final[tuple[Callable[[View], Verdict | None], ...]] = (
+RULES: Final[tuple[Callable[[GroupView], Verdict | None], ...]] = (
     _without_quota,
     _without_check,
     _stale_copies,

@@ -43,7 +43,7 @@ class PreemptionReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Victim:
     """A workload to preempt, and why."""
 
     holding: Holding
@@ -143,8 +143,8 @@ def candidates_in(
 
 
 def fill_back(
-    snapshot: Snapshot, targets: list[Target], *, fits: Callable[[], bool]
-) -> list[Target]:
+    snapshot: Snapshot, targets: list[Victim], *, fits: Callable[[], bool]
+) -> list[Victim]:
     """Spare every target that is not needed after all, the latest but one first.
 
     The targets are taken out of the snapshot on entry; those that remain are so on return.
@@ -167,7 +167,7 @@ class ClassicalPreemption:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def targets(self, preemptor: Preemptor) -> list[Target]:
+    def targets(self, preemptor: Preemptor) -> list[Victim]:
         """Workloads whose end makes room, empty when nothing helps.
 
         Cost: candidates x (flavor, resource) pairs x depth.
@@ -196,9 +196,9 @@ class ClassicalPreemption:
 
     def _attempt(
         self, preemptor: Preemptor, candidates: Iterable[_Candidate], *, may_borrow: bool
-    ) -> list[Target]:
+    ) -> list[Victim]:
         snapshot = self._snapshot
-        targets: list[Target] = []
+        targets: list[Victim] = []
 
         def fits() -> bool:
             return fits_after(preemptor, may_borrow=may_borrow)
@@ -207,7 +207,7 @@ class ClassicalPreemption:
             if not self._is_valid(preemptor, candidate, may_borrow=may_borrow):
                 continue
             snapshot.take_out(candidate.holding)
-            targets.append(Target(candidate.holding, _REASONS[candidate.variant]))
+            targets.append(Victim(candidate.holding, _REASONS[candidate.variant]))
             if fits():
                 targets = fill_back(snapshot, targets, fits=fits)
                 restore(snapshot, targets)
@@ -294,7 +294,7 @@ def fits_after(preemptor: Preemptor, *, may_borrow: bool) -> bool:
     return preemptor.queue.fits(preemptor.requests)
 
 
-def restore(snapshot: Snapshot, targets: Iterable[Target]) -> None:
+def restore(snapshot: Snapshot, targets: Iterable[Victim]) -> None:
     """Put back everything that is still taken out."""
     for target in targets:
         snapshot.put_back(target.holding)

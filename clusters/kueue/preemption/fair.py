@@ -14,14 +14,14 @@ from clusters.kueue.configuration import Configuration, FairStrategy
 from clusters.kueue.preemption.classic import (
     PreemptionReason,
     Preemptor,
-    Target,
+    Victim,
     candidate_order,
     candidates_in,
     fill_back,
     fits_after,
     restore,
 )
-from clusters.kueue.quota.fair_sharing import Share, share_of
+from clusters.kueue.quota.fair_sharing import DominantShare, share_of
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
@@ -70,9 +70,9 @@ class _Walk:
             return self._next(best_cohort)
         return best_queue
 
-    def _best_queue(self, cohort: CohortState) -> tuple[ClusterQueueState | None, Share]:
+    def _best_queue(self, cohort: CohortState) -> tuple[ClusterQueueState | None, DominantShare]:
         best: ClusterQueueState | None = None
-        best_share = Share()
+        best_share = DominantShare()
         for _, queue in sorted(cohort.queues.items()):
             if id(queue) in self._pruned or not queue.takes_part:
                 continue
@@ -88,9 +88,9 @@ class _Walk:
                 best, best_share = queue, share
         return best, best_share
 
-    def _best_cohort(self, cohort: CohortState) -> tuple[CohortState | None, Share]:
+    def _best_cohort(self, cohort: CohortState) -> tuple[CohortState | None, DominantShare]:
         best: CohortState | None = None
-        best_share = Share()
+        best_share = DominantShare()
         for _, child in sorted(cohort.cohorts.items()):
             if id(child) in self._pruned:
                 continue
@@ -111,13 +111,13 @@ class FairPreemption:
         self._strategies = configuration.fair_strategies
         self._within_nominal = configuration.gates.fair_sharing_preempt_within_nominal
 
-    def targets(self, preemptor: Preemptor) -> list[Target]:
+    def targets(self, preemptor: Preemptor) -> list[Victim]:
         """Workloads whose end makes room, empty when nothing helps."""
         candidates = self._collect(preemptor)
         if not candidates:
             return []
         candidates.sort(key=candidate_order(preemptor.queue.spec.name))
-        targets: list[Target] = []
+        targets: list[Victim] = []
         with self._snapshot.usage_with(preemptor.queue, preemptor.requests):
             fits, retry = self._first(preemptor, candidates, targets)
             if not fits and len(self._strategies) > 1:
@@ -156,7 +156,7 @@ class FairPreemption:
         return found
 
     def _first(
-        self, preemptor: Preemptor, candidates: list[Holding], targets: list[Target]
+        self, preemptor: Preemptor, candidates: list[Holding], targets: list[Victim]
     ) -> tuple[bool, list[Holding]]:
         """Apply the first strategy; returns whether it fits and who was spared by the shares."""
         retry: list[Holding] = []
@@ -184,7 +184,7 @@ class FairPreemption:
         own: ClusterQueueState,
         queue: ClusterQueueState,
         waiting: list[Holding],
-        targets: list[Target],
+        targets: list[Victim],
         retry: list[Holding],
     ) -> bool:
         ours, theirs = _diverging_nodes(own.node, queue.node)
@@ -203,7 +203,7 @@ class FairPreemption:
             retry.append(holding)
         return False
 
-    def _second(self, preemptor: Preemptor, retry: list[Holding], targets: list[Target]) -> bool:
+    def _second(self, preemptor: Preemptor, retry: list[Holding], targets: list[Victim]) -> bool:
         own = preemptor.queue
         walk = _Walk(self._snapshot, preemptor=own, candidates=retry)
         for queue in walk.queues():
@@ -216,9 +216,9 @@ class FairPreemption:
             walk.drop(queue)
         return False
 
-    def _take(self, holding: Holding, reason: PreemptionReason, targets: list[Target]) -> None:
+    def _take(self, holding: Holding, reason: PreemptionReason, targets: list[Victim]) -> None:
         self._snapshot.take_out(holding)
-        targets.append(Target(holding, reason))
+        targets.append(Victim(holding, reason))
 
     def _fits(self, preemptor: Preemptor) -> bool:
         """Fit test without the usage that was added for the shares."""
@@ -229,7 +229,9 @@ class FairPreemption:
         return fits
 
 
-def _allows(strategy: FairStrategy, *, ours: Share, before: Share, after: Share) -> bool:
+def _allows(
+    strategy: FairStrategy, *, ours: DominantShare, before: DominantShare, after: DominantShare
+) -> bool:
     if strategy is FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
         return ours <= after
     return ours < before

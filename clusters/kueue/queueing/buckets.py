@@ -15,7 +15,7 @@ from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.workload.workloads import Workload
 
 Order: TypeAlias = tuple[int, datetime, str]
-Entry: TypeAlias = tuple[Order, int, "QueueItem"]
+HeapEntry: TypeAlias = tuple[Order, int, "QueueItem"]
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Bucket:
     """Workloads in order; entries of members that left stay in the heap until they surface."""
 
     members: dict[str, QueueItem] = field(default_factory=dict)
-    heap: list[Entry] = field(default_factory=list)
+    heap: list[HeapEntry] = field(default_factory=list)
 
     def copy(self) -> Bucket:
         """The same with copies of its members. O(members)."""
@@ -94,7 +94,7 @@ class Bucket:
             heapq.heapify(self.heap)
         return True
 
-    def top(self) -> Entry | None:
+    def top(self) -> HeapEntry | None:
         """The first member's entry, ``None`` when there is no member."""
         while self.heap and not self.is_member(self.heap[0]):
             heapq.heappop(self.heap)
@@ -108,24 +108,24 @@ class Bucket:
         self.members.update(other.members)
         other.heap, other.members = [], {}
 
-    def is_member(self, entry: Entry) -> bool:
+    def is_member(self, entry: HeapEntry) -> bool:
         """Whether an entry still stands for a member."""
         item = self.members.get(entry[2].key)
         return item is entry[2] and item.sequence == entry[1]
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class EquivalenceClass:
     """Workloads of one shape, priority and namespace."""
 
     namespace: str
     active: Bucket = field(default_factory=Bucket)
     parked: Bucket = field(default_factory=Bucket)
-    advertised: Entry | None = None
+    advertised: HeapEntry | None = None
 
-    def copy(self) -> Group:
+    def copy(self) -> EquivalenceClass:
         """The same with copies of its members, not advertised."""
-        return Group(self.namespace, self.active.copy(), self.parked.copy())
+        return EquivalenceClass(self.namespace, self.active.copy(), self.parked.copy())
 
     def park(self) -> None:
         """Park every active member."""

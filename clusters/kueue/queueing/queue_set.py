@@ -17,7 +17,7 @@ from clusters.kueue.workload.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NotQueued:
     """Why a workload is in no queue, as its QuotaReserved=False condition says it."""
 
     reason: str
@@ -34,7 +34,7 @@ class QueueSet:
         self._fed_by: dict[str, set[str]] = {}
         self._workloads: dict[str, dict[str, Workload]] = {}
         self._queue_of: dict[str, str] = {}
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, NotQueued] = {}
 
     @property
     def local_queues(self) -> dict[str, LocalQueueSpec]:
@@ -58,7 +58,7 @@ class QueueSet:
         name = self._queue_of.get(key)
         return self._queues[name].item(key) if name is not None else None
 
-    def refusal(self, key: str) -> Refusal | None:
+    def refusal(self, key: str) -> NotQueued | None:
         """Why a workload waits in no queue."""
         return self._refusals.get(key)
 
@@ -197,14 +197,14 @@ class QueueSet:
         if name is not None:
             self._queues[name].remove(key, keeps_sticky=keeps_sticky)
 
-    def _why_not(self, workload: Workload, local_queue: str) -> Refusal | None:
+    def _why_not(self, workload: Workload, local_queue: str) -> NotQueued | None:
         if workload.gated_by:
-            return Refusal("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
+            return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
         spec = self._local_queues.get(local_queue)
         if spec is None:
-            return Refusal("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")
+            return NotQueued("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")
         if spec.stop_policy is not StopPolicy.NONE:
-            return Refusal("Suspended", f"LocalQueue {workload.queue_name} is inactive")
+            return NotQueued("Suspended", f"LocalQueue {workload.queue_name} is inactive")
         if spec.cluster_queue not in self._queues:
-            return Refusal("Misconfigured", f"ClusterQueue {spec.cluster_queue} doesn't exist")
+            return NotQueued("Misconfigured", f"ClusterQueue {spec.cluster_queue} doesn't exist")
         return None

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
-from clusters.kueue.queueing.buckets import Entry, Group, Order, QueueItem
+from clusters.kueue.queueing.buckets import EquivalenceClass, HeapEntry, Order, QueueItem
 from clusters.kueue.quota.specifications import QueueingStrategy
 from clusters.kueue.workload.workloads import Workload
 
@@ -53,8 +53,8 @@ class PendingQueue:
         self.strategy = strategy
         self._hashes_equals = hashes_equals
         self._items: dict[str, QueueItem] = {}
-        self._groups: dict[str, dict[str, Group]] = {}
-        self._tops: list[tuple[Order, int, Group, Entry]] = []
+        self._groups: dict[str, dict[str, EquivalenceClass]] = {}
+        self._tops: list[tuple[Order, int, EquivalenceClass, HeapEntry]] = []
         self._most_tops = _FEW_TOPS
         self._backing_off: dict[str, QueueItem] = {}
         self._unschedulable: set[str] = set()
@@ -208,19 +208,19 @@ class PendingQueue:
     def _is_best_effort(self) -> bool:
         return self.strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
-    def _all_groups(self) -> Iterator[Group]:
+    def _all_groups(self) -> Iterator[EquivalenceClass]:
         for by_namespace in self._groups.values():
             yield from by_namespace.values()
 
-    def _group(self, item: QueueItem) -> Group:
+    def _group(self, item: QueueItem) -> EquivalenceClass:
         namespace = item.workload.namespace
         by_namespace = self._groups.setdefault(item.workload.shape_hash, {})
         group = by_namespace.get(namespace)
         if group is None:
-            group = by_namespace[namespace] = Group(namespace)
+            group = by_namespace[namespace] = EquivalenceClass(namespace)
         return group
 
-    def _group_of(self, item: QueueItem) -> Group | None:
+    def _group_of(self, item: QueueItem) -> EquivalenceClass | None:
         return self._groups.get(item.workload.shape_hash, {}).get(item.workload.namespace)
 
     def _activate(self, item: QueueItem) -> None:
@@ -260,7 +260,7 @@ class PendingQueue:
             if not by_namespace:
                 del self._groups[item.workload.shape_hash]
 
-    def _advertise(self, group: Group) -> None:
+    def _advertise(self, group: EquivalenceClass) -> None:
         top = group.active.top()
         if top is None:
             group.advertised = None

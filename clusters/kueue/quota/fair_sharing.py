@@ -19,7 +19,7 @@ from clusters.kueue.quota.tree import most_lendable
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
-class Share:
+class DominantShare:
     """How much more than its own a node uses, relative to what the tree could lend.
 
     Attributes:
@@ -52,19 +52,19 @@ class Share:
         return UNLIMITED if self.is_infinite else math.ceil(self.sort_key[1])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Share) and self.sort_key == other.sort_key
+        return isinstance(other, DominantShare) and self.sort_key == other.sort_key
 
-    def __lt__(self, other: Share) -> bool:
+    def __lt__(self, other: DominantShare) -> bool:
         return self.sort_key < other.sort_key
 
     def __hash__(self) -> int:
         return hash(self.sort_key)
 
 
-NO_SHARE: Final = Share()
+NO_SHARE: Final = DominantShare()
 
 
-def share_of(node: ResourceNode) -> Share:
+def share_of(node: ResourceNode) -> DominantShare:
     """Dominant resource share of a node; none for a root. O(pairs in use)."""
     if node.parent is None:
         return NO_SHARE
@@ -74,7 +74,7 @@ def share_of(node: ResourceNode) -> Share:
         if above > 0:
             borrowed[key.resource] = borrowed.get(key.resource, 0) + above
     if not borrowed:
-        return Share(weight=node.weight)
+        return DominantShare(weight=node.weight)
     ratio, dominant = 0.0, ""
     lendable = most_lendable(node)
     for resource in sorted(borrowed):
@@ -83,4 +83,4 @@ def share_of(node: ResourceNode) -> Share:
             value = float(borrowed[resource]) * 1000.0 / float(most)
             if value > ratio:
                 ratio, dominant = value, resource
-    return Share(ratio=ratio, weight=node.weight, resource=dominant, is_borrowing=True)
+    return DominantShare(ratio=ratio, weight=node.weight, resource=dominant, is_borrowing=True)

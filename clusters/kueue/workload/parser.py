@@ -19,7 +19,7 @@ from clusters.documents.conditions import conditions_of
 from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.matching import parse_node_rules
-from clusters.kueue.workload.requests import Surroundings, pod_requests
+from clusters.kueue.workload.requests import PodSurroundings, pod_requests
 from clusters.kueue.workload.workloads import (
     UNKNOWN_TIME,
     PodSet,
@@ -70,7 +70,7 @@ class WorkloadParser:
         """Drop shared shapes, after something outside of the pod templates changed."""
         self._shapes.clear()
 
-    def parse(self, document: Mapping[str, Any], *, surroundings: Surroundings) -> Workload:
+    def parse(self, document: Mapping[str, Any], *, surroundings: PodSurroundings) -> Workload:
         """Read one Workload document.
 
         Raises:
@@ -118,7 +118,7 @@ class WorkloadParser:
             replaces=sys.intern(replaces),
         )
 
-    def reshape(self, workload: Workload, *, surroundings: Surroundings) -> Workload:
+    def reshape(self, workload: Workload, *, surroundings: PodSurroundings) -> Workload:
         """The same workload with requests worked out again in other surroundings."""
         pod_sets = tuple(
             replace(item, shape=self._shape(item.shape.source, index, surroundings))
@@ -149,7 +149,9 @@ class WorkloadParser:
             return since + timedelta(milliseconds=1) if since is not None else created_at
         return created_at
 
-    def _pod_sets(self, spec: Mapping[str, Any], surroundings: Surroundings) -> tuple[PodSet, ...]:
+    def _pod_sets(
+        self, spec: Mapping[str, Any], surroundings: PodSurroundings
+    ) -> tuple[PodSet, ...]:
         result = []
         for index, item in enumerate(spec.get("podSets") or ()):
             kept = _relevant(item)
@@ -165,7 +167,7 @@ class WorkloadParser:
             )
         return tuple(result)
 
-    def _shape(self, source: str, index: int, surroundings: Surroundings) -> PodShape:
+    def _shape(self, source: str, index: int, surroundings: PodSurroundings) -> PodShape:
         place = (surroundings.scope, index, source)
         known = self._shapes.get(place)
         if known is None:
@@ -186,7 +188,7 @@ def _relevant(pod_set: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": kept, "topologyRequest": pod_set.get("topologyRequest") or {}}
 
 
-def _build_shape(source: str, index: int, surroundings: Surroundings) -> PodShape:
+def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodShape:
     document = json.loads(source)
     pod_spec, topology = document["spec"], document["topologyRequest"]
     path = f"spec.podSets[{index}].template"

@@ -23,7 +23,7 @@ BELOW_RANGE: Final = "requests must not be below the limitRange min"
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LimitRules:
     """Container or pod rule of the LimitRanges of a namespace, the tightest of all of them."""
 
     default: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PodSurroundings:
     """What outside of a pod template changes its requests.
 
     Attributes:
@@ -44,7 +44,7 @@ class Surroundings:
     """
 
     configuration: Configuration
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, LimitRules] = field(default_factory=dict)
     overheads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scope: str = ""
 
@@ -56,7 +56,7 @@ class SurroundingsByNamespace:
         self._configuration = configuration
         self._limit_ranges: dict[str, dict[str, Document]] = {}
         self._overheads: dict[str, dict[str, str]] = {}
-        self._known: dict[str, Surroundings] = {}
+        self._known: dict[str, PodSurroundings] = {}
 
     def adopt(self, other: SurroundingsByNamespace) -> None:
         """Become a copy of another one."""
@@ -86,12 +86,12 @@ class SurroundingsByNamespace:
         self._known.clear()
         return True
 
-    def of(self, namespace: str) -> Surroundings:
+    def of(self, namespace: str) -> PodSurroundings:
         """What changes requests in a namespace."""
         scope = namespace if self._limit_ranges.get(namespace) else ""
         known = self._known.get(scope)
         if known is None:
-            known = self._known[scope] = Surroundings(
+            known = self._known[scope] = PodSurroundings(
                 configuration=self._configuration,
                 bounds=parse_bounds(self._limit_ranges.get(scope, {}).values()),
                 overheads=dict(self._overheads),
@@ -109,7 +109,7 @@ class PodRequests:
     range_problems: tuple[str, ...] = ()
 
 
-def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> PodRequests:
+def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) -> PodRequests:
     """Work out the requests of one pod, by the pod spec of its template.
 
     Messages name the path of the pod set, as ``spec.podSets[0].template``.
@@ -117,11 +117,11 @@ def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> Po
     Raises:
         ValueError: a quantity is malformed.
     """
-    container_bounds = surroundings.bounds.get("Container", Bounds())
+    container_bounds = surroundings.bounds.get("Container", LimitRules())
     containers = [_filled(item, container_bounds) for item in spec.get("containers") or ()]
     inits = [_filled(item, container_bounds) for item in spec.get("initContainers") or ()]
     total = _containers_total(containers, inits)
-    total.update(_filled({"resources": spec.get("resources")}, Bounds()).requests)
+    total.update(_filled({"resources": spec.get("resources")}, LimitRules()).requests)
     overhead = spec.get("overhead")
     if overhead is None:
         overhead = surroundings.overheads.get(spec.get("runtimeClassName") or "", {})
@@ -132,7 +132,7 @@ def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> Po
         for index, item in enumerate(items)
     ]
     ranges = [(where, item.requests, container_bounds) for where, item in placed]
-    ranges.append((f"{path}.spec", total, surroundings.bounds.get("Pod", Bounds())))
+    ranges.append((f"{path}.spec", total, surroundings.bounds.get("Pod", LimitRules())))
     return PodRequests(
         amounts=_accounted(total, surroundings.configuration),
         limit_problems=tuple(
@@ -144,13 +144,13 @@ def pod_requests(spec: Document, *, surroundings: Surroundings, path: str) -> Po
     )
 
 
-def parse_bounds(documents: Iterable[Document]) -> dict[str, Bounds]:
+def parse_bounds(documents: Iterable[Document]) -> dict[str, LimitRules]:
     """Combine the LimitRanges of one namespace, by type: smallest maxima, largest minima."""
-    merged: dict[str, Bounds] = {}
+    merged: dict[str, LimitRules] = {}
     for document in documents:
         for item in (document.get("spec") or {}).get("limits") or ():
-            before = merged.get(item.get("type", ""), Bounds())
-            merged[item.get("type", "")] = Bounds(
+            before = merged.get(item.get("type", ""), LimitRules())
+            merged[item.get("type", "")] = LimitRules(
                 default={**(item.get("default") or {}), **before.default},
                 default_request={**(item.get("defaultRequest") or {}), **before.default_request},
                 highest=_tightest(before.highest, item.get("max") or {}, largest=False),
@@ -179,7 +179,7 @@ class _Container:
     is_sidecar: bool
 
 
-def _filled(container: Document, bounds: Bounds) -> _Container:
+def _filled(container: Document, bounds: LimitRules) -> _Container:
     resources = container.get("resources") or {}
     limits = {**bounds.default, **(resources.get("limits") or {})}
     requests = {**limits, **bounds.default_request, **(resources.get("requests") or {})}
@@ -245,7 +245,7 @@ def _plain(amount: int, resource: str) -> str:
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 
-def _range_problems(where: str, requests: Mapping[str, int], bounds: Bounds) -> Iterable[str]:
+def _range_problems(where: str, requests: Mapping[str, int], bounds: LimitRules) -> Iterable[str]:
     for detail, limits, is_beyond in (
         (ABOVE_RANGE, bounds.highest, operator.gt),
         (BELOW_RANGE, bounds.lowest, operator.lt),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from clusters.kueue.cycle.replay import Difference, ScenarioResult, replay_line
+from clusters.kueue.cycle.replay import ReplayDifference, ScenarioResult, replay_line
 
 _CHUNK = 16
 
@@ -91,7 +91,7 @@ def _results(lines: list[str], *, jobs: int) -> Iterable[ScenarioResult]:
         yield from pool.map(replay_line, lines, chunksize=_CHUNK)
 
 
-def _place(difference: Difference) -> str:
+def _place(difference: ReplayDifference) -> str:
     if difference.cycle is None:
         return f"step {difference.step}, after its last cycle"
     return f"step {difference.step}, cycle {difference.cycle}"

@@ -24,7 +24,7 @@ from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
-from clusters.kueue.cycle.intake import Unreadable
+from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.reconcile.admission.decided import Decided
 from clusters.reconcile.admission.events import Known, events_of
 from clusters.reconcile.admission.pace import CyclePace, LowPriority
@@ -210,7 +210,7 @@ class AdmissionBody(Controller[str]):
             self._outside.add((resource, key))
             if resource == r.WORKLOAD and not _may_hold(document):
                 self._expel(key)
-            if not isinstance(error, Unreadable):
+            if not isinstance(error, UnreadableDocument):
                 self._rebuild()
             raise
         if is_outside:
@@ -472,7 +472,7 @@ class AdmissionBody(Controller[str]):
                 except Exception as error:
                     self._outside.add((resource, key))
                     self.faults.park(f"{resource.kind} {key}", error, doing=Doing.READING)
-                    if not isinstance(error, Unreadable):
+                    if not isinstance(error, UnreadableDocument):
                         return self._fed_engine()
         return engine
 

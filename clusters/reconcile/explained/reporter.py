@@ -25,7 +25,7 @@ from clusters.kueue.explanation.why import CheckState, Explainer, Explanation
 from clusters.manifests.names import SPEND_CHECK
 from clusters.models import PendingReason, Question
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.explained.store import Batch, Comparison, Store
+from clusters.reconcile.explained.store import Batch, Comparison, ReasonStore
 from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.faults import Doing, Faults
 
@@ -38,7 +38,7 @@ ANSWER_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ToldReason:
     """What stands in the row."""
 
     reason: str
@@ -55,10 +55,10 @@ class Reporter:
         faults: Of the shift: a workload that cannot be explained keeps no other from it.
     """
 
-    def __init__(self, store: Store | None, faults: Faults) -> None:
+    def __init__(self, store: ReasonStore | None, faults: Faults) -> None:
         self._store, self._faults = store, faults
         known = store.known() if store is not None else {}
-        self._told = {uid: _Told(reason, since) for uid, (reason, since) in known.items()}
+        self._told = {uid: _ToldReason(reason, since) for uid, (reason, since) in known.items()}
         self._first: dict[str, None] = {}
         self._line: deque[str] = deque()
         self._due_at = 0.0
@@ -66,7 +66,7 @@ class Reporter:
     @classmethod
     def of(cls, context: ShiftContext) -> Reporter:
         """The reporter of a shift."""
-        store = Store(context.cluster.slug) if context.cluster.pk else None
+        store = ReasonStore(context.cluster.slug) if context.cluster.pk else None
         return cls(store, context.faults)
 
     def start(self) -> None:
@@ -181,7 +181,7 @@ class Reporter:
             return None
         is_same = before is not None and before.reason == explanation.reason
         since = before.since if before is not None and is_same else now
-        self._told[uid] = _Told(explanation.reason, since, digest)
+        self._told[uid] = _ToldReason(explanation.reason, since, digest)
         namespace, _, name = key.partition("/")
         return PendingReason(
             uid=uid, namespace=namespace, name=name, evidence=evidence, since=since

@@ -59,7 +59,7 @@ class Comparison:
     differences: Sequence[ShadowDifference] = ()
 
 
-class Store:
+class ReasonStore:
     """Reads and writes of one cluster; ``start`` and ``close`` are the shift's.
 
     Args:

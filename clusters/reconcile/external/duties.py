@@ -13,14 +13,14 @@ from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, annotations_of, bound
 from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
-from clusters.kueue.multikueue.group import View
+from clusters.kueue.multikueue.group import GroupView
 from clusters.reconcile.external.defects import CopySeen
 from clusters.reconcile.runtime.writer import Write
 
 MOST_NAMES: Final = 20
 
 
-def may_nominate(view: View, *, siblings: Iterable[Document] = ()) -> bool:
+def may_nominate(view: GroupView, *, siblings: Iterable[Document] = ()) -> bool:
     """Whether Kueue waits for a nomination of this workload.
 
     Of several Workloads of one owner only for the primary: Kueue pins the siblings to its worker.
@@ -72,7 +72,7 @@ def _may_withdraw(found: CopySeen | None) -> bool:
     return found is not None and found.answers and not found.is_admitted
 
 
-def waits_for(view: View, worker: str, seen: Mapping[str, CopySeen]) -> bool:
+def waits_for(view: GroupView, worker: str, seen: Mapping[str, CopySeen]) -> bool:
     """Whether a workload is nominated for a worker that has not got its copy yet."""
     found = seen.get(worker)
     has_copy = found is not None and found.answers and found.copy is not None

@@ -18,7 +18,7 @@ from clusters.documents.keys import Document, owner_uids, status_of
 from clusters.documents.times import stamp
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kueue.multikueue.group import View
+from clusters.kueue.multikueue.group import GroupView
 from clusters.models import NominationWay
 from clusters.reconcile.external import ways
 from clusters.reconcile.external.duties import (
@@ -143,7 +143,7 @@ class Nominator:
         if local is None or not here.check or not self._may_begin(key):
             return
         group = self._nominating.group(here, self._workers.fleet(here.check, now))
-        view = View(group, local)
+        view = GroupView(group, local)
         if not may_nominate(view, siblings=self._siblings(local)):
             self._to_wake.pop(key, None)
             return

@@ -18,7 +18,7 @@ from clusters.documents.keys import key_of
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
-from clusters.kueue.cycle.intake import Unreadable
+from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer, Explanation
 from clusters.models import ShadowDifference
@@ -105,7 +105,7 @@ class ShadowBody(Controller[str]):
         except Exception as error:
             self._looks.forget(resource, document)
             self._outside.add(place)
-            if not isinstance(error, Unreadable):
+            if not isinstance(error, UnreadableDocument):
                 self._begin_anew()
             raise
         self._outside.discard(place)
@@ -126,7 +126,7 @@ class ShadowBody(Controller[str]):
                     self._episodes.take(resource.kind, document, is_gone=False, now=now)
                 except Exception as error:
                     self._outside.add(place)  # its own event tells of it
-                    if not isinstance(error, Unreadable):
+                    if not isinstance(error, UnreadableDocument):
                         self._begin_anew()
                         return
         self._episodes.begin(now)

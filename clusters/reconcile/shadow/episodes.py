@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.explanation.changes import Change, queues_by_tree, trees_of
+from clusters.kueue.explanation.changes import ObjectChange, queues_by_tree, trees_of
 from clusters.kueue.workload.workloads import Workload
 from clusters.reconcile.shadow.compare import Verdict, compare
 from clusters.reconcile.shadow.events import Event, decision_in
@@ -88,7 +88,7 @@ class Episodes:
         """
         key = _key(document)
         before = self._workloads.get(key) if kind == "Workload" else None
-        change = Change(kind, None if is_gone else document, key)
+        change = ObjectChange(kind, None if is_gone else document, key)
         trees = trees_of(self.engine, change)
         said = None if is_gone or kind != "Workload" else decision_in(before, document)
         known = self.engine.state.workloads.get(key)

@@ -17,7 +17,7 @@ from clusters.documents.conditions import is_true
 from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import flavors_of
-from clusters.kueue.explanation.changes import Change, touched_queues
+from clusters.kueue.explanation.changes import ObjectChange, touched_queues
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer
 from clusters.reconcile.shadow.events import (
@@ -206,5 +206,5 @@ class _Replay:
         engine.upsert(document, kind="Workload", now=event.at)
 
 
-def _change(event: Event) -> Change:
-    return Change(event.kind, None if event.is_gone else event.document, event.key)
+def _change(event: Event) -> ObjectChange:
+    return ObjectChange(event.kind, None if event.is_gone else event.document, event.key)

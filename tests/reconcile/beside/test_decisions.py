@@ -9,7 +9,7 @@ import pytest
 
 from clusters.documents.labels import COMPONENT_INDEX
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
-from clusters.kueue.multikueue.group import Group, View
+from clusters.kueue.multikueue.group import Group, GroupView
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.external.defects import CopySeen, Defect, Patient, diagnose
 from clusters.reconcile.external.duties import may_nominate, waits_for, wanted_names
@@ -192,11 +192,11 @@ def test_finished_and_deleted_workloads_have_no_defects():
 # Duties of an external dispatcher
 
 
-def view(local: dict[str, Any], **checks: str) -> View:
+def view(local: dict[str, Any], **checks: str) -> GroupView:
     local["status"]["admissionChecks"] = [
         {"name": name, "state": state} for name, state in {"mk": "Pending", **checks}.items()
     ]
-    return View(Group(local=local, check="mk", now=NOW), local)
+    return GroupView(Group(local=local, check="mk", now=NOW), local)
 
 
 @pytest.mark.parametrize(
