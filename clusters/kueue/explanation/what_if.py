@@ -6,8 +6,9 @@ decide as before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,10 +21,6 @@ from clusters.kueue.explanation.changes import AnyChange, make, touched_queues
 _CYCLE: Final = timedelta(seconds=1)
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How long to go on.
@@ -34,7 +31,7 @@ class Bounds:
     """
 
     most_cycles: int = 200
-    is_over: Callable[[], bool] = field(default=_never)
+    is_over: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +171,9 @@ def _differences(
     larger: Mapping[str, Mapping[FlavorResource, int]],
     smaller: Mapping[str, Mapping[FlavorResource, int]],
 ) -> dict[str, dict[FlavorResource, int]]:
-    result: dict[str, dict[FlavorResource, int]] = {}
-    for name, amounts in larger.items():
-        other = smaller.get(name, {})
-        above = {
-            key: amount - other.get(key, 0)
-            for key, amount in amounts.items()
-            if amount > other.get(key, 0)
-        }
-        if above:
-            result[name] = above
-    return result
+    """By how much amounts are larger, where they are."""
+    above = {
+        name: dict(Counter(amounts) - Counter(smaller.get(name, {})))
+        for name, amounts in larger.items()
+    }
+    return {name: amounts for name, amounts in above.items() if amounts}

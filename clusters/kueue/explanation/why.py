@@ -18,6 +18,7 @@ from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
 from clusters.kueue.preemption.classic import satisfies
 from clusters.kueue.queueing.buckets import QueueItem
+from clusters.kueue.queueing.queues import PendingQueue
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
@@ -200,10 +201,10 @@ class Explainer:
         key, workload = item.key, item.workload
         name = self._state.queues.queue_of(key)
         queue = self._state.snapshot.queues[name]
-        positions = self._positions_in(name)
         pending = self._state.queues.queue(name)
         assert pending is not None
-        tried = item if item.reason else self._equal_of(name, item)
+        positions = self._positions_in(pending)
+        tried = item if item.reason else self._equal_of(pending, item)
         reason, message = tried.reason, tried.message
         if not queue.is_active:
             reason, message = "Suspended", f"ClusterQueue {name} is inactive"
@@ -232,26 +233,19 @@ class Explainer:
             requeue_at=requeue_at if requeue_at is not None and requeue_at > self._now else None,
         )
 
-    def _positions_in(self, name: str) -> dict[str, int]:
+    def _positions_in(self, queue: PendingQueue) -> dict[str, int]:
         """Place of everything that waits in a ClusterQueue. O(n log n), once."""
-        found = self._positions.get(name)
-        if found is None:
-            pending = self._state.queues.queue(name)
-            assert pending is not None
-            order = pending.active_keys() + pending.parked_keys()
-            found = {key: index for index, key in enumerate(order, start=1)}
-            self._positions[name] = found
-        return found
+        if queue.name not in self._positions:
+            order = queue.active_keys() + queue.parked_keys()
+            self._positions[queue.name] = {key: index for index, key in enumerate(order, start=1)}
+        return self._positions[queue.name]
 
-    def _equal_of(self, name: str, item: QueueItem) -> QueueItem:
+    def _equal_of(self, queue: PendingQueue, item: QueueItem) -> QueueItem:
         """One that was looked at and that the scheduler cannot tell apart; else itself."""
-        by_shape = self._tried.get(name)
-        if by_shape is None:
-            pending = self._state.queues.queue(name)
-            assert pending is not None
-            by_shape = {each.workload.shape_hash: each for each in pending.items() if each.reason}
-            self._tried[name] = by_shape
-        return by_shape.get(item.workload.shape_hash, item)
+        if queue.name not in self._tried:
+            tried = (each for each in queue.items() if each.reason)
+            self._tried[queue.name] = {each.workload.shape_hash: each for each in tried}
+        return self._tried[queue.name].get(item.workload.shape_hash, item)
 
     def _holders(
         self, workload: Workload, own: ClusterQueueState, lacking: Pairs
