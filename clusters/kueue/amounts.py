@@ -46,7 +46,8 @@ def add(amount: int, other: int) -> int:
     """Sum that stays unlimited once it is, and never leaves the range of 64 bits."""
     if amount == UNLIMITED or other == UNLIMITED:
         return UNLIMITED
-    return _bounded(amount + other)
+    total = amount + other
+    return total if _LOWEST <= total <= UNLIMITED else _cut(total)
 
 
 def subtract(amount: int, other: int) -> int:
@@ -55,17 +56,17 @@ def subtract(amount: int, other: int) -> int:
         return 0 if amount == UNLIMITED else _LOWEST
     if amount == UNLIMITED:
         return UNLIMITED
-    return _bounded(amount - other)
+    rest = amount - other
+    return rest if _LOWEST <= rest <= UNLIMITED else _cut(rest)
 
 
 def multiply(amount: int, count: int) -> int:
     """Product, cut at the largest amount."""
-    return _bounded(amount * count)
+    return _cut(amount * count)
 
 
-def _bounded(amount: int) -> int:
-    # Compared first: nearly every amount is within the bounds, and this is asked at every step.
-    return amount if _LOWEST <= amount <= UNLIMITED else min(UNLIMITED, max(_LOWEST, amount))
+def _cut(amount: int) -> int:
+    return min(UNLIMITED, max(_LOWEST, amount))
 
 
 @lru_cache(maxsize=4096)

@@ -109,15 +109,16 @@ class Scheduler:
         if self._is_outdated(item, queue, cycle):
             item.last_tried = {}
         assignment, targets = self._attempt(entry, None)
-        is_hopeless = assignment.outcome is not AssignmentMode.FIT and not targets
+        mode = assignment.outcome
+        is_hopeless = mode is not AssignmentMode.FIT and not targets
         if is_hopeless and self._gates.partial_admission and entry.workload.may_be_partial():
             reduced = _smallest_reduction(
                 entry.workload, attempt=lambda counts: self._useful(entry, counts)
             )
             if reduced is not None:
                 assignment, targets = reduced
-        entry.assignment, entry.targets = assignment, targets
-        entry.outcome = assignment.outcome
+                mode = assignment.outcome
+        entry.assignment, entry.targets, entry.outcome = assignment, targets, mode
         entry.message = assignment.message()
         item.last_tried = assignment.last_tried
         item.tried_generation = queue.generation
