@@ -513,7 +513,7 @@ def test_cohort_cycle_is_reported_while_the_queue_stays_ready():
         cluster_queue("q", group(f0=quota(4)), in_cohort="pool"),
     )
     world.engine.state.settle(world.now)
-    assert world.engine.state.snapshot.is_cyclic("pool")
+    assert world.engine.state.snapshot.cohorts["pool"].is_cyclic
     assert cluster_queue_report(world.engine, "q", now=world.now).condition.is_active
 
 

@@ -131,7 +131,7 @@ def test_borrowing_level_is_the_height_of_the_lender(amount, want_level, want_re
 def test_cycle_takes_its_queues_out(documents):
     snapshot = build(*documents, queue("a", 5), queue("other", 5, in_cohort="elsewhere"))
     assert not snapshot.queues["a"].takes_part
-    assert snapshot.is_cyclic("pool")
+    assert snapshot.cohorts["pool"].is_cyclic
     assert snapshot.queues["other"].takes_part
     assert snapshot.tree_queues(snapshot.queues["a"]) == []
 
@@ -141,7 +141,7 @@ def test_cycle_ends_when_an_edge_is_removed():
     snapshot.set_cohort(parse_cohort(cohort("top", f0=quota(2))))
     snapshot.refresh()
     assert available(snapshot) == {"a": 10, "b": 10}
-    assert not snapshot.is_cyclic("pool")
+    assert not snapshot.cohorts["pool"].is_cyclic
 
 
 def test_cohort_vanishes_with_its_last_member():
@@ -256,5 +256,5 @@ def test_cycle_of_cohorts_is_refused_wherever_it_closes(snapshot, lower, upper):
     top, below = "c0", names[lower % len(names)]
     snapshot.set_cohort(parse_cohort(cohort(top, below)))
     snapshot.refresh()
-    assert all(snapshot.is_cyclic(name) for name in names)
+    assert all(snapshot.cohorts[name].is_cyclic for name in names)
     assert not any(item.takes_part for item in snapshot.queues.values())

@@ -74,30 +74,24 @@ def touched_queues(engine: Engine, changes: Iterable[AnyChange]) -> frozenset[st
     if not asked or engine.configuration.blocks_admission:
         # With the latter, whether anything may start depends on pods anywhere.
         return None
-    snapshot = engine.state.snapshot
-    cohorts: set[str] = set()
-    names: set[str] = set()
+    trees: set[str] = set()
     for change in asked:
-        if isinstance(change, Drain) or change.kind not in _KINDS_IN_TREES:
+        found = trees_of(engine, change)
+        if found is None:
             return None
-        for kind, name in _touched(engine.state, change):
-            (cohorts if kind == "Cohort" else names).add(name)
-    for name in list(names & snapshot.queues.keys()):
-        names.update(queue.spec.name for queue in snapshot.tree_queues(snapshot.queues[name]))
-    for name in cohorts:
-        if snapshot.is_cyclic(name):
-            return None
-        names.update(queue.spec.name for queue in snapshot.cohort_queues(name))
-    return frozenset(names & snapshot.queues.keys())
+        trees |= found
+    alone = {tree for tree in trees if not tree.startswith("/")}
+    queues = (engine.state.snapshot.cohort_queues(tree[1:]) for tree in trees - alone)
+    return frozenset(alone | {queue.spec.name for tree in queues for queue in tree})
 
 
-def trees_of(engine: Engine, change: ObjectChange) -> frozenset[str] | None:
+def trees_of(engine: Engine, change: AnyChange) -> frozenset[str] | None:
     """Names of the trees that one change is about, as far as they exist; ``None`` for all.
 
     The engine has to be settled. A tree is named by its root: ``/COHORT``, or the ClusterQueue
     that stands alone.
     """
-    if change.kind not in _KINDS_IN_TREES:
+    if isinstance(change, Drain) or change.kind not in _KINDS_IN_TREES:
         return None
     snapshot, found = engine.state.snapshot, set()
     for kind, name in _touched(engine.state, change):

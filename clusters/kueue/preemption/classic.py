@@ -126,18 +126,15 @@ def satisfies(policy: PreemptionPolicy, *, preemptor: Workload, candidate: Workl
 
 
 def candidates_in(
-    queue: ClusterQueueState,
-    *,
-    preemptor: Workload,
-    policy: PreemptionPolicy,
-    keys: Collection[FlavorResource],
+    queue: ClusterQueueState, preemptor: Preemptor, policy: PreemptionPolicy
 ) -> Iterator[Holding]:
-    """What a ClusterQueue holds of ``keys`` and the policy lets be preempted."""
+    """What a ClusterQueue holds of the lacking pairs and the policy lets be preempted."""
     if policy is PreemptionPolicy.NEVER:
         return
+    keys, workload = preemptor.keys, preemptor.workload
     for holding in queue.holdings.values():
         if not holding.keys.isdisjoint(keys) and satisfies(
-            policy, preemptor=preemptor, candidate=holding.workload
+            policy, preemptor=workload, candidate=holding.workload
         ):
             yield holding
 
@@ -231,12 +228,7 @@ class ClassicalPreemption:
         """Those already told to stop first, each turn after the other."""
         queue, rules = preemptor.queue, preemptor.queue.spec.preemption
         order = candidate_order(queue.spec.name)
-        same = candidates_in(
-            queue,
-            preemptor=preemptor.workload,
-            policy=rules.within_cluster_queue,
-            keys=preemptor.keys,
-        )
+        same = candidates_in(queue, preemptor, rules.within_cluster_queue)
         found = [_Candidate(item, _Variant.WITHIN_QUEUE) for item in same]
         if rules.reclaim_within_cohort is not PreemptionPolicy.NEVER:
             found.extend(self._elsewhere(preemptor))
@@ -276,12 +268,8 @@ class ClassicalPreemption:
                 if child is not skipped:
                     yield from self._borrowers(preemptor, child, skipped=None)
             elif queue is not preemptor.queue and queue.takes_part:
-                yield from candidates_in(
-                    queue,
-                    preemptor=preemptor.workload,
-                    policy=preemptor.queue.spec.preemption.reclaim_within_cohort,
-                    keys=preemptor.keys,
-                )
+                policy = preemptor.queue.spec.preemption.reclaim_within_cohort
+                yield from candidates_in(queue, preemptor, policy)
 
 
 def fits_after(preemptor: Preemptor, *, may_borrow: bool) -> bool:

@@ -131,28 +131,14 @@ class FairPreemption:
 
     def _collect(self, preemptor: Preemptor) -> list[Holding]:
         rules = preemptor.queue.spec.preemption
-        found = list(
-            candidates_in(
-                preemptor.queue,
-                preemptor=preemptor.workload,
-                policy=rules.within_cluster_queue,
-                keys=preemptor.keys,
-            )
-        )
+        found = list(candidates_in(preemptor.queue, preemptor, rules.within_cluster_queue))
         if rules.reclaim_within_cohort is PreemptionPolicy.NEVER:
             return found
         for queue in self._snapshot.tree_queues(preemptor.queue):
             if queue is preemptor.queue or not queue.takes_part:
                 continue
             if not queue.node.is_within_nominal(preemptor.keys):
-                found.extend(
-                    candidates_in(
-                        queue,
-                        preemptor=preemptor.workload,
-                        policy=rules.reclaim_within_cohort,
-                        keys=preemptor.keys,
-                    )
-                )
+                found.extend(candidates_in(queue, preemptor, rules.reclaim_within_cohort))
         return found
 
     def _first(

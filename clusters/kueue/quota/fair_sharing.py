@@ -14,7 +14,6 @@ from typing import Final
 
 from clusters.kueue.amounts import UNLIMITED
 from clusters.kueue.quota.resource_node import ResourceNode
-from clusters.kueue.quota.tree import most_lendable
 
 
 @total_ordering
@@ -76,7 +75,7 @@ def share_of(node: ResourceNode) -> DominantShare:
     if not borrowed:
         return DominantShare(weight=node.weight)
     ratio, dominant = 0.0, ""
-    lendable = most_lendable(node)
+    lendable = node.parent.lendable
     for resource in sorted(borrowed):
         most = lendable.get(resource, 0)
         if most > 0:

@@ -269,11 +269,6 @@ class Snapshot:
         root, is_cyclic = self._root_of(name)
         return [] if is_cyclic else list(queues_below(root))
 
-    def is_cyclic(self, cohort: str) -> bool:
-        """Whether a Cohort is part of, or below, a cycle."""
-        state = self.cohorts.get(cohort)
-        return state is not None and state.is_cyclic
-
     # Internals
 
     def _cohort(self, name: str) -> CohortState:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clusters.kueue.amounts import FlavorResource, Usage
@@ -96,8 +96,3 @@ def cohorts_below(cohort: CohortState) -> Iterator[CohortState]:
     yield cohort
     for child in cohort.cohorts.values():
         yield from cohorts_below(child)
-
-
-def most_lendable(node: ResourceNode) -> Mapping[str, int]:
-    """What the tree around a node could give at most, per resource; empty for a root."""
-    return node.parent.lendable if node.parent is not None else {}
