@@ -23,7 +23,15 @@ from clusters.selectors.dispatch import (
     dispatch_races,
     dispatch_trail,
 )
-from clusters.selectors.explained import PlaceWhy, StoredWhy, WhyPending, stored_why, why_pending
+from clusters.selectors.explained import (
+    PlaceWhy,
+    StoredWhy,
+    WhyPending,
+    askable_workspaces,
+    questions_for,
+    stored_why,
+    why_pending,
+)
 from clusters.selectors.fleet import (
     ClusterRow,
     cluster_for,
@@ -50,7 +58,6 @@ from clusters.selectors.preemptions import (
 from clusters.selectors.previews import ClusterChanges, ManifestChange, preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
 from clusters.selectors.sync import SyncPlace, sync_state
-from clusters.selectors.what_if import askable_workspaces, questions_for
 from clusters.selectors.workload_detail import (
     TimelineEntry,
     WorkloadDetail,

@@ -1,19 +1,22 @@
-"""Why one job waits: the sentence, the evidence as the reader may see it, the forecast."""
+"""Why one job waits, as the reader may see it, with the forecast; and who may ask what if."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from budgets.models import Flavor, User
+from budgets.models import Flavor, User, Workspace
+from budgets.selectors import roles_of, visible_workspaces
 from clusters.explaining.findings import Explained, explained
 from clusters.explaining.names import Names
 from clusters.forecasting import StartForecast
-from clusters.models import PendingReason, ShiftRun, WorkloadState
+from clusters.models import PendingReason, Question, ShiftRun, WorkloadState
 from clusters.selectors.forecasts import start_forecast
 from clusters.selectors.names import reader_names
 from clusters.selectors.reasons import (
@@ -111,14 +114,10 @@ def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
 def _is_stale(state: WorkloadState, reasons: Reasons, *, now: datetime) -> bool:
     """Whether a cluster that told a reason has no shift at work. One query."""
     clusters = {state.cluster.slug, *reasons.get((state.namespace, state.name), {})}
-    return not clusters <= _kept_warm(clusters, now=now)
-
-
-def _kept_warm(clusters: set[str], *, now: datetime) -> set[str]:
     rows = ShiftRun.objects.filter(
         cluster__slug__in=clusters, role__in=ENGINE_ROLES
     ).select_related("cluster")
-    return {row.cluster.slug for row in rows if row.is_alive(now=now)}
+    return not clusters <= {row.cluster.slug for row in rows if row.is_alive(now=now)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +141,42 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
     names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
     found = []
     for row in read_reasons(rows):
-        state = WorkloadState.objects.select_related("cluster").filter(
-            cluster__slug=row.cluster, uid=row.uid
-        )
-        forecasts = [
-            start_forecast(one, row.evidence, names, now=timezone.now()) for one in state[:1]
-        ]
+        states = WorkloadState.objects.select_related("cluster")
+        state = states.filter(cluster__slug=row.cluster, uid=row.uid).first()
         found.append(
             StoredWhy(
                 cluster=row.cluster,
                 key=f"{row.namespace}/{row.name}",
                 since=row.since,
                 detail=explained(row.evidence, names),
-                forecast=next(iter(forecasts), None),
+                forecast=start_forecast(state, row.evidence, names, now=timezone.now())
+                if state is not None
+                else None,
             )
         )
     return found
+
+
+def askable_workspaces(user: User) -> QuerySet[Workspace]:
+    """Workspaces whose budget a user may change, and so ask about. One query besides theirs."""
+    roles = roles_of(user)
+    found = visible_workspaces(user)
+    if roles.is_admin:
+        return found
+    owned = found.filter(account_id__in=roles.owned_accounts)
+    return owned | found.filter(pk__in=roles.owned_workspaces)
+
+
+def questions_for(user: User, keys: Sequence[UUID]) -> list[Question]:
+    """Questions of a user, any for an admin, in the order in which they are named.
+
+    Raises:
+        Question.DoesNotExist: One is not there (they are kept for a day), or is somebody else's.
+    """
+    found = Question.objects.filter(kind=Question.Kind.WHAT_IF)
+    if not roles_of(user).is_admin:
+        found = found.filter(asked_by=user)
+    rows = found.in_bulk(list(keys))
+    if any(key not in rows for key in keys):
+        raise Question.DoesNotExist
+    return [rows[key] for key in keys]
