@@ -127,7 +127,7 @@ def test_only_together_bad_heads_let_others_in(stage: Stage, monkeypatch: pytest
     run = Scheduler.run
 
     def fail(self: Scheduler, entries: Sequence[Entry], *, cycle: int) -> list[Entry]:
-        if len({entry.queue_name for entry in entries}) > 1:
+        if len({entry.queue.spec.name for entry in entries}) > 1:
             raise RuntimeError("only one at a time")
         return run(self, entries, cycle=cycle)
 
