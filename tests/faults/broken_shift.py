@@ -32,11 +32,11 @@ def prefer_the_oldest() -> None:
     from clusters.kueue.multikueue import group as multikueue_group
     from clusters.kueue.multikueue import rules as multikueue_rules
 
-    def standing(view: multikueue_group.View) -> dict[str, multikueue_group.Document]:
+    def standing(view: multikueue_group.GroupView) -> dict[str, multikueue_group.Document]:
         found = view.group.copies.items()
         return {name: copy.workload for name, copy in found if copy.workload and copy.is_ours}
 
-    multikueue_group.View.standing = standing  # type: ignore[method-assign]
+    multikueue_group.GroupView.standing = standing  # type: ignore[method-assign]
     rules = [rule for rule in multikueue.RULES if rule is not multikueue_rules._stale_copies]
     multikueue.RULES = tuple(rules)  # type: ignore[misc]
 
