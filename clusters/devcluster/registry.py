@@ -12,8 +12,6 @@ from clusters.devcluster.problems import Document
 from clusters.devcluster.schema import Node, Schema, struct, text, whole
 from clusters.documents.resources import Resource
 
-KUEUE_GROUP = "kueue.x-k8s.io"
-
 
 @dataclass(frozen=True, slots=True)
 class ServedKind(Resource):
@@ -35,13 +33,12 @@ class ServedKind(Resource):
 
 
 def _served(
-    group: str,
-    version: str,
-    plural: str,
     kind: str,
     spec: Node | None = None,
     status: Node | None = None,
     *,
+    group: str,
+    version: str = "v1",
     others: Mapping[str, Node] | None = None,
     namespaced: bool = False,
     counts_generation: bool = False,
@@ -51,67 +48,60 @@ def _served(
     fields = {"apiVersion": text(), "kind": text(), "metadata": core.METADATA, **(others or {})}
     parts = {"spec": spec, "status": status}
     fields |= {name: part for name, part in parts.items() if part is not None}
+    plural = Resource.guessed(kind, version, group).plural
     return ServedKind(
         group, version, plural, kind, namespaced, struct(fields, is_open=not is_custom),
         has_status=status is not None, counts_generation=counts_generation, is_custom=is_custom,
     )  # fmt: skip
 
 
-_core = partial(_served, "", "v1")
-_rbac = partial(_served, "rbac.authorization.k8s.io", "v1")
-_admission = partial(_served, "admissionregistration.k8s.io", "v1")
-_kueue = partial(_served, KUEUE_GROUP, "v1beta2", counts_generation=True, is_custom=True)
+_core = partial(_served, group="")
+_local = partial(_served, group="", namespaced=True)
+_rbac = partial(_served, group="rbac.authorization.k8s.io")
+_admission = partial(_served, group="admissionregistration.k8s.io")
+_kueue = partial(
+    _served, group="kueue.x-k8s.io", version="v1beta2", counts_generation=True, is_custom=True
+)
 _DATA = {"data": core.DATA}
 _VALUE = {"value*": whole(), "description": text(high=2048)}
-_extensions = partial(_served, "apiextensions.k8s.io", "v1")
-CRDS = _extensions("customresourcedefinitions", "CustomResourceDefinition")
-NAMESPACES = _core("namespaces", "Namespace", core.NAMESPACE_SPEC, core.POD_STATUS)
-NODES = _core("nodes", "Node", core.NODE_SPEC, core.POD_STATUS)
-EVENTS = _core("events", "Event", namespaced=True)
-JOBS = _served(
-    "batch", "v1", "jobs", "Job", core.JOB_SPEC, core.OPEN, namespaced=True, counts_generation=True
-)
+NAMESPACES = _core("Namespace", core.NAMESPACE_SPEC, core.POD_STATUS)
+NODES = _core("Node", core.NODE_SPEC, core.POD_STATUS)
+EVENTS = _local("Event")
+JOBS = _local("Job", core.JOB_SPEC, core.OPEN, group="batch", counts_generation=True)
+CRDS = _served("CustomResourceDefinition", group="apiextensions.k8s.io")
 
 KINDS: tuple[ServedKind, ...] = (
     NAMESPACES,
     NODES,
-    _core("secrets", "Secret", others=_DATA, namespaced=True),
-    _core("configmaps", "ConfigMap", others=_DATA, namespaced=True),
-    _core("serviceaccounts", "ServiceAccount", namespaced=True),
-    _core("pods", "Pod", core.POD_SPEC, core.POD_STATUS, namespaced=True, counts_generation=True),
+    _local("Secret", others=_DATA),
+    _local("ConfigMap", others=_DATA),
+    _local("ServiceAccount"),
+    _local("Pod", core.POD_SPEC, core.POD_STATUS, counts_generation=True),
     EVENTS,
     JOBS,
-    _served("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True),
-    _rbac("roles", "Role", namespaced=True),
-    _rbac("rolebindings", "RoleBinding", namespaced=True),
-    _rbac("clusterroles", "ClusterRole"),
-    _rbac("clusterrolebindings", "ClusterRoleBinding"),
-    _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
-    _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
-    _admission("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
-    _admission("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
-    _admission("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
-    _admission("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+    _local("Lease", group="coordination.k8s.io"),
+    _rbac("Role", namespaced=True),
+    _rbac("RoleBinding", namespaced=True),
+    _rbac("ClusterRole"),
+    _rbac("ClusterRoleBinding"),
+    _admission("ValidatingAdmissionPolicy"),
+    _admission("ValidatingAdmissionPolicyBinding"),
+    _admission("MutatingAdmissionPolicy"),
+    _admission("MutatingAdmissionPolicyBinding"),
+    _admission("ValidatingWebhookConfiguration"),
+    _admission("MutatingWebhookConfiguration"),
     CRDS,
-    _served("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass"),
-    _kueue("topologies", "Topology", kueue.TOPOLOGY_SPEC),
-    _kueue("resourceflavors", "ResourceFlavor", kueue.RESOURCE_FLAVOR_SPEC),
-    _kueue("workloadpriorityclasses", "WorkloadPriorityClass", others=_VALUE),
-    _kueue("cohorts", "Cohort", kueue.COHORT_SPEC, kueue.COHORT_STATUS),
-    _kueue(
-        "multikueueclusters", "MultiKueueCluster", kueue.MULTIKUEUE_CLUSTER_SPEC, kueue.CONDITIONED
-    ),
-    _kueue("multikueueconfigs", "MultiKueueConfig", kueue.MULTIKUEUE_CONFIG_SPEC),
-    _kueue("admissionchecks", "AdmissionCheck", kueue.ADMISSION_CHECK_SPEC, kueue.CONDITIONED),
-    _kueue("clusterqueues", "ClusterQueue", kueue.CLUSTER_QUEUE_SPEC, kueue.CLUSTER_QUEUE_STATUS),
-    _kueue(
-        "localqueues",
-        "LocalQueue",
-        kueue.LOCAL_QUEUE_SPEC,
-        kueue.LOCAL_QUEUE_STATUS,
-        namespaced=True,
-    ),
-    _kueue("workloads", "Workload", kueue.WORKLOAD_SPEC, kueue.WORKLOAD_STATUS, namespaced=True),
+    _served("PriorityClass", group="scheduling.k8s.io"),
+    _kueue("Topology", kueue.TOPOLOGY_SPEC),
+    _kueue("ResourceFlavor", kueue.RESOURCE_FLAVOR_SPEC),
+    _kueue("WorkloadPriorityClass", others=_VALUE),
+    _kueue("Cohort", kueue.COHORT_SPEC, kueue.COHORT_STATUS),
+    _kueue("MultiKueueCluster", kueue.MULTIKUEUE_CLUSTER_SPEC, kueue.CONDITIONED),
+    _kueue("MultiKueueConfig", kueue.MULTIKUEUE_CONFIG_SPEC),
+    _kueue("AdmissionCheck", kueue.ADMISSION_CHECK_SPEC, kueue.CONDITIONED),
+    _kueue("ClusterQueue", kueue.CLUSTER_QUEUE_SPEC, kueue.CLUSTER_QUEUE_STATUS),
+    _kueue("LocalQueue", kueue.LOCAL_QUEUE_SPEC, kueue.LOCAL_QUEUE_STATUS, namespaced=True),
+    _kueue("Workload", kueue.WORKLOAD_SPEC, kueue.WORKLOAD_STATUS, namespaced=True),
 )
 BY_ADDRESS: Mapping[tuple[str, str, str], ServedKind] = {
     (kind.group, kind.version, kind.plural): kind for kind in KINDS

@@ -39,15 +39,15 @@ class Resource:
         """PLURAL.GROUP, as API servers name it in messages; the plural alone for the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @classmethod
-    def guessed(cls, kind: str, version: str, group: str) -> Resource:
-        """A namespaced kind, its plural built as Kubernetes' own clients do without asking."""
+    @staticmethod
+    def guessed(kind: str, version: str, group: str, *, namespaced: bool = True) -> Resource:
+        """A kind, its plural built as Kubernetes' own clients do without asking."""
         name = kind.lower()
         if name.endswith("s"):
             plural = f"{name}es"
         else:
             plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
-        return cls(group, version, plural, kind, True)
+        return Resource(group, version, plural, kind, namespaced)
 
     def path(
         self, name: str | None = None, *, namespace: str | None = None, subresource: str = ""

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 from clusters.errors import Gone, NotFound, Refusal, ServerFault
 from clusters.kube.kubeconfig import Connection, connection_of
-from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource, resource_of
+from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource
 from clusters.kube.stream import WatchStream
 from clusters.kube.transport import READ_TIMEOUT_S, Call, Transport
 
@@ -74,7 +73,6 @@ class WriteOptions:
         return {
             "fieldManager": self.field_manager,
             "dryRun": "All" if self.dry_run else None,
-            "force": "true" if self.force else None,
         }
 
 
@@ -146,9 +144,7 @@ class KubeClient:
     server: str = ""
 
     @classmethod
-    def from_kubeconfig(
-        cls, text: str, *, context: str = "", read_timeout_s: float = READ_TIMEOUT_S
-    ) -> Self:
+    def from_kubeconfig(cls, text: str, *, read_timeout_s: float = READ_TIMEOUT_S) -> Self:
         """Builds from a kubeconfig's text; nothing is sent yet.
 
         Each request waits up to `read_timeout_s` for its answer, watches apart.
@@ -156,8 +152,7 @@ class KubeClient:
         Raises:
             KubeconfigRejected: the kubeconfig holds something that is not allowed.
         """
-        connection = connection_of(text, context=context)
-        return cls.from_connection(connection, read_timeout_s=read_timeout_s)
+        return cls.from_connection(connection_of(text), read_timeout_s=read_timeout_s)
 
     @classmethod
     def from_connection(
@@ -169,26 +164,19 @@ class KubeClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Closes the pooled connections."""
         self.transport.close()
 
-    @property
-    def last_contact(self) -> float:
-        """Monotonic second of the last answer, 0.0 before the first."""
-        return self.transport.last_contact
-
     def get(
         self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str = ""
     ) -> Document:
         """One object."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        return self._send(Call("GET", path))
+        return self.request(Call("GET", path))
 
     def list(
         self, resource: Resource, selection: Selection = EVERYTHING, *, page_size: int = PAGE_SIZE
@@ -216,7 +204,7 @@ class KubeClient:
         query = {**selection.query, "limit": page_size or None}
         while True:
             call = Call("GET", path, query=query)
-            page = self._send(call)
+            page = self.request(call)
             metadata = page.get("metadata") if isinstance(page, dict) else None
             if not isinstance(metadata, dict) or "resourceVersion" not in metadata:
                 raise ServerFault(Refusal("the answer is not a list", target=call.target))
@@ -230,24 +218,27 @@ class KubeClient:
         self, resource: Resource, document: Document, *, options: WriteOptions = WRITE
     ) -> Document:
         """Creates; with `options.subresource` posts to that subresource of the named object."""
-        metadata = document.get("metadata") or {}
-        name = metadata.get("name") if options.subresource else None
-        path = resource.path(
-            name, namespace=metadata.get("namespace"), subresource=options.subresource
-        )
-        query = {**options.query, "force": None}
-        return self._send(Call("POST", path, query=query, body=_typed(resource, document, options)))
+        name = (document.get("metadata") or {}).get("name") if options.subresource else None
+        return self._write("POST", resource, name, document, options)
 
     def replace(
         self, resource: Resource, document: Document, *, options: WriteOptions = WRITE
     ) -> Document:
         """Replaces the whole object; guarded by the document's resourceVersion when it has one."""
-        metadata = document["metadata"]
-        path = resource.path(
-            metadata["name"], namespace=metadata.get("namespace"), subresource=options.subresource
-        )
-        query = {**options.query, "force": None}
-        return self._send(Call("PUT", path, query=query, body=_typed(resource, document, options)))
+        return self._write("PUT", resource, document["metadata"]["name"], document, options)
+
+    def _write(
+        self,
+        method: str,
+        resource: Resource,
+        name: str | None,
+        document: Document,
+        options: WriteOptions,
+    ) -> Document:
+        namespace = (document.get("metadata") or {}).get("namespace")
+        path = resource.path(name, namespace=namespace, subresource=options.subresource)
+        body = _typed(resource, document, options)
+        return self.request(Call(method, path, query=options.query, body=body))
 
     def patch(
         self,
@@ -261,10 +252,9 @@ class KubeClient:
     ) -> Document:
         """Patches; a merge patch is guarded by a metadata.resourceVersion inside its body."""
         path = resource.path(name, namespace=namespace, subresource=options.subresource)
-        query = options.query
-        if patch_type is not PatchType.APPLY:
-            query = {**query, "force": None}
-        return self._send(Call("PATCH", path, query=query, body=body, content_type=patch_type))
+        is_forced = options.force and patch_type is PatchType.APPLY
+        query = {**options.query, "force": "true" if is_forced else None}
+        return self.request(Call("PATCH", path, query=query, body=body, content_type=patch_type))
 
     def apply(
         self, resource: Resource, document: Document, *, options: WriteOptions = WRITE
@@ -294,7 +284,7 @@ class KubeClient:
     ) -> Document:
         """Deletes; returns the object (still there with finalizers) or a Status."""
         path = resource.path(name, namespace=namespace)
-        return self._send(Call("DELETE", path, body=options.body))
+        return self.request(Call("DELETE", path, body=options.body))
 
     def watch(
         self,
@@ -320,7 +310,7 @@ class KubeClient:
         response = self.transport.open_stream(call, idle_timeout_s=options.idle_timeout_s)
         return WatchStream(response, target=f"WATCH {call.path}")
 
-    def request(self, call: Call) -> Any:
+    def request(self, call: Call) -> Document:
         """Any other request, whole: reviews, token requests, /version, discovery."""
         return self.transport.send(call).document
 
@@ -329,10 +319,6 @@ class KubeClient:
         answer = self.transport.send(Call("GET", "/version", timeout_s=timeout_s))
         when = parsedate_to_datetime(answer.date) if answer.date else None
         return Probe(str(answer.document.get("gitVersion", "")), answer.duration_s, when)
-
-    def _send(self, call: Call) -> Document:
-        document: Document = self.transport.send(call).document
-        return document
 
 
 def _typed(resource: Resource, document: Document, options: WriteOptions) -> Document:
@@ -355,7 +341,7 @@ def is_allowed(client: KubeClient, attributes: Mapping[str, str]) -> bool:
 
 
 def delete_exactly(
-    client: KubeClient, document: Document, *, options: DeleteOptions = DELETE
+    client: KubeClient, resource: Resource, document: Document, *, options: DeleteOptions = DELETE
 ) -> None:
     """Deletes the object as it was read, and no other of its name; gone already is fine.
 
@@ -364,6 +350,7 @@ def delete_exactly(
     """
     metadata = document["metadata"]
     exact = replace(options, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
-    resource, namespace = resource_of(document), metadata.get("namespace")
     with contextlib.suppress(NotFound):
-        client.delete(resource, metadata["name"], namespace=namespace, options=exact)
+        client.delete(
+            resource, metadata["name"], namespace=metadata.get("namespace"), options=exact
+        )

@@ -1,11 +1,16 @@
-"""From what the HTTP layer reports to the portal's own errors.
+"""From what the HTTP layer reports to documents that can be stored, and to the portal's own errors.
 
-Only the Status document of the answer is read; request headers and bodies, which may hold tokens
-and Secrets, never get into a message.
+Kubernetes checks names and labels, not messages: what a failed process printed last can come, NUL
+and all, into the condition of a Workload. PostgreSQL has no NUL, and one such message must not
+hold up what every other workload of the cluster did.
+
+Of an answer that says no only the Status document is read; request headers and bodies, which may
+hold tokens and Secrets, never get into a message.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 from collections.abc import Mapping
@@ -34,7 +39,6 @@ from clusters.errors import (
     Unreachable,
     Untrusted,
 )
-from clusters.kube.reading import read_json
 
 MESSAGE_LIMIT = 4000
 _FAMILY: Mapping[int, type[ClusterError]] = {
@@ -45,7 +49,22 @@ _FAMILY: Mapping[int, type[ClusterError]] = {
 _CREDENTIAL = re.compile(
     r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
 )
+# Escaped, because JSON has them in no other form; a mere hint, the texts themselves decide.
+_HINT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _DENIED = ("admission webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+
+
+def read_json(body: bytes) -> Any:
+    """A JSON body, with U+FFFD for characters that no database keeps.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, or nested too deeply.
+    """
+    try:
+        found = json.loads(body.decode())
+        return storable(found) if _HINT.search(body) else found
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def without_credentials(text: str) -> str:

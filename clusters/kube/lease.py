@@ -55,14 +55,6 @@ class LeaseSettings:
         return self.duration_s / 6
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting:
-    """A foreign holder's lease as last seen, and since when it has been the same."""
-
-    resource_version: str
-    since: float
-
-
 class ClusterLease:
     """One process's hold, or wish for a hold, on one Lease; any thread may call its methods.
 
@@ -88,7 +80,8 @@ class ClusterLease:
         self._lock = threading.Lock()
         self._held: Document | None = None
         self._renewed_at: float | None = None
-        self._sighting: _Sighting | None = None
+        # The version of a foreign holder's lease, and since when it has been the same.
+        self._sighting: tuple[str, float] | None = None
         self.other_holder = ""
 
     @property
@@ -117,13 +110,10 @@ class ClusterLease:
         """
         with self._lock:
             started = self._settings.monotonic()
-            try:
-                lease = self._client.get(LEASE, self._name.name, namespace=self._name.namespace)
-            except NotFound:
+            lease = self._read()
+            if lease is None:
                 return self._create(started)
-            if not self._may_take(lease):
-                return False
-            return self._write(lease, started)
+            return self._may_take(lease) and self._write(lease, started)
 
     def renew(self) -> None:
         """Renews a held lease.
@@ -170,18 +160,17 @@ class ClusterLease:
         while not stop.wait(self._settings.renew_every_s):
             try:
                 self.renew()
+                continue
             except LeaseLost:
-                on_lost()
-                return
+                pass
             except Retryable:
-                if self._has_ended():
-                    self._forget()
-                    on_lost()
-                    return
+                if not self._has_ended():
+                    continue
             except ClusterError:
-                self._forget()
-                on_lost()
-                return
+                pass
+            self._forget()
+            on_lost()
+            return
 
     def _has_ended(self) -> bool:
         renewed_at = self._renewed_at
@@ -195,11 +184,11 @@ class ClusterLease:
         self.other_holder = holder
         version = lease["metadata"]["resourceVersion"]
         now = self._settings.monotonic()
-        if self._sighting is None or self._sighting.resource_version != version:
-            self._sighting = _Sighting(version, now)
+        if self._sighting is None or self._sighting[0] != version:
+            self._sighting = version, now
             return False
         duration = (lease.get("spec") or {}).get("leaseDurationSeconds") or 0
-        return now - self._sighting.since > max(duration, self._settings.duration_s)
+        return now - self._sighting[1] > max(duration, self._settings.duration_s)
 
     def _create(self, started: float) -> bool:
         document: Document = {

@@ -66,7 +66,8 @@ class Pulse:
         while not stop.is_set():
             failures = 0 if self.beat() else failures + 1
             if failures == self._settings.failures:
-                self._lose()
+                self.is_lost = True
+                self._tell()
             suspicious = 0 < failures < self._settings.failures
             stop.wait(0.1 if suspicious else self._settings.every_s)
 
@@ -89,10 +90,6 @@ class Pulse:
             self._returned_at = self.last_answer
             self._tell()
         return True
-
-    def _lose(self) -> None:
-        self.is_lost = True
-        self._tell()
 
     def _tell(self) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ typed models cost more than the request that carries them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from clusters.documents.resources import JOB as JOB
@@ -17,88 +17,32 @@ Document = dict[str, Any]
 
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_VERSION = "v1beta2"
+_core = partial(Resource.guessed, version="v1", group="")
+_cluster_wide = partial(Resource.guessed, namespaced=False)
+_admission = partial(_cluster_wide, version="v1", group="admissionregistration.k8s.io")
+_kueue = partial(Resource.guessed, version=KUEUE_VERSION, group=KUEUE_GROUP)
 
+NAMESPACE = _core("Namespace", namespaced=False)
+NODE = _core("Node", namespaced=False)
+SECRET = _core("Secret")
+CONFIG_MAP = _core("ConfigMap")
+SERVICE_ACCOUNT = _core("ServiceAccount")
+EVENT = _core("Event")
+LEASE = Resource.guessed("Lease", "v1", "coordination.k8s.io")
+VALIDATING_POLICY = _admission("ValidatingAdmissionPolicy")
+MUTATING_POLICY = _admission("MutatingAdmissionPolicy")
+MUTATING_POLICY_BINDING = _admission("MutatingAdmissionPolicyBinding")
+VALIDATING_WEBHOOK = _admission("ValidatingWebhookConfiguration")
+MUTATING_WEBHOOK = _admission("MutatingWebhookConfiguration")
+SELF_SUBJECT_ACCESS_REVIEW = _cluster_wide("SelfSubjectAccessReview", "v1", "authorization.k8s.io")
+PRIORITY_CLASS = _cluster_wide("PriorityClass", "v1", "scheduling.k8s.io")
 
-def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
-    return Resource(KUEUE_GROUP, KUEUE_VERSION, plural, kind, namespaced)
-
-
-NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
-NODE = Resource("", "v1", "nodes", "Node", False)
-SECRET = Resource("", "v1", "secrets", "Secret", True)
-CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap", True)
-SERVICE_ACCOUNT = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
-EVENT = Resource("", "v1", "events", "Event", True)
-LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
-_RBAC = "rbac.authorization.k8s.io"
-ROLE = Resource(_RBAC, "v1", "roles", "Role", True)
-ROLE_BINDING = Resource(_RBAC, "v1", "rolebindings", "RoleBinding", True)
-CLUSTER_ROLE = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False)
-CLUSTER_ROLE_BINDING = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
-_ADMISSION = "admissionregistration.k8s.io"
-VALIDATING_POLICY = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
-)
-VALIDATING_POLICY_BINDING = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
-)
-MUTATING_POLICY = Resource(
-    _ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False
-)
-MUTATING_POLICY_BINDING = Resource(
-    _ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
-)
-VALIDATING_WEBHOOK = Resource(
-    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
-)
-MUTATING_WEBHOOK = Resource(
-    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
-)
-CUSTOM_RESOURCE_DEFINITION = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
-)
-_AUTHORIZATION = "authorization.k8s.io"
-SELF_SUBJECT_ACCESS_REVIEW = Resource(
-    _AUTHORIZATION, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
-)
-SELF_SUBJECT_RULES_REVIEW = Resource(
-    _AUTHORIZATION, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False
-)
-PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
-
-TOPOLOGY = _kueue("topologies", "Topology")
-RESOURCE_FLAVOR = _kueue("resourceflavors", "ResourceFlavor")
-WORKLOAD_PRIORITY_CLASS = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
-COHORT = _kueue("cohorts", "Cohort")
-MULTIKUEUE_CLUSTER = _kueue("multikueueclusters", "MultiKueueCluster")
-MULTIKUEUE_CONFIG = _kueue("multikueueconfigs", "MultiKueueConfig")
-ADMISSION_CHECK = _kueue("admissionchecks", "AdmissionCheck")
-CLUSTER_QUEUE = _kueue("clusterqueues", "ClusterQueue")
-LOCAL_QUEUE = _kueue("localqueues", "LocalQueue", namespaced=True)
-WORKLOAD = _kueue("workloads", "Workload", namespaced=True)
-
-# In the order of application: what others refer to comes first.
-ALL = (
-    NAMESPACE, CUSTOM_RESOURCE_DEFINITION, NODE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP,
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING,
-    VALIDATING_POLICY, VALIDATING_POLICY_BINDING, MUTATING_POLICY, MUTATING_POLICY_BINDING,
-    VALIDATING_WEBHOOK, MUTATING_WEBHOOK, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS,
-    TOPOLOGY, RESOURCE_FLAVOR, COHORT, MULTIKUEUE_CLUSTER, MULTIKUEUE_CONFIG, ADMISSION_CHECK,
-    CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, JOB, POD, EVENT, LEASE,
-    SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_RULES_REVIEW,
-)  # fmt: skip
-
-_BY_KIND: Mapping[tuple[str, str], Resource] = {(r.api_version, r.kind): r for r in ALL}
-
-
-def resource_of(document: Mapping[str, Any]) -> Resource:
-    """The resource that a document belongs to, by its apiVersion and kind.
-
-    Raises:
-        LookupError: a kind that the portal does not handle.
-    """
-    key = (str(document.get("apiVersion", "")), str(document.get("kind", "")))
-    try:
-        return _BY_KIND[key]
-    except KeyError:
-        raise LookupError(f"no resource known for {key[1]} of {key[0]}") from None
+RESOURCE_FLAVOR = _kueue("ResourceFlavor", namespaced=False)
+WORKLOAD_PRIORITY_CLASS = _kueue("WorkloadPriorityClass", namespaced=False)
+COHORT = _kueue("Cohort", namespaced=False)
+MULTIKUEUE_CLUSTER = _kueue("MultiKueueCluster", namespaced=False)
+MULTIKUEUE_CONFIG = _kueue("MultiKueueConfig", namespaced=False)
+ADMISSION_CHECK = _kueue("AdmissionCheck", namespaced=False)
+CLUSTER_QUEUE = _kueue("ClusterQueue", namespaced=False)
+LOCAL_QUEUE = _kueue("LocalQueue")
+WORKLOAD = _kueue("Workload")

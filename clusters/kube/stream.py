@@ -7,15 +7,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
 from clusters.errors import Refusal, ServerFault
-from clusters.kube.convert import error_of_status, error_of_transport
-from clusters.kube.reading import read_json
+from clusters.kube.convert import error_of_status, error_of_transport, read_json
 
 # A Kubernetes object is at most about 3 MiB as JSON; a longer line is not an event.
 LINE_LIMIT = 8 * 1024 * 1024
@@ -43,30 +41,26 @@ class WatchEvent:
 
 
 class WatchStream:
-    """Iterates over the events of one watch until the server ends it or somebody closes it."""
+    """Iterates over the events of one watch until the server ends it or somebody closes it.
+
+    `was_interrupted` tells whether another thread ended it, not the server.
+    """
 
     def __init__(self, response: urllib3.BaseHTTPResponse, *, target: str) -> None:
         self._response = response
         self.target = target
         self._closed = threading.Event()
-        self._interrupted = False
+        self.was_interrupted = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether another thread ended it, not the server."""
-        return self._interrupted
 
     def interrupt(self) -> None:
         """Wakes the reading thread up and ends its iteration; for other threads."""
-        self._interrupted = True
+        self.was_interrupted = True
         self._closed.set()
         # The reader may have closed the connection in the same moment.
         with contextlib.suppress(HTTPError, OSError, ValueError, RuntimeError):

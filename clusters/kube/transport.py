@@ -23,9 +23,8 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
 
-from clusters.kube.convert import error_of_answer, error_of_transport
+from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
-from clusters.kube.reading import read_json
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
@@ -60,16 +59,13 @@ class Call:
 class Answer:
     """A successful answer, whole: the document, when it came, and how long it took."""
 
-    document: Any
+    document: dict[str, Any]
     date: str
     duration_s: float
 
 
 class Transport:
-    """Sends calls to one API server; safe to use from several threads.
-
-    `last_contact` is the monotonic second of the last answer of any kind, 0.0 before the first.
-    """
+    """Sends calls to one API server; safe to use from several threads."""
 
     def __init__(self, connection: Connection, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
         self._read_timeout_s = read_timeout_s
@@ -84,7 +80,6 @@ class Transport:
         # There is one host only: its pool is looked up once, not with every request.
         self._pool = manager.connection_from_url(self._server)
         self._prefix = urlsplit(self._server).path
-        self.last_contact = 0.0
 
     def __repr__(self) -> str:
         return f"<Transport {self._server}>"
@@ -104,10 +99,9 @@ class Transport:
             body = response.data
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
-        self.last_contact = time.monotonic()
+        duration_s = time.monotonic() - started
         self._raise_for_status(call, response, body)
-        date = response.headers.get("Date", "")
-        return Answer(_json(call, body), date, self.last_contact - started)
+        return Answer(_json(call, body), response.headers.get("Date", ""), duration_s)
 
     def open_stream(self, call: Call, *, idle_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Sends and returns the answer unread; each later read may take up to `idle_timeout_s`.
@@ -124,7 +118,6 @@ class Transport:
             body = b"" if response.status < 400 else response.read(decode_content=True)
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
-        self.last_contact = time.monotonic()
         self._raise_for_status(call, response, body)
         waiting = getattr(response.connection, "sock", None)
         if waiting is not None:
@@ -178,13 +171,9 @@ class Transport:
 
 
 def _json(call: Call, body: bytes) -> Any:
-    if not body:
-        return {}
     try:
-        return read_json(body)
+        return read_json(body) if body else {}
     except ValueError:
-        if call.path in ("/livez", "/readyz", "/healthz"):
-            return {"text": body[:200].decode("utf-8", "replace")}
         raise error_of_answer(500, b"the answer is not JSON", target=call.target) from None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from clusters.documents.keys import place_of, uid_of
 from clusters.errors import ClusterError, Gone, Refusal, Retryable, Unreachable
 from clusters.kube.client import EVERYTHING, KubeClient, Selection, WatchOptions
 from clusters.kube.pulse import Pulse
@@ -83,7 +84,7 @@ class Reflector:
         self._selection = selection
         self._settings = settings or ReflectorSettings()
         self._pulse = pulse
-        self._keep = keep or _whole
+        self._keep = keep or (lambda document: document)
         self._lock = threading.Lock()
         self._objects: dict[Key, Document] = {}
         self._version = ""
@@ -181,12 +182,12 @@ class Reflector:
         listed = self._client.list(
             self._resource, self._selection, page_size=self._settings.page_size
         )
-        now = {_key(document): self._keep(document) for document in listed.items}
+        now = {place_of(document): self._keep(document) for document in listed.items}
         with self._lock:
             before, self._objects = self._objects, dict(now)
         # What is gone first: a name may have been taken again by another object.
         for key, document in before.items():
-            if key not in now or _uid(now[key]) != _uid(document):
+            if key not in now or uid_of(now[key]) != uid_of(document):
                 self._handler.deleted(document)
         for key, document in now.items():
             known = before.get(key)
@@ -238,9 +239,9 @@ class Reflector:
         document = self._keep(document)
         with self._lock:
             if event.type is WatchType.DELETED:
-                self._objects.pop(_key(document), None)
+                self._objects.pop(place_of(document), None)
             else:
-                self._objects[_key(document)] = document
+                self._objects[place_of(document)] = document
         if event.type is WatchType.DELETED:
             self._handler.deleted(document)
         else:
@@ -251,18 +252,5 @@ class Reflector:
         self._last_contact = time.monotonic()
 
 
-def _whole(document: Document) -> Document:
-    return document
-
-
-def _key(document: Document) -> Key:
-    metadata = document["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
-
-
 def _version(document: Document) -> str:
     return str(document["metadata"].get("resourceVersion", ""))
-
-
-def _uid(document: Document) -> str:
-    return str(document["metadata"].get("uid", ""))

@@ -9,12 +9,12 @@ import pytest
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
-from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster
 from clusters.services.preflight.beside import beside_rows
 from tests.reconcile.beside.policy import policy_documents
+from tests.resources import resource_of
 
 pytestmark = pytest.mark.embedded
 OURS = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
@@ -42,7 +42,7 @@ def test_preflight_says_which_way_of_nominating_is_in_force(client: KubeClient):
     state, words = rows(client, OURS)["Nominations"]
     assert state == "ok" and words.startswith("M4")
     for document in policy_documents():
-        client.create(r.resource_of(document), document)
+        client.create(resource_of(document), document)
     assert rows(client, OURS)["Nominations"][1].startswith("M2")
     gate = {**OURS, "featureGates": {"WorkloadRequestUseMergePatch": True}}
     assert rows(client, gate)["Nominations"][1].startswith("M1")

@@ -11,7 +11,6 @@ from typing import Any
 
 from clusters import selectors
 from clusters.devcluster.controllers import EXIT_CODE as ENDS_WITH
-from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from clusters.models import Cluster
@@ -28,6 +27,7 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
+from tests.resources import resource_of
 
 QUOTA: Mapping[str, int] = {
     MANAGER: GPUS_PER_WORKER * len(WORKERS),
@@ -61,7 +61,7 @@ class Ground:
 
     def _create(self, cluster: str, *documents: Document) -> None:
         for document in documents:
-            self.clients[cluster].create(r.resource_of(document), document)
+            self.clients[cluster].create(resource_of(document), document)
 
 
 @contextmanager

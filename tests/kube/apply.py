@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from clusters.errors import ClusterError, LeaseLost, Unreachable
 from clusters.kube.client import DeleteOptions, KubeClient, Selection, WriteOptions, delete_exactly
-from clusters.kube.resources import ALL, NAMESPACE, Document, Resource, resource_of
+from clusters.kube.resources import NAMESPACE, Document, Resource
+from tests.resources import ALL, resource_of
 
 Fence = Callable[[], None]
 WRITE = WriteOptions()
@@ -156,7 +157,7 @@ def prune(
                 continue
             fence()
             try:
-                delete_exactly(client, document, options=options)
+                delete_exactly(client, key.resource, document, options=options)
                 deleted.append(key)
             except ClusterError as error:
                 failed.append(Failed(key, error))

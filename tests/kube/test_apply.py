@@ -40,11 +40,11 @@ def test_delete_exactly_spares_what_changed_hands(client: KubeClient) -> None:
     client.delete(r.CONFIG_MAP, "one", namespace="default")
     client.create(r.CONFIG_MAP, config_map("default", "one", a="2"))
     with pytest.raises(errors.Conflict):
-        delete_exactly(client, seen)
+        delete_exactly(client, r.CONFIG_MAP, seen)
     live = client.get(r.CONFIG_MAP, "one", namespace="default")
     assert live["data"] == {"a": "2"}
-    delete_exactly(client, live)
-    delete_exactly(client, live)
+    delete_exactly(client, r.CONFIG_MAP, live)
+    delete_exactly(client, r.CONFIG_MAP, live)
     with pytest.raises(errors.NotFound):
         client.get(r.CONFIG_MAP, "one", namespace="default")
 

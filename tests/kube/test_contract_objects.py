@@ -25,6 +25,7 @@ from clusters.kube.client import (
 )
 from clusters.kube.transport import Call
 from tests.kube.documents import cluster_queue, config_map, workload
+from tests.resources import CUSTOM_RESOURCE_DEFINITION
 from tests.waiting import eventually
 
 Unique = Callable[[str], str]
@@ -404,7 +405,7 @@ def test_discovery_names_served_kueue_version(contract_client: KubeClient) -> No
     assert {"clusterqueues", "clusterqueues/status", "workloads"} <= {
         entry["name"] for entry in kinds["resources"]
     }
-    crd = contract_client.get(r.CUSTOM_RESOURCE_DEFINITION, "workloads.kueue.x-k8s.io")
+    crd = contract_client.get(CUSTOM_RESOURCE_DEFINITION, "workloads.kueue.x-k8s.io")
     assert crd["spec"]["group"] == r.KUEUE_GROUP
 
 

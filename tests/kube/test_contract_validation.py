@@ -19,6 +19,7 @@ from clusters.kube.client import (
 )
 from clusters.kube.transport import Call
 from tests.kube.documents import condition, config_map, job, quota, workload
+from tests.resources import TOPOLOGY
 
 Unique = Callable[[str], str]
 STATUS = WriteOptions(subresource="status")
@@ -197,7 +198,7 @@ def _flavors(*quotas: Any) -> list[Any]:
             id="9 labels",
         ),
         pytest.param(
-            r.TOPOLOGY,
+            TOPOLOGY,
             {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "rack"}]},
             {"spec.levels"},
             "FieldValueInvalid",

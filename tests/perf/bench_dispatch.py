@@ -35,6 +35,7 @@ from tests.perf import bench_dispatch_rest
 from tests.perf.bench import Figure, percentile
 from tests.perf.bench_admission import cpu_of, rendered
 from tests.reconcile.admission_harness import MULTIKUEUE, is_true, multikueue_objects
+from tests.resources import resource_of
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,7 @@ def under_portal(folder: Path) -> Iterator[tuple[Fleet, list[Program]]]:
                 document["metadata"]["name"] = QUEUE
             if document["kind"] == "AdmissionCheck":
                 document["spec"]["parameters"]["name"] = QUEUE
-            clients[0].create(r.resource_of(document), document)
+            clients[0].create(resource_of(document), document)
         _queues(fleet)
         programs = _shifts(fleet, folder)
         stack.callback(lambda: [program.kill() for program in programs])

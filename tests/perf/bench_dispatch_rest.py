@@ -36,6 +36,7 @@ from tests.reconcile.admission_harness import (
     multikueue_objects,
     quota_objects,
 )
+from tests.resources import resource_of
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,11 +142,11 @@ def _fill(clients: Mapping[str, KubeClient], count: int, *, ends: float) -> None
         _rest(clients, number)
 
     for document in multikueue_objects(*WORKERS):
-        clients["manager"].create(r.resource_of(document), document)
+        clients["manager"].create(resource_of(document), document)
     for name, client in clients.items():
         objects = quota_objects(2 * count, check=name == "manager", labels={})
         for document in objects:
-            client.create(r.resource_of(document), document)
+            client.create(resource_of(document), document)
     with ThreadPoolExecutor(THREADS) as pool:
         for _ in pool.map(fill, range(count)):
             pass

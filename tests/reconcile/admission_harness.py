@@ -16,6 +16,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
+from tests.resources import resource_of
 from tests.waiting import PATIENCE_S
 
 Document = dict[str, Any]
@@ -89,7 +90,7 @@ class Place:
 
     def create(self, *documents: Document) -> None:
         for document in documents:
-            self.client.create(r.resource_of(document), document)
+            self.client.create(resource_of(document), document)
 
     def all(self, resource: Resource) -> list[Document]:
         return self.client.list(resource).items

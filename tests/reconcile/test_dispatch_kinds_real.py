@@ -32,6 +32,7 @@ from tests.reconcile.admission_harness import (
 from tests.reconcile.custom_kinds import INTEGRATIONS, custom_job, workload_for
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare, real_job
 from tests.reconcile.test_queued_kinds import job_set
+from tests.resources import CUSTOM_RESOURCE_DEFINITION
 from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.controlplane
@@ -158,7 +159,7 @@ SPECS = {TRAINING: TRAINING_SPEC, PIPELINE: PIPELINE_SPEC, JOBSET: JOBSET_SPEC}
 
 
 def is_served(place, kind: Resource) -> bool:
-    found = place.get(r.CUSTOM_RESOURCE_DEFINITION, f"{kind.plural}.{kind.group}")
+    found = place.get(CUSTOM_RESOURCE_DEFINITION, f"{kind.plural}.{kind.group}")
     return is_true(found, "Established")
 
 
@@ -177,8 +178,8 @@ def fleet(bare_fleet: Fleet, unique_name, db) -> Iterator[tuple[KindsFleet, str]
                 clear(place, name)
                 for kind in KINDS:
                     crd = f"{kind.plural}.{kind.group}"
-                    if place.get(r.CUSTOM_RESOURCE_DEFINITION, crd):
-                        place.client.delete(r.CUSTOM_RESOURCE_DEFINITION, crd)
+                    if place.get(CUSTOM_RESOURCE_DEFINITION, crd):
+                        place.client.delete(CUSTOM_RESOURCE_DEFINITION, crd)
         for shift in fleet.shifts:
             shift.stop()
             assert shift.error is None, shift.error

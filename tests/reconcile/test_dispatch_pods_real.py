@@ -27,6 +27,7 @@ from tests.reconcile.pod_kinds import get, group, pod, runs, say
 from tests.reconcile.test_dispatch_kinds_real import definition, is_served
 from tests.reconcile.test_dispatch_real import RIGHTS, WORKERS, RealFleet, clear, prepare
 from tests.reconcile.test_dispatch_sets import KIND, SETS, leader_worker_set
+from tests.resources import CUSTOM_RESOURCE_DEFINITION
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
@@ -79,7 +80,7 @@ class PodsFleet(RealFleet):
                 if item["metadata"]["namespace"] == namespace:
                     place.client.delete(r.POD, item["metadata"]["name"], namespace=namespace)
             clear(place, namespace)
-            place.client.delete(r.CUSTOM_RESOURCE_DEFINITION, f"{KIND.plural}.{KIND.group}")
+            place.client.delete(CUSTOM_RESOURCE_DEFINITION, f"{KIND.plural}.{KIND.group}")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.builders import SmallFleet, line
 from tests.controlplane.queues import condition_of, job
 from tests.kube.documents import workload
 from tests.reconcile.real_road import WORKERS, Road
+from tests.resources import CLUSTER_ROLE
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
@@ -91,7 +92,7 @@ def test_generated_rights_forbid_what_the_portal_does_not_need(
     with pytest.raises(Forbidden):
         client.list(r.SECRET)
     with pytest.raises(Forbidden):
-        client.create(r.CLUSTER_ROLE, {"metadata": {"name": "mine"}, "rules": []})
+        client.create(CLUSTER_ROLE, {"metadata": {"name": "mine"}, "rules": []})
     manager = kueue_road.hands[0].context.client
     with pytest.raises(Forbidden):
         manager.get(r.SECRET, "somebody-elses", namespace="kueue-system")

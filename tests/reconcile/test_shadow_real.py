@@ -31,6 +31,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.real_clusters import admin_client, grant_rights
+from tests.resources import resource_of
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db(transaction=True)]
@@ -91,7 +92,7 @@ class Shadowed:
 
     def create(self, *documents: dict[str, Any]) -> None:
         for document in documents:
-            self.client.create(r.resource_of(document), document)
+            self.client.create(resource_of(document), document)
 
     def submit(self, which: int, name: str, *, gpus: int, run_for: str, priority: str = "") -> None:
         document = job(name, gpus=gpus, run_for=run_for)

@@ -13,6 +13,7 @@ from clusters.errors import Conflict, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection, WriteOptions
 from clusters.reconcile.warm_engine import LIMIT_RANGE, RUNTIME_CLASS
+from tests.resources import ALL
 from tests.stories.differences import Difference, differences, unexplained
 from tests.stories.documents import NAMESPACE, documents_of
 from tests.stories.pods import STATUS, Pods
@@ -24,7 +25,7 @@ LOOK_WITHIN_S = 60.0
 # Kueue writes the statuses of queues at most once a second.
 STILL_FOR_S = 2.5
 _POLL_S = 0.1
-_KINDS = {resource.kind: resource for resource in (*r.ALL, LIMIT_RANGE, RUNTIME_CLASS)}
+_KINDS = {resource.kind: resource for resource in (*ALL, LIMIT_RANGE, RUNTIME_CLASS)}
 
 
 @dataclass(slots=True)

@@ -103,7 +103,7 @@ class SecretSync:
         live = self._live(slug)
         if live is not None and not self._refusal(live):
             self._context.fence()
-            delete_exactly(self._context.client, live)
+            delete_exactly(self._context.client, r.SECRET, live)
         self._settled.pop(slug, None)
         self._removed.add(slug)
 

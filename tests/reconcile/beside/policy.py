@@ -14,6 +14,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.external.ways import POLICY
 from tests.reconcile.admission_harness import Document
+from tests.resources import resource_of
 
 _API = "admissionregistration.k8s.io/v1"
 _EVICTED = "conditions.exists(c, c.type == 'Evicted' && c.status == 'True')"
@@ -73,11 +74,11 @@ def bound(client: KubeClient) -> Iterator[None]:
     """The policy in force on a cluster."""
     documents = policy_documents()
     for document in documents:
-        client.create(r.resource_of(document), document)
+        client.create(resource_of(document), document)
     # An API server takes up new policies within a second, and tells nobody when.
     time.sleep(2)
     try:
         yield
     finally:
         for document in reversed(documents):
-            client.delete(r.resource_of(document), document["metadata"]["name"])
+            client.delete(resource_of(document), document["metadata"]["name"])

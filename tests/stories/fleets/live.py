@@ -31,6 +31,7 @@ from tests.controlplane.queues import WORKER_RULES
 from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import INSTALLATION, RunningShift, facts
 from tests.reconcile.real_clusters import admin_client
+from tests.resources import resource_of
 from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
 from tests.stories.fleets.objects import fleet_objects, shared_objects
 from tests.stories.fleets.observer import Entry, Observer
@@ -69,7 +70,7 @@ class LiveStage(RealTime):
         """With everything that stories share, watched; whoever decides is ended afterwards."""
         for name, client in self.clients.items():
             for document in (*shared_objects(), *(fleet_objects() if name == MANAGER else ())):
-                client.create(r.resource_of(document), document)
+                client.create(resource_of(document), document)
         try:
             with self._observer:
                 yield
@@ -82,7 +83,7 @@ class LiveStage(RealTime):
             self.clients[MANAGER].delete(r.MULTIKUEUE_CLUSTER, worker)
         for client in self.clients.values():
             for document in shared_objects():
-                client.delete(r.resource_of(document), document["metadata"]["name"])
+                client.delete(resource_of(document), document["metadata"]["name"])
 
     def prepare(self, story: FleetStory) -> None:
         """Have whoever decides follow the story's Configuration."""

@@ -31,6 +31,7 @@ from clusters.reconcile.runtime import controller as controller_module
 from clusters.reconcile.runtime.pool import Pool, Work
 from clusters.reconcile.runtime.recorder import Event, Recorder
 from tests.reconcile.admission_harness import INSTALLATION, facts
+from tests.resources import resource_of
 from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
 from tests.stories.fleets.memory_parts import (
     Clock,
@@ -153,7 +154,7 @@ class MemoryStage:
         }
         for name, client in self.clients.items():
             for document in (*shared_objects(), *(fleet_objects() if name == MANAGER else ())):
-                client.create(r.resource_of(document), document)
+                client.create(resource_of(document), document)
         self._admission: list[Admission] = []
         self._dispatch: Dispatch | None = None
 

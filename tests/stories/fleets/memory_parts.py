@@ -49,7 +49,6 @@ class MemoryTransport:
     def __init__(self, cluster: DevCluster) -> None:
         self.cluster = cluster
         self.is_cut = False
-        self.last_contact = 0.0
 
     def close(self) -> None:
         """Nothing is open."""

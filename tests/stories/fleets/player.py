@@ -11,6 +11,7 @@ import yaml
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Propagation, WriteOptions
+from tests.resources import ALL
 from tests.stories.differences import Difference, differences, unexplained
 from tests.stories.fleets.expectations import unmet
 from tests.stories.fleets.form import (
@@ -31,7 +32,7 @@ from tests.stories.story import Deviation, read_yaml
 
 Document = dict[str, Any]
 STILL_FOR_S = 2.5
-_KINDS = {resource.kind: resource for resource in r.ALL}
+_KINDS = {resource.kind: resource for resource in ALL}
 _BACKGROUND = DeleteOptions(propagation=Propagation.BACKGROUND)
 _CLUSTER_SCOPED = (r.CLUSTER_QUEUE, r.COHORT, r.ADMISSION_CHECK, r.MULTIKUEUE_CONFIG)
 
