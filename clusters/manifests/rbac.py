@@ -6,7 +6,7 @@ about every line. Which rights each identity needs is ``rights``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,8 +38,8 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """One question for a SelfSubjectAccessReview."""
+class Right:
+    """One right, as a SelfSubjectAccessReview asks about it."""
 
     verb: str
     group: str
@@ -53,14 +53,8 @@ class Access:
     @property
     def attributes(self) -> dict[str, str]:
         """What the review asks about; empty ones left out."""
-        found = {
-            "verb": self.verb,
-            "group": self.group,
-            "resource": self.resource,
-            "subresource": self.subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
+        keys = ("verb", "group", "resource", "subresource", "namespace", "name")
+        found = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in found.items() if value or key == "group"}
 
 
@@ -91,10 +85,10 @@ class Post:
     has_profiles: bool = False
 
 
-def questions(rules: Iterable[Rule]) -> tuple[Access, ...]:
+def questions(rules: Iterable[Rule]) -> tuple[Right, ...]:
     """Every single right of the rules, one question each."""
     return tuple(
-        Access(
+        Right(
             verb=verb,
             group=rule.group,
             resource=resource.partition("/")[0],
@@ -131,31 +125,21 @@ def role_documents(
             "metadata": {"name": account, "namespace": namespace},
         },
     ]
-    for place, rows in _by_namespace(rules).items():
-        documents += _role_and_binding(name, place, rows, subject)
+    for place in dict.fromkeys(rule.namespace for rule in rules):
+        kind = "Role" if place else "ClusterRole"
+        metadata: Document = {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}
+        metadata |= {"namespace": place} if place else {}
+        rows = [_rule_document(rule) for rule in rules if rule.namespace == place]
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        parts: dict[str, Document] = {
+            kind: {"rules": rows},
+            f"{kind}Binding": {"roleRef": reference, "subjects": [subject]},
+        }
+        documents += [
+            {"apiVersion": _RBAC_API, "kind": part, "metadata": metadata, **content}
+            for part, content in parts.items()
+        ]
     return tuple(documents)
-
-
-def _role_and_binding(
-    name: str, namespace: str, rules: Sequence[Rule], subject: Mapping[str, str]
-) -> Iterator[Document]:
-    kind = "Role" if namespace else "ClusterRole"
-    metadata: Document = {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}
-    if namespace:
-        metadata["namespace"] = namespace
-    yield {
-        "apiVersion": _RBAC_API,
-        "kind": kind,
-        "metadata": metadata,
-        "rules": [_rule_document(rule) for rule in rules],
-    }
-    yield {
-        "apiVersion": _RBAC_API,
-        "kind": f"{kind}Binding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-        "subjects": [dict(subject)],
-    }
 
 
 def _rule_document(rule: Rule) -> Document:
@@ -166,11 +150,4 @@ def _rule_document(rule: Rule) -> Document:
     }
     if rule.resource_names:
         found["resourceNames"] = list(rule.resource_names)
-    return found
-
-
-def _by_namespace(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
-    for rule in rules:
-        found.setdefault(rule.namespace, []).append(rule)
     return found

@@ -18,6 +18,8 @@ from clusters.manifests.rbac import Post, Rule
 _READ: Final = ("get", "list", "watch")
 _OWN: Final = ("get", "list", "watch", "create", "patch", "delete")
 _KUEUE: Final = "kueue.x-k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_STATUS: Final = ("get", "patch", "update")
 _hint: Final = partial(Rule, is_required=False)
 KUEUE_CONFIG_MAP: Final = "kueue-manager-config"
 KUEUE_DEPLOYMENT: Final = "kueue-controller-manager"
@@ -54,42 +56,25 @@ def multikueue_rules(kinds: Iterable[Resource] = ()) -> tuple[Rule, ...]:
             serves them.
     """
     verbs = ("create", "get", "list", "watch", "delete")
-    return (
-        Rule(
-            _KUEUE,
-            ("workloads",),
-            ("create", "get", "list", "watch", "update", "patch", "delete"),
-            "copies of the manager's workloads",
-        ),
-        Rule(_KUEUE, ("workloads/status",), ("get", "patch", "update"), "stopping a copy"),
+    copies = ("create", "get", "list", "watch", "update", "patch", "delete")
+    rules = [
+        Rule(_KUEUE, ("workloads",), copies, "copies of the manager's workloads"),
+        Rule(_KUEUE, ("workloads/status",), _STATUS, "stopping a copy"),
         Rule("batch", ("jobs",), verbs, "the jobs"),
         Rule("batch", ("jobs/status",), ("get",), "following the jobs"),
         _hint("batch", ("jobs",), ("patch",), "the size of elastic jobs"),
-        *(
-            _hint(
-                kind.group,
-                (kind.plural,),
-                (*verbs, "patch") if kind_served(kind).is_followed else verbs,
-                f"running {kind.kind}s",
-            )
-            for kind in kinds
-        ),
-    )
+    ]
+    for kind in kinds:
+        of_kind = (*verbs, "patch") if kind_served(kind).is_followed else verbs
+        rules.append(_hint(kind.group, (kind.plural,), of_kind, f"running {kind.kind}s"))
+    return tuple(rules)
 
 
 def _quota_rules() -> Iterator[Rule]:
-    yield Rule(
-        "",
-        ("namespaces",),
-        ("get", "list", "watch", "create", "patch"),
-        "a namespace per workspace; none is ever deleted",
-    )
-    yield Rule(
-        _KUEUE,
-        ("resourceflavors", "cohorts", "clusterqueues", "localqueues"),
-        _OWN,
-        "the quota objects",
-    )
+    why = "a namespace per workspace; none is ever deleted"
+    yield Rule("", ("namespaces",), (*_READ, "create", "patch"), why)
+    quotas = ("resourceflavors", "cohorts", "clusterqueues", "localqueues")
+    yield Rule(_KUEUE, quotas, _OWN, "the quota objects")
 
 
 def _reading_rules() -> Iterator[Rule]:
@@ -97,12 +82,8 @@ def _reading_rules() -> Iterator[Rule]:
     yield Rule("batch", ("jobs",), _READ, "which job a workload belongs to")
     yield Rule("", ("nodes",), _READ, "measured capacity")
     yield _hint("", ("pods",), ("list", "watch"), "GPUs in use on nodes")
-    yield _hint(
-        _KUEUE,
-        ("workloadpriorityclasses", "admissionchecks", "topologies"),
-        _READ,
-        "explaining decisions",
-    )
+    noted = ("workloadpriorityclasses", "admissionchecks", "topologies")
+    yield _hint(_KUEUE, noted, _READ, "explaining decisions")
     yield _hint("", ("limitranges",), _READ, "requests that they default")
     yield _hint("node.k8s.io", ("runtimeclasses",), _READ, "the overhead of pods")
 
@@ -110,12 +91,8 @@ def _reading_rules() -> Iterator[Rule]:
 def _acting_rules(post: Post) -> Iterator[Rule]:
     """What people do to single jobs; without it only those actions are missing."""
     if not post.is_portal_mode:  # there the portal writes workloads anyway
-        yield _hint(
-            _KUEUE,
-            ("workloads",),
-            ("patch",),
-            "cancelling a job and putting it back, for its owner",
-        )
+        why = "cancelling a job and putting it back, for its owner"
+        yield _hint(_KUEUE, ("workloads",), ("patch",), why)
         why = "putting back a job that a check rejected, for its owner"
         yield _hint(_KUEUE, ("workloads/status",), ("get", "patch"), why)
     why = "deleting a job for its owner"
@@ -125,17 +102,10 @@ def _acting_rules(post: Post) -> Iterator[Rule]:
 
 
 def _lease_rules(post: Post) -> Iterator[Rule]:
-    place = post.lease_namespace
-    leases, group = ("leases",), "coordination.k8s.io"
-    yield Rule(group, leases, ("create",), "one writer at a time", namespace=place)
-    yield Rule(
-        group,
-        leases,
-        ("get", "update"),
-        "one writer at a time",
-        namespace=place,
-        resource_names=names.lease_names(post.installation, is_manager=post.is_manager),
-    )
+    lease = partial(Rule, "coordination.k8s.io", ("leases",), why="one writer at a time")
+    own = names.lease_names(post.installation, is_manager=post.is_manager)
+    yield lease(("create",), namespace=post.lease_namespace)
+    yield lease(("get", "update"), namespace=post.lease_namespace, resource_names=own)
 
 
 def _sign_rules() -> Iterator[Rule]:
@@ -144,34 +114,21 @@ def _sign_rules() -> Iterator[Rule]:
     yield _hint("", ("configmaps",), ("get",), why, place, (KUEUE_CONFIG_MAP,))
     yield _hint("coordination.k8s.io", ("leases",), ("get",), why, place, (KUEUE_LEASE,))
     yield _hint("apps", ("deployments",), ("get",), why, place, (KUEUE_DEPLOYMENT,))
-    yield _hint(
-        "admissionregistration.k8s.io",
-        ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
-        ("get",),
-        why,
-        resource_names=KUEUE_WEBHOOKS,
-    )
-    yield _hint(
-        "admissionregistration.k8s.io",
-        ("validatingadmissionpolicies", "mutatingadmissionpolicies"),
-        ("get", "list"),
-        "seeing whether the generated policies are in place",
-    )
+    webhooks = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+    yield _hint(_ADMISSION, webhooks, ("get",), why, resource_names=KUEUE_WEBHOOKS)
+    policies = ("validatingadmissionpolicies", "mutatingadmissionpolicies")
+    why = "seeing whether the generated policies are in place"
+    yield _hint(_ADMISSION, policies, ("get", "list"), why)
 
 
 def _deciding_rules() -> Iterator[Rule]:
     """Portal mode: what a Kueue controller would write."""
-    yield Rule(
-        _KUEUE, ("workloads",), ("create", "update", "patch", "delete"), "a workload for each job"
-    )
-    yield Rule(
-        _KUEUE,
-        ("workloads/status", "clusterqueues/status", "localqueues/status", "cohorts/status"),
-        ("get", "patch", "update"),
-        "admission and its conditions",
-    )
+    verbs = ("create", "update", "patch", "delete")
+    yield Rule(_KUEUE, ("workloads",), verbs, "a workload for each job")
+    written = ("workloads/status", "clusterqueues/status", "localqueues/status", "cohorts/status")
+    yield Rule(_KUEUE, written, _STATUS, "admission and its conditions")
     yield Rule("batch", ("jobs",), ("patch", "update"), "starting and suspending jobs")
-    yield Rule("batch", ("jobs/status",), ("get", "patch", "update"), "the manager's copy")
+    yield Rule("batch", ("jobs/status",), _STATUS, "the manager's copy")
     yield Rule("", ("pods",), _READ, "whether pods are ready")
     yield Rule("scheduling.k8s.io", ("priorityclasses",), _READ, "priorities of jobs")
     yield _hint("", ("events",), ("create", "patch"), "telling users")
@@ -212,41 +169,29 @@ def _beside_rules(post: Post) -> Iterator[Rule]:
             yield _hint(kind.group, status, ("patch",), why)
     if post.nominates or post.cures:
         # What tells which way of nominating is possible.
-        yield _hint(
-            "admissionregistration.k8s.io",
-            ("mutatingadmissionpolicybindings",),
-            ("get", "list"),
-            "seeing whether Kueue's policy for nominations is bound",
-        )
+        why = "seeing whether Kueue's policy for nominations is bound"
+        yield _hint(_ADMISSION, ("mutatingadmissionpolicybindings",), ("get", "list"), why)
 
 
 def _multikueue_rules(post: Post) -> Iterator[Rule]:
-    yield Rule(
-        _KUEUE,
-        ("admissionchecks", "multikueueconfigs", "multikueueclusters"),
-        _OWN,
-        "connecting the workers",
-    )
+    connecting = ("admissionchecks", "multikueueconfigs", "multikueueclusters")
+    yield Rule(_KUEUE, connecting, _OWN, "connecting the workers")
     yield from _spend_rules(post)
     if post.is_portal_mode:
         # Dispatch holds the credentials itself: no Secret is written for a Kueue to read.
         status = ("multikueueclusters/status", "admissionchecks/status")
-        yield Rule(_KUEUE, status, ("get", "patch", "update"), "showing which workers answer")
+        yield Rule(_KUEUE, status, _STATUS, "showing which workers answer")
         if post.has_profiles:
             why, place = "workers that a ClusterProfile leads to", names.KUEUE_NAMESPACE
             yield Rule("multicluster.x-k8s.io", ("clusterprofiles",), ("get",), why, place)
         return
-    secrets, place = ("secrets",), names.KUEUE_NAMESPACE
-    yield Rule("", secrets, ("create",), "kubeconfigs of the workers", namespace=place)
+    secret = partial(
+        Rule, "", ("secrets",), why="kubeconfigs of the workers", namespace=names.KUEUE_NAMESPACE
+    )
+    yield secret(("create",))
     if post.workers:
-        yield Rule(
-            "",
-            secrets,
-            ("get", "patch", "delete"),
-            "kubeconfigs of the workers",
-            namespace=place,
-            resource_names=tuple(names.secret_name(worker) for worker in post.workers),
-        )
+        own = tuple(names.secret_name(worker) for worker in post.workers)
+        yield secret(("get", "patch", "delete"), resource_names=own)
 
 
 def _spend_rules(post: Post) -> Iterator[Rule]:

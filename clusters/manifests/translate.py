@@ -89,15 +89,11 @@ class _Scribe:
     resources: Mapping[str, str]
 
     def namespace(self, queue: QueuePlan) -> Document:
-        return {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": names.metadata(queue.name, self._owner(queue.subject, queue.generation)),
-        }
+        metadata = names.metadata(queue.name, self._owner(queue.subject, queue.generation))
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
     def host_flavor(self) -> Document:
-        owner = cluster_owner(self.plan.place.name, self.site)
-        return _kueue("ResourceFlavor", names.metadata(HOST_FLAVOR, owner), {})
+        return self._of_cluster("ResourceFlavor", HOST_FLAVOR, {})
 
     def flavor(self, flavor: FlavorPromise) -> Document:
         spec: Document = {}
@@ -106,9 +102,12 @@ class _Scribe:
         if flavor.node_taints:
             spec["nodeTaints"] = [dict(taint) for taint in flavor.node_taints]
         if flavor.tolerations:
-            spec["tolerations"] = [_toleration(dict(pairs)) for pairs in flavor.tolerations]
+            spec["tolerations"] = [
+                {key: int(value) if key == "tolerationSeconds" else value for key, value in pairs}
+                for pairs in flavor.tolerations
+            ]
         owner = self._owner(f"flavor:{flavor.name}", flavor.generation)
-        return _kueue("ResourceFlavor", names.metadata(flavor.name, owner), spec)
+        return _kueue("ResourceFlavor", flavor.name, owner, spec)
 
     def cohort(self, cohort: CohortPlan) -> Document:
         spec: Document = {}
@@ -120,7 +119,7 @@ class _Scribe:
         if groups:
             spec["resourceGroups"] = groups
         owner = self._owner(cohort.subject, cohort.generation)
-        return _kueue("Cohort", names.metadata(cohort.name, owner), spec)
+        return _kueue("Cohort", cohort.name, owner, spec)
 
     def cluster_queue(self, queue: QueuePlan) -> Document:
         # Nothing of the host is lent: it is unlimited for everybody, and sums stay small.
@@ -128,13 +127,10 @@ class _Scribe:
         when_can_borrow = (
             "TryNextFlavor" if queue.try_next_flavor_before_borrowing else "MayStopSearch"
         )
+        own = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": [queue.name]}
         spec: Document = {
             "cohortName": queue.cohort,
-            "namespaceSelector": {
-                "matchExpressions": [
-                    {"key": labels.NAMESPACE_NAME, "operator": "In", "values": [queue.name]}
-                ]
-            },
+            "namespaceSelector": {"matchExpressions": [own]},
             "queueingStrategy": "BestEffortFIFO",
             "flavorFungibility": {
                 "whenCanBorrow": when_can_borrow,
@@ -153,62 +149,41 @@ class _Scribe:
         if checks:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": x} for x in checks]}
         owner = self._owner(queue.subject, queue.generation)
-        return _kueue("ClusterQueue", names.metadata(queue.name, owner), spec)
+        return _kueue("ClusterQueue", queue.name, owner, spec)
 
     def local_queue(self, queue: QueuePlan) -> Document:
         owner = self._owner(queue.subject, queue.generation)
-        metadata = names.metadata(names.LOCAL_QUEUE, owner, namespace=queue.name)
-        return _kueue("LocalQueue", metadata, {"clusterQueue": queue.name})
+        spec = {"clusterQueue": queue.name}
+        return _kueue("LocalQueue", names.LOCAL_QUEUE, owner, spec, namespace=queue.name)
 
     def multikueue(self) -> list[Document]:
         """Clusters, their list, and the check; without workers the check names a list to come."""
-        place = self.plan.place
-        owner = cluster_owner(place.name, self.site)
-        documents = [
-            _kueue(
-                "MultiKueueCluster",
-                names.metadata(worker, owner),
-                {
-                    "clusterSource": {
-                        "kubeConfig": {
-                            "location": names.secret_name(worker),
-                            "locationType": "Secret",
-                        }
-                    }
-                },
-            )
-            for worker in sorted(place.workers)
-        ]
+        place, documents = self.plan.place, []
+        for worker in sorted(place.workers):
+            source = {"location": names.secret_name(worker), "locationType": "Secret"}
+            connected = {"clusterSource": {"kubeConfig": source}}
+            documents.append(self._of_cluster("MultiKueueCluster", worker, connected))
         if place.workers:
-            documents.append(
-                _kueue(
-                    "MultiKueueConfig",
-                    names.metadata(names.MULTIKUEUE_CONFIG, owner),
-                    # Their order is the order in which an incremental dispatcher tries them.
-                    {"clusters": list(place.workers)},
-                )
-            )
+            # Their order is the order in which an incremental dispatcher tries them.
+            listed = {"clusters": list(place.workers)}
+            documents.append(self._of_cluster("MultiKueueConfig", names.MULTIKUEUE_CONFIG, listed))
         reference = {
             "apiGroup": "kueue.x-k8s.io",
             "kind": "MultiKueueConfig",
             "name": names.MULTIKUEUE_CONFIG,
         }
-        documents.append(
-            _kueue(
-                "AdmissionCheck",
-                names.metadata(names.ADMISSION_CHECK, owner),
-                {"controllerName": labels.MULTIKUEUE, "parameters": reference},
-            )
-        )
-        return documents
+        spec = {"controllerName": labels.MULTIKUEUE, "parameters": reference}
+        return [*documents, self._of_cluster("AdmissionCheck", names.ADMISSION_CHECK, spec)]
 
     def spend_check(self) -> list[Document]:
         """The portal's own check, where a queue waits for it."""
         if not any(map(self._checks_spend, self.plan.queues)):
             return []
-        metadata = names.metadata(names.SPEND_CHECK, cluster_owner(self.plan.place.name, self.site))
-        controller = names.spend_controller(self.site.installation)
-        return [_kueue("AdmissionCheck", metadata, {"controllerName": controller})]
+        spec = {"controllerName": names.spend_controller(self.site.installation)}
+        return [self._of_cluster("AdmissionCheck", names.SPEND_CHECK, spec)]
+
+    def _of_cluster(self, kind: str, name: str, spec: Document) -> Document:
+        return _kueue(kind, name, cluster_owner(self.plan.place.name, self.site), spec)
 
     def _checks_spend(self, queue: QueuePlan) -> bool:
         return self.site.checks_spend and queue.checks_spend
@@ -221,16 +196,14 @@ class _Scribe:
         by_resource: dict[str, list[str]] = {}
         for flavor in order:
             by_resource.setdefault(self.resources[flavor], []).append(flavor)
-        return [
-            {
-                "coveredResources": [resource],
-                "flavors": [
-                    {"name": flavor, "resources": [{"name": resource, **_numbers(quotas[flavor])}]}
-                    for flavor in flavors
-                ],
-            }
-            for resource, flavors in by_resource.items()
-        ]
+        groups = []
+        for resource, flavors in by_resource.items():
+            listed = [
+                {"name": flavor, "resources": [{"name": resource, **_numbers(quotas[flavor])}]}
+                for flavor in flavors
+            ]
+            groups.append({"coveredResources": [resource], "flavors": listed})
+        return groups
 
     def _host_group(self, numbers: Mapping[str, str]) -> Document:
         covered = list(self.plan.place.host_resources)
@@ -243,19 +216,12 @@ class _Scribe:
 
 def _numbers(quota: QueueQuota) -> dict[str, str]:
     """Three numbers; None, which is only for a root Cohort, leaves the field out."""
-    found = {"nominalQuota": str(quota.nominal)}
-    if quota.borrowing_limit is not None:
-        found["borrowingLimit"] = str(quota.borrowing_limit)
-    if quota.lending_limit is not None:
-        found["lendingLimit"] = str(quota.lending_limit)
-    return found
-
-
-def _toleration(pairs: dict[str, str]) -> Document:
-    found: Document = dict(pairs)
-    if "tolerationSeconds" in found:
-        found["tolerationSeconds"] = int(found["tolerationSeconds"])
-    return found
+    found = {
+        "nominalQuota": quota.nominal,
+        "borrowingLimit": quota.borrowing_limit,
+        "lendingLimit": quota.lending_limit,
+    }
+    return {key: str(amount) for key, amount in found.items() if amount is not None}
 
 
 def _parents_first(cohorts: Iterable[CohortPlan]) -> list[CohortPlan]:
@@ -274,5 +240,8 @@ def _parents_first(cohorts: Iterable[CohortPlan]) -> list[CohortPlan]:
     return sorted(by_name.values(), key=lambda cohort: (depth(cohort), cohort.name))
 
 
-def _kueue(kind: str, metadata: Document, spec: Document) -> Document:
+def _kueue(
+    kind: str, name: str, owner: Ownership, spec: Document, *, namespace: str = ""
+) -> Document:
+    metadata = names.metadata(name, owner, namespace=namespace)
     return {"apiVersion": names.KUEUE_API, "kind": kind, "metadata": metadata, "spec": spec}

@@ -22,7 +22,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.transport import Call
 from clusters.manifests.names import KUEUE_NAMESPACE
-from clusters.manifests.rbac import Access
+from clusters.manifests.rbac import Right
 from clusters.manifests.rights import (
     KUEUE_CONFIG_MAP,
     KUEUE_DEPLOYMENT,
@@ -89,7 +89,7 @@ def kueue_version(client: KubeClient) -> str:
     return next((tag for tag in tags if tag.startswith("v")), "")
 
 
-def missing_rights(client: KubeClient, asked: Sequence[Access]) -> tuple[Access, ...]:
+def missing_rights(client: KubeClient, asked: Sequence[Right]) -> tuple[Right, ...]:
     """The rights that the client's identity does not have, asked one by one.
 
     Raises:
