@@ -35,15 +35,11 @@ class Denial:
         resource = attributes.get("resource", "")
         if attributes.get("subresource"):
             resource = f"{resource}/{attributes['subresource']}"
-        pairs = (
-            (self.verbs, attributes.get("verb", "")),
-            (self.groups, attributes.get("group", "")),
-            (self.resources, resource),
-            (self.namespaces, attributes.get("namespace", "")),
-        )
-        if self.user and self.user != user:
-            return False
-        return all(not listed or value in listed for listed, value in pairs)
+        asked = (attributes.get("verb", ""), attributes.get("group", ""), resource)
+        limits = (self.verbs, self.groups, self.resources, self.namespaces)
+        pairs = zip(limits, (*asked, attributes.get("namespace", "")), strict=True)
+        is_user = not self.user or self.user == user
+        return is_user and all(not listed or value in listed for listed, value in pairs)
 
 
 class Access:
@@ -94,11 +90,8 @@ class Access:
         if self.is_allowed(user, attributes):
             return
         resource, group = attributes.get("resource", ""), attributes.get("group", "")
-        scope = (
-            f' in the namespace "{attributes["namespace"]}"'
-            if attributes.get("namespace")
-            else " at the cluster scope"
-        )
+        namespace = attributes.get("namespace")
+        scope = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
         full = f"{resource}.{group}" if group else resource
         text = (
             f'{full} is forbidden: User "{user}" cannot {attributes.get("verb")} resource'

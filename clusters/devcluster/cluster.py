@@ -13,7 +13,7 @@ from typing import Any
 from clusters.devcluster.access import Access, Denial
 from clusters.devcluster.faults import Faults
 from clusters.devcluster.problems import Document, Problem
-from clusters.devcluster.reads import DEFAULT_WATCH_S, Page, Reads, WatchRequest
+from clusters.devcluster.reads import DEFAULT_WATCH_S, Reads, WatchRequest
 from clusters.devcluster.registry import CRDS, EVENTS, NAMESPACES, kueue_definitions
 from clusters.devcluster.routes import discovery, route_of
 from clusters.devcluster.selectors import parse_filter
@@ -133,8 +133,8 @@ class DevCluster:
                 bookmarks=query.get("allowWatchBookmarks") in _YES,
             )
             return Reply(200, lines=self.reads.watch(target.kind, wanted, watch))
-        page = Page(int(query.get("limit") or 0), query.get("continue", ""))
-        return Reply(200, self.reads.page(target.kind, wanted, page))
+        limit, token = int(query.get("limit") or 0), query.get("continue", "")
+        return Reply(200, self.reads.page(target.kind, wanted, limit=limit, token=token))
 
     def _create(self, target: Target, request: Request) -> Document:
         if target.subresource == "token":

@@ -26,6 +26,13 @@ _LABEL_TEXT = (
     " must start and end with an alphanumeric character"
 )
 _RBAC = "rbac.authorization.k8s.io"
+_JOB_DEFAULTS = {
+    "parallelism": 1,
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
 
 
 def metadata_faults(kind: ServedKind, old: Document | None, new: Document) -> Iterator[Cause]:
@@ -42,9 +49,8 @@ def metadata_faults(kind: ServedKind, old: Document | None, new: Document) -> It
         if not QUALIFIED.match(key):
             yield problems.invalid("metadata.labels", key, "name part must be a qualified name")
         elif not isinstance(value, str) or not LABEL_VALUE.match(value):
-            yield problems.invalid(
-                "metadata.labels", value, "a valid label must be at most 63 chars"
-            )
+            text = "a valid label must be at most 63 chars"
+            yield problems.invalid("metadata.labels", value, text)
     if old is not None and "deletionTimestamp" in old["metadata"]:
         known = old["metadata"].get("finalizers") or []
         late = [entry for entry in metadata.get("finalizers") or [] if entry not in known]
@@ -81,30 +87,18 @@ def _secret_with_data(document: Document) -> Document:
 
 def _job_with_defaults(document: Document) -> Document:
     uid, name = document["metadata"]["uid"], document["metadata"]["name"]
-    spec = dict(document.get("spec") or {})
+    spec = document.get("spec") or {}
     if not {"parallelism", "completions"} & spec.keys():
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    if spec.get("completionMode") == "Indexed":
+        spec = spec | {"completions": 1}
+    spec = _JOB_DEFAULTS | spec
+    if spec["completionMode"] == "Indexed":
         spec.setdefault("completions", spec["parallelism"])
-    for key, value in (
-        ("backoffLimit", 6),
-        ("completionMode", "NonIndexed"),
-        ("suspend", False),
-        ("podReplacementPolicy", "TerminatingOrFailed"),
-    ):
-        spec.setdefault(key, value)
     if not spec.get("manualSelector"):
         spec["selector"] = {"matchLabels": {labels.CONTROLLER_UID: uid}}
-        template = dict(spec.get("template") or {})
-        metadata = dict(template.get("metadata") or {})
-        generated = {
-            labels.CONTROLLER_UID: uid,
-            labels.JOB_NAME: name,
-            "controller-uid": uid,
-            "job-name": name,
-        }
-        metadata["labels"] = (metadata.get("labels") or {}) | generated
+        template = spec.get("template") or {}
+        metadata = template.get("metadata") or {}
+        generated = dict(zip(labels.GENERATED_LABELS, (uid, uid, name, name), strict=True))
+        metadata = metadata | {"labels": (metadata.get("labels") or {}) | generated}
         spec["template"] = template | {"metadata": metadata}
     return document | {"spec": spec}
 
@@ -113,8 +107,8 @@ def rule_faults(kind: ServedKind, old: Document | None, new: Document) -> Iterat
     """Faults that only the kind's own rules find; `old` is None on creation."""
     if kind.kind == "Job":
         yield from _job_faults(old, new)
-    is_fixed = kind.kind in ("Secret", "ConfigMap") and old is not None and old.get("immutable")
-    if is_fixed and old is not None and old.get("data") != new.get("data"):
+    is_fixed = kind.kind in ("Secret", "ConfigMap") and (old or {}).get("immutable")
+    if old is not None and is_fixed and old.get("data") != new.get("data"):
         yield problems.forbidden_field("data", "field is immutable when `immutable` is set")
 
 
@@ -131,9 +125,8 @@ def _job_faults(old: Document | None, new: Document) -> Iterator[Cause]:
     if not pod.get("containers"):
         yield problems.required("spec.template.spec.containers")
     if pod.get("restartPolicy") not in ("OnFailure", "Never"):
-        yield problems.required(
-            "spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'
-        )
+        text = 'valid values: "OnFailure", "Never"'
+        yield problems.required("spec.template.spec.restartPolicy", text)
     for key in ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds"):
         value = spec.get(key)
         if isinstance(value, int) and value < 0:
@@ -157,9 +150,8 @@ def _job_change_faults(old: Document, new: Document) -> Iterator[Cause]:
     started = (old.get("status") or {}).get("startTime")
     starts = (new.get("status") or {}).get("startTime")
     if started and starts != started and not after.get("suspend"):
-        yield problems.invalid(
-            "status.startTime", starts, "field is immutable for unsuspended job once set"
-        )
+        text = "field is immutable for unsuspended job once set"
+        yield problems.invalid("status.startTime", starts, text)
 
 
 def _may_change_template(old: Document, new: Document) -> bool:

@@ -6,8 +6,9 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from queue import Empty
 
 from clusters.devcluster import problems
@@ -17,16 +18,7 @@ from clusters.devcluster.selectors import Filter
 from clusters.devcluster.store import Change, Store, Subscription
 from clusters.documents.keys import place_of
 
-BOOKMARK_EVERY_S = 2.0
 DEFAULT_WATCH_S = 1800.0
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Which part of a list: how many at most (0 is all) and where to go on."""
-
-    limit: int = 0
-    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +33,27 @@ class WatchRequest:
 class Reads:
     """Read requests against one store."""
 
-    def __init__(self, store: Store, *, bookmark_every_s: float = BOOKMARK_EVERY_S) -> None:
+    def __init__(self, store: Store, *, bookmark_every_s: float) -> None:
         self._store = store
         self._bookmark_every_s = bookmark_every_s
 
-    def page(self, kind: ServedKind, wanted: Filter, page: Page) -> Document:
-        """One page of a list.
+    def page(self, kind: ServedKind, wanted: Filter, *, limit: int, token: str) -> Document:
+        """One page of a list: at most so many, 0 is all, from where a token says.
 
         Raises:
             Problem: 410 when the list began before what the history still knows.
         """
         version, documents = self._store.all(kind.key)
         start = ("", "")
-        if page.token:
-            version, start = self._continued(page.token)
+        if token:
+            version, start = self._continued(token)
         found = [d for d in documents if place_of(d) > start and wanted.accepts(d)]
         metadata: Document = {"resourceVersion": str(version)}
-        if page.limit and len(found) > page.limit:
-            metadata["remainingItemCount"] = len(found) - page.limit
-            found = found[: page.limit]
-            token = json.dumps({"v": version, "k": list(place_of(found[-1]))})
-            metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
+        if limit and len(found) > limit:
+            metadata["remainingItemCount"] = len(found) - limit
+            found = found[:limit]
+            left = encoded({"v": version, "k": place_of(found[-1])})
+            metadata["continue"] = base64.urlsafe_b64encode(left).decode()
         return {
             "kind": f"{kind.kind}List",
             "apiVersion": kind.api_version,
@@ -95,31 +87,36 @@ class Reads:
         with self._store.lock:
             backlog, subscription = self._store.subscribe(kind.key, since=since or None)
             first = [] if since else self._store.all(kind.key)[1]
-        return self._lines(kind, wanted, request, _Start(first, backlog, subscription, since))
+        opening = chain(
+            (_line("ADDED", encoded(document)) for document in first if wanted.accepts(document)),
+            chain.from_iterable(_event(change, wanted) for change in backlog),
+        )
+        return self._lines(kind, wanted, request, subscription, opening)
 
     def _lines(
-        self, kind: ServedKind, wanted: Filter, request: WatchRequest, start: _Start
+        self,
+        kind: ServedKind,
+        wanted: Filter,
+        request: WatchRequest,
+        subscription: Subscription,
+        opening: Iterable[bytes],
     ) -> Generator[bytes, None, None]:
         ends = time.monotonic() + request.seconds
         try:
-            for document in start.documents:
-                if wanted.accepts(document):
-                    yield _line("ADDED", encoded(document))
-            for change in start.backlog:
-                yield from _event(change, wanted)
+            yield from opening
             while (left := ends - time.monotonic()) > 0:
                 try:
                     wait = min(left, self._bookmark_every_s)
-                    fresh = start.subscription.queue.get(timeout=wait)
+                    fresh = subscription.queue.get(timeout=wait)
                 except Empty:
                     if request.bookmarks:
-                        yield self._bookmark(kind, start.subscription)
+                        yield self._bookmark(kind, subscription)
                     continue
                 if fresh is None:
                     return
                 yield from _event(fresh, wanted)
         finally:
-            self._store.unsubscribe(start.subscription)
+            self._store.unsubscribe(subscription)
 
     def _bookmark(self, kind: ServedKind, subscription: Subscription) -> bytes:
         with self._store.lock:
@@ -133,14 +130,6 @@ class Reads:
             "metadata": {"resourceVersion": str(version)},
         }
         return _line("BOOKMARK", encoded(document))
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    documents: list[Document]
-    backlog: list[Change]
-    subscription: Subscription
-    since: int
 
 
 def _event(change: Change, wanted: Filter) -> Iterator[bytes]:

@@ -64,21 +64,16 @@ def _split(selector: str) -> Sequence[str]:
 
 def _label_test(part: str) -> Test:
     if match := _SET.match(part):
-        key, wanted = match[1], frozenset(entry.strip() for entry in match[3].split(","))
-        if match[2] == "in":
-            return lambda labels: labels.get(key) in wanted
-        return lambda labels: labels.get(key) not in wanted
+        key, is_in = match[1], match[2] == "in"
+        listed = frozenset(entry.strip() for entry in match[3].split(","))
+        return lambda labels: (labels.get(key) in listed) is is_in
     if match := _EQUALITY.match(part):
-        key, value = match[1], match[3]
-        if match[2] == "!=":
-            return lambda labels: labels.get(key) != value
-        return lambda labels: labels.get(key) == value
+        key, value, is_equal = match[1], match[3], match[2] != "!="
+        return lambda labels: (labels.get(key) == value) is is_equal
     if not _KEY.match(part):
         raise bad_request(f"unable to parse requirement: {part}")
-    if part.startswith("!"):
-        absent = part[1:].strip()
-        return lambda labels: absent not in labels
-    return lambda labels: part in labels
+    key, is_there = part.lstrip("! "), not part.startswith("!")
+    return lambda labels: (key in labels) is is_there
 
 
 def _field_test(kind: ServedKind, part: str) -> tuple[str, str, bool]:
