@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from clusters.devcluster.fleet import Fleet, FleetPlan, PortTaken, default_plan, read_plan
+from clusters.devcluster.fleet import EmbeddedFleet, FleetPlan, PortTaken, default_plan, read_plan
 
 _PARENT_CHECK_S = 0.5
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        with Fleet(_plan(chosen)) as fleet:
+        with EmbeddedFleet(_plan(chosen)) as fleet:
             listed = " ".join(f"{name}={server.url}" for name, server in fleet.servers.items())
             print(f"ready {listed}", flush=True)
             _wait(stop, parent=parent)

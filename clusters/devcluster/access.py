@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.devcluster.problems import Document, Problem
+from clusters.devcluster.problems import Document, Failure
 
 ADMIN = "devcluster-admin"
 
@@ -64,18 +64,18 @@ class Access:
         """The user that an Authorization header stands for.
 
         Raises:
-            Problem: 401.
+            Failure: 401.
         """
         scheme, _, token = header.partition(" ")
         body, _, signature = token.strip().rpartition(".")
         if scheme.lower() != "bearer" or not hmac.compare_digest(signature, self._seal(body)):
-            raise Problem(401, "Unauthorized", "Unauthorized")
+            raise Failure(401, "Unauthorized", "Unauthorized")
         try:
             claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         except (ValueError, binascii.Error):
-            raise Problem(401, "Unauthorized", "Unauthorized") from None
+            raise Failure(401, "Unauthorized", "Unauthorized") from None
         if claims["exp"] and claims["exp"] < time.time():
-            raise Problem(401, "Unauthorized", "Unauthorized")
+            raise Failure(401, "Unauthorized", "Unauthorized")
         return str(claims["sub"])
 
     def is_allowed(self, user: str, attributes: Mapping[str, str]) -> bool:
@@ -85,7 +85,7 @@ class Access:
         """Refuses what the deny list names.
 
         Raises:
-            Problem: 403.
+            Failure: 403.
         """
         if self.is_allowed(user, attributes):
             return
@@ -98,7 +98,7 @@ class Access:
             f' "{resource}" in API group "{group}"{scope}'
         )
         details = {"kind": resource} | ({"group": group} if group else {})
-        raise Problem(403, "Forbidden", text, details=details)
+        raise Failure(403, "Forbidden", text, details=details)
 
     def review(self, user: str, body: Any) -> Document:
         """The answer to a SelfSubjectAccessReview."""

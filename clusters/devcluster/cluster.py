@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from clusters.devcluster.access import Access, Denial
-from clusters.devcluster.faults import Faults
-from clusters.devcluster.problems import Document, Problem
+from clusters.devcluster.faults import InjectedFaults
+from clusters.devcluster.problems import Document, Failure
 from clusters.devcluster.reads import DEFAULT_WATCH_S, Reads, WatchRequest
 from clusters.devcluster.registry import CRDS, EVENTS, NAMESPACES, kueue_definitions
 from clusters.devcluster.routes import discovery, route_of
 from clusters.devcluster.selectors import parse_filter
-from clusters.devcluster.store import HISTORY, Store
-from clusters.devcluster.writes import APPLY, Intent, Target, Writes
+from clusters.devcluster.store import HISTORY, ObjectStore
+from clusters.devcluster.writes import APPLY, Address, Intent, Writes
 from clusters.documents.keys import place_of, version_of
 from clusters.documents.times import stamp
 
@@ -44,7 +44,7 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """A request as it came in, after the network."""
 
     method: str
@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """A whole document, or the lines of a watch."""
 
     code: int
@@ -71,11 +71,11 @@ class DevCluster:
     def __init__(self, options: ClusterOptions | None = None) -> None:
         options = options or ClusterOptions()
         self.name = options.name
-        self.store = Store(file=options.file, history=options.history)
+        self.store = ObjectStore(file=options.file, history=options.history)
         self.writes = Writes(self.store, now=options.now, webhooks=options.webhooks)
         self.reads = Reads(self.store, bookmark_every_s=options.bookmark_every_s)
         self.access = Access(options.secret or secrets.token_hex(32), options.denials)
-        self.faults = Faults()
+        self.faults = InjectedFaults()
         self._make_first_objects()
         self._events = deque(map(place_of, sorted(self.store.all(EVENTS.key)[1], key=version_of)))
 
@@ -87,37 +87,37 @@ class DevCluster:
         for kind, documents in ((NAMESPACES, namespaces), (CRDS, kueue_definitions())):
             for document in documents:
                 if self.store.get(kind.key, "", document["metadata"]["name"]) is None:
-                    self.writes.create(Target(kind), document, Intent("devcluster"))
+                    self.writes.create(Address(kind), document, Intent("devcluster"))
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: ApiRequest) -> ApiReply:
         """Answers one request.
 
         Raises:
-            Problem: what a real API server would answer with a failure Status.
+            Failure: what a real API server would answer with a failure Status.
         """
         found = discovery(request.path)
         if found is not None and request.method == "GET":
-            return Reply(200, found)
+            return ApiReply(200, found)
         if request.path in ("/livez", "/readyz", "/healthz"):
-            return Reply(200, {"text": "ok"})
+            return ApiReply(200, {"text": "ok"})
         if request.path == REVIEW and request.method == "POST":
-            return Reply(201, self.access.review(request.user, request.body))
+            return ApiReply(201, self.access.review(request.user, request.body))
         target = route_of(request.path)
         self.access.check(request.user, target.attributes(_verb(request, target)))
         if request.method == "GET":
             return self._read(target, request)
         if request.method == "POST":
-            return Reply(201, self._create(target, request))
+            return ApiReply(201, self._create(target, request))
         if request.method not in _VERBS or not target.name:
             raise _not_allowed()
         if request.method == "PUT":
-            return Reply(200, self.writes.update(target, request.body, _intent(request)))
+            return ApiReply(200, self.writes.update(target, request.body, _intent(request)))
         change = self._patch if request.method == "PATCH" else self._delete
         return change(target, request)
 
-    def _read(self, target: Target, request: Request) -> Reply:
+    def _read(self, target: Address, request: ApiRequest) -> ApiReply:
         if target.name:
-            return Reply(200, self.writes.live(target))
+            return ApiReply(200, self.writes.live(target))
         query = request.query
         wanted = parse_filter(
             target.kind,
@@ -132,11 +132,11 @@ class DevCluster:
                 seconds=float(query.get("timeoutSeconds") or DEFAULT_WATCH_S),
                 bookmarks=query.get("allowWatchBookmarks") in _YES,
             )
-            return Reply(200, lines=self.reads.watch(target.kind, wanted, watch))
+            return ApiReply(200, lines=self.reads.watch(target.kind, wanted, watch))
         limit, token = int(query.get("limit") or 0), query.get("continue", "")
-        return Reply(200, self.reads.page(target.kind, wanted, limit=limit, token=token))
+        return ApiReply(200, self.reads.page(target.kind, wanted, limit=limit, token=token))
 
-    def _create(self, target: Target, request: Request) -> Document:
+    def _create(self, target: Address, request: ApiRequest) -> Document:
         if target.subresource == "token":
             return self._token(target, request.body)
         if target.name:
@@ -155,27 +155,27 @@ class DevCluster:
                 if self.store.get(EVENTS.key, *oldest) is not None:
                     self.store.remove(EVENTS.key, *oldest)
 
-    def _patch(self, target: Target, request: Request) -> Reply:
+    def _patch(self, target: Address, request: ApiRequest) -> ApiReply:
         is_apply = request.content_type in APPLY
         if is_apply and not request.query.get("fieldManager"):
             text = (
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required"
                 " for apply patch"
             )
-            raise Problem(422, "Invalid", text)
+            raise Failure(422, "Invalid", text)
         existed = self.store.get(target.kind.key, target.namespace, target.name) is not None
         intent = _intent(request)
         document = self.writes.patch(target, request.body, request.content_type, intent)
-        return Reply(200 if existed else 201, document)
+        return ApiReply(200 if existed else 201, document)
 
-    def _delete(self, target: Target, request: Request) -> Reply:
+    def _delete(self, target: Address, request: ApiRequest) -> ApiReply:
         options = dict(request.body) if isinstance(request.body, dict) else {}
         if request.query.get("propagationPolicy"):
             options.setdefault("propagationPolicy", request.query["propagationPolicy"])
         dry_run = request.query.get("dryRun") == "All"
-        return Reply(200, self.writes.delete(target, options, dry_run=dry_run))
+        return ApiReply(200, self.writes.delete(target, options, dry_run=dry_run))
 
-    def _token(self, target: Target, body: Any) -> Document:
+    def _token(self, target: Address, body: Any) -> Document:
         self.writes.live(target)
         spec = (body.get("spec") if isinstance(body, dict) else None) or {}
         seconds = int(spec.get("expirationSeconds") or 3600)
@@ -184,7 +184,7 @@ class DevCluster:
                 "spec.expirationSeconds: Invalid value: may not specify a duration less than"
                 " 10 minutes"
             )
-            raise Problem(422, "Invalid", text)
+            raise Failure(422, "Invalid", text)
         token, ends = self.access.mint(target.namespace, target.name, seconds)
         return {
             "kind": "TokenRequest",
@@ -198,17 +198,17 @@ class DevCluster:
         }
 
 
-def _verb(request: Request, target: Target) -> str:
+def _verb(request: ApiRequest, target: Address) -> str:
     if request.method == "GET" and not target.name:
         return "watch" if request.query.get("watch") in _YES else "list"
     return _VERBS.get(request.method, request.method.lower())
 
 
-def _intent(request: Request) -> Intent:
+def _intent(request: ApiRequest) -> Intent:
     query = request.query
     manager = query.get("fieldManager") or request.user_agent.split("/")[0] or "unknown"
     return Intent(manager, query.get("dryRun") == "All", query.get("force") == "true")
 
 
-def _not_allowed() -> Problem:
-    return Problem(405, "MethodNotAllowed", "the server does not allow this method")
+def _not_allowed() -> Failure:
+    return Failure(405, "MethodNotAllowed", "the server does not allow this method")

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusters.devcluster.cluster import DevCluster
-from clusters.devcluster.problems import Document, Problem
+from clusters.devcluster.problems import Document, Failure
 from clusters.devcluster.registry import JOBS, NODES
-from clusters.devcluster.store import Change, Subscription
-from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.devcluster.store import Commit, Subscription
+from clusters.devcluster.writes import MERGE, Address, Intent
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, condition, is_true, with_conditions
 from clusters.documents.keys import annotations_of, bound, place_of
@@ -62,7 +62,7 @@ def make_nodes(cluster: DevCluster, shape: NodeShape) -> None:
             "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
             "status": {"capacity": resources, "allocatable": resources, "conditions": [ready]},
         }
-        cluster.writes.create(Target(NODES), document, Intent("devcluster-nodes"))
+        cluster.writes.create(Address(NODES), document, Intent("devcluster-nodes"))
 
 
 class JobRunner:
@@ -110,7 +110,7 @@ class JobRunner:
         self._open = {place_of(job): job for job in jobs if not is_finished(job)}
         return subscription
 
-    def _take(self, change: Change) -> float | None:
+    def _take(self, change: Commit) -> float | None:
         place = place_of(change.document)
         if change.type == "DELETED" or is_finished(change.document):
             self._open.pop(place, None)
@@ -129,10 +129,10 @@ class JobRunner:
         patch = {key: None for key in status if key not in wanted} | wanted
         body = {**bound(job), "status": patch}
         namespace, name = place_of(job)
-        target = Target(JOBS, namespace, name, "status")
+        target = Address(JOBS, namespace, name, "status")
         try:
             self._open[namespace, name] = self._cluster.writes.patch(target, body, MERGE, _INTENT)
-        except Problem as problem:
+        except Failure as problem:
             # Somebody else wrote first, or deleted it; the next tick reads that.
             if problem.code not in (404, 409):
                 raise

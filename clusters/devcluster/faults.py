@@ -25,7 +25,7 @@ class PlannedError:
         return not self.path or re.search(self.path, path) is not None
 
 
-class Faults:
+class InjectedFaults:
     """What is broken at the moment; safe to change while requests run."""
 
     def __init__(self) -> None:

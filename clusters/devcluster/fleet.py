@@ -83,7 +83,7 @@ def default_plan(folder: Path, *, workers: int) -> FleetPlan:
     return FleetPlan(plans, folder, folder / "state")
 
 
-class Fleet:
+class EmbeddedFleet:
     """The clusters of a plan, served until closed; a context manager."""
 
     def __init__(self, plan: FleetPlan) -> None:

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from clusters.devcluster.cluster import DevCluster
-from clusters.devcluster.problems import Document, Problem
+from clusters.devcluster.problems import Document, Failure
 from clusters.devcluster.registry import BY_KEY, NAMESPACES
-from clusters.devcluster.store import Change
-from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.devcluster.store import Commit
+from clusters.devcluster.writes import MERGE, Address, Intent
 from clusters.documents.keys import place_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -95,11 +95,11 @@ class GarbageCollector:
         for kind, document in inside:
             self._delete(kind, document)
         if not any(self._cluster.store.get(kind, *place_of(document)) for kind, document in inside):
-            target, body = Target(NAMESPACES, "", name), {"spec": {"finalizers": None}}
+            target, body = Address(NAMESPACES, "", name), {"spec": {"finalizers": None}}
             self._try(lambda: self._cluster.writes.patch(target, body, MERGE, _INTENT))
 
     def _delete(self, kind: str, document: Document) -> None:
-        target = Target(BY_KEY[kind], *place_of(document))
+        target = Address(BY_KEY[kind], *place_of(document))
         exact = {"preconditions": {"uid": document["metadata"]["uid"]}}
         self._try(lambda: self._cluster.writes.delete(target, exact, dry_run=False))
 
@@ -108,7 +108,7 @@ class GarbageCollector:
         self._patch(kind, document, {"finalizers": left})
 
     def _patch(self, kind: str, document: Document, metadata: Document) -> None:
-        target = Target(BY_KEY[kind], *place_of(document))
+        target = Address(BY_KEY[kind], *place_of(document))
         body = {"metadata": {"uid": document["metadata"]["uid"]} | metadata}
         self._try(lambda: self._cluster.writes.patch(target, body, MERGE, _INTENT))
 
@@ -117,12 +117,12 @@ class GarbageCollector:
         """Somebody may have been faster; the next sweep sees what is left."""
         try:
             write()
-        except Problem as problem:
+        except Failure as problem:
             if problem.code not in (404, 409):
                 raise
 
 
-def _matters(change: Change) -> float | None:
+def _matters(change: Commit) -> float | None:
     """After a change that matters the next sweep comes soon."""
     marks = change.document["metadata"].keys() & {"deletionTimestamp", "ownerReferences"}
     return _BATCH_S if change.type == "DELETED" or marks else None

@@ -21,7 +21,7 @@ KEPT_METADATA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Address:
     """What a request addresses."""
 
     kind: ServedKind
@@ -50,7 +50,7 @@ class Intent:
     force: bool = False
 
 
-def typed_document(target: Target, body: Any) -> Document:
+def typed_document(target: Address, body: Any) -> Document:
     """The body as a document of the addressed kind, place and name; 400 when it is another."""
     kind = target.kind
     if not isinstance(body, dict):
@@ -70,7 +70,7 @@ def typed_document(target: Target, body: Any) -> Document:
 
 
 def check_identity(
-    target: Target, live: Document, wanted: Document, *, is_deletion: bool = False
+    target: Address, live: Document, wanted: Document, *, is_deletion: bool = False
 ) -> None:
     """Refuses, with 409, what is meant for another object or for another state of it.
 
@@ -90,7 +90,7 @@ def check_identity(
         raise problems.conflict(target.kind, target.name, why)
 
 
-def within_reach(target: Target, live: Document, document: Document) -> Document:
+def within_reach(target: Address, live: Document, document: Document) -> Document:
     """The document, with everything that this address cannot change as it is live."""
     sent = {key: value for key, value in document["metadata"].items() if key not in KEPT_METADATA}
     if target.subresource == "status":
@@ -111,7 +111,7 @@ def _with_part_of(document: Document, other: Document, part: str) -> Document:
     return rest | ({part: other[part]} if part in other else {})
 
 
-def out_of_reach(target: Target) -> tuple[str, ...]:
+def out_of_reach(target: Address) -> tuple[str, ...]:
     """Top-level fields that the address cannot change."""
     if target.subresource == "status":
         return ("spec",)

@@ -12,7 +12,7 @@ from typing import Any
 
 from clusters.devcluster import fields
 from clusters.devcluster.fields import Fields
-from clusters.devcluster.problems import Cause, Document, Problem
+from clusters.devcluster.problems import Cause, Document, Failure
 from clusters.devcluster.registry import ServedKind
 
 APPLY, UPDATE = "Apply", "Update"
@@ -93,7 +93,7 @@ def applied(
     """The object and its managers after a server-side apply.
 
     Raises:
-        Problem: 409 with every conflict, unless the writer forces.
+        Failure: 409 with every conflict, unless the writer forces.
     """
     entries = entries_of(live)
     mine = next((entry for entry in entries if entry.key == writer.key), writer)
@@ -146,7 +146,7 @@ def _refuse_conflicts(others: Sequence[FieldManager], changed: Fields) -> None:
     text = f"Apply failed with 1 conflict: {lines[0]}"
     if len(lines) > 1:
         text = "\n- ".join((f"Apply failed with {len(lines)} conflicts:", *lines))
-    raise Problem(409, "Conflict", text, causes=causes)
+    raise Failure(409, "Conflict", text, causes=causes)
 
 
 def _named(entry: FieldManager) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from clusters.devcluster.problems import Problem, bad_request
+from clusters.devcluster.problems import Failure, bad_request
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -25,7 +25,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     """The target changed by a JSON patch, all operations or none.
 
     Raises:
-        Problem: 400 for what is not a patch, 422 when a test fails or a path is not there.
+        Failure: 400 for what is not a patch, 422 when a test fails or a path is not there.
     """
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
@@ -38,7 +38,7 @@ def json_patch(target: Any, operations: Any) -> Any:
             _operate(root, operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             text = "the server rejected our request due to an error in our request"
-            raise Problem(422, "Invalid", f"{text}: {operation['path']}: {error}") from None
+            raise Failure(422, "Invalid", f"{text}: {operation['path']}: {error}") from None
     return root[""]
 
 

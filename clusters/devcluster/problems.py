@@ -65,7 +65,7 @@ def _shown(value: Any) -> str:
     return encoded(value).decode()
 
 
-class Problem(Exception):
+class Failure(Exception):
     """A request that is answered with a failure Status."""
 
     def __init__(
@@ -100,19 +100,19 @@ def details_of(of: Resource, name: str) -> Document:
     return {"name": name, **({"group": of.group} if of.group else {}), "kind": of.plural}
 
 
-def not_found(of: Resource, name: str) -> Problem:
+def not_found(of: Resource, name: str) -> Failure:
     message = f'{of.group_resource} "{name}" not found'
-    return Problem(404, "NotFound", message, details=details_of(of, name))
+    return Failure(404, "NotFound", message, details=details_of(of, name))
 
 
-def already_exists(of: Resource, name: str) -> Problem:
+def already_exists(of: Resource, name: str) -> Failure:
     message = f'{of.group_resource} "{name}" already exists'
-    return Problem(409, "AlreadyExists", message, details=details_of(of, name))
+    return Failure(409, "AlreadyExists", message, details=details_of(of, name))
 
 
-def conflict(of: Resource, name: str, why: str) -> Problem:
+def conflict(of: Resource, name: str, why: str) -> Failure:
     message = f'Operation cannot be fulfilled on {of.group_resource} "{name}": {why}'
-    return Problem(409, "Conflict", message, details=details_of(of, name))
+    return Failure(409, "Conflict", message, details=details_of(of, name))
 
 
 MODIFIED = (
@@ -120,16 +120,16 @@ MODIFIED = (
 )
 
 
-def invalid_object(of: Resource, name: str, causes: Sequence[Cause]) -> Problem:
+def invalid_object(of: Resource, name: str, causes: Sequence[Cause]) -> Failure:
     kind = f"{of.kind}.{of.group}" if of.group else of.kind
     details = details_of(of, name) | {"kind": of.kind}
     message = f'{kind} "{name}" is invalid: {_listed(causes)}'
-    return Problem(422, "Invalid", message, details=details, causes=causes)
+    return Failure(422, "Invalid", message, details=details, causes=causes)
 
 
-def denied_by_webhook(webhook: str, causes: Sequence[Cause]) -> Problem:
+def denied_by_webhook(webhook: str, causes: Sequence[Cause]) -> Failure:
     text = f'admission webhook "{webhook}" denied the request: {_listed(causes)}'
-    return Problem(403, "Forbidden", text)
+    return Failure(403, "Forbidden", text)
 
 
 def _listed(causes: Sequence[Cause]) -> str:
@@ -137,9 +137,9 @@ def _listed(causes: Sequence[Cause]) -> str:
     return lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
 
 
-def bad_request(message: str) -> Problem:
-    return Problem(400, "BadRequest", message)
+def bad_request(message: str) -> Failure:
+    return Failure(400, "BadRequest", message)
 
 
-def expired(version: int, oldest: int) -> Problem:
-    return Problem(410, "Expired", f"too old resource version: {version} ({oldest})")
+def expired(version: int, oldest: int) -> Failure:
+    return Failure(410, "Expired", f"too old resource version: {version} ({oldest})")

@@ -15,7 +15,7 @@ from clusters.devcluster import problems
 from clusters.devcluster.problems import Document, encoded
 from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.selectors import Filter
-from clusters.devcluster.store import Change, Store, Subscription
+from clusters.devcluster.store import Commit, ObjectStore, Subscription
 from clusters.documents.keys import place_of
 
 DEFAULT_WATCH_S = 1800.0
@@ -33,7 +33,7 @@ class WatchRequest:
 class Reads:
     """Read requests against one store."""
 
-    def __init__(self, store: Store, *, bookmark_every_s: float) -> None:
+    def __init__(self, store: ObjectStore, *, bookmark_every_s: float) -> None:
         self._store = store
         self._bookmark_every_s = bookmark_every_s
 
@@ -41,7 +41,7 @@ class Reads:
         """One page of a list: at most so many, 0 is all, from where a token says.
 
         Raises:
-            Problem: 410 when the list began before what the history still knows.
+            Failure: 410 when the list began before what the history still knows.
         """
         version, documents = self._store.all(kind.key)
         start = ("", "")
@@ -69,7 +69,7 @@ class Reads:
             raise problems.bad_request("continue key is not valid") from None
         if not self._store.is_available(version):
             text = "The provided continue parameter is too old to display a consistent list result."
-            raise problems.Problem(410, "Expired", text)
+            raise problems.Failure(410, "Expired", text)
         return version, (namespace, name)
 
     def watch(
@@ -78,7 +78,7 @@ class Reads:
         """Lines of a watch; the first part happens at once, so that faults come as a status.
 
         Raises:
-            Problem: 410, or 400 for what is not a resourceVersion.
+            Failure: 410, or 400 for what is not a resourceVersion.
         """
         if request.since and not request.since.isdecimal():
             text = f"Invalid value: {request.since!r}: a resourceVersion is a number"
@@ -132,7 +132,7 @@ class Reads:
         return _line("BOOKMARK", encoded(document))
 
 
-def _event(change: Change, wanted: Filter) -> Iterator[bytes]:
+def _event(change: Commit, wanted: Filter) -> Iterator[bytes]:
     """The change as this watch sees it: objects enter and leave a selection by changing."""
     before = change.before is not None and wanted.accepts(change.before)
     after = change.type != "DELETED" and wanted.accepts(change.document)

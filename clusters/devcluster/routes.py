@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from clusters.devcluster.identity import Target
-from clusters.devcluster.problems import Problem
+from clusters.devcluster.identity import Address
+from clusters.devcluster.problems import Failure
 from clusters.devcluster.registry import BY_ADDRESS, KINDS, ServedKind
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+devcluster", "platform": "embedded"}
 
 
-def route_of(path: str) -> Target:
+def route_of(path: str) -> Address:
     """Takes a path apart.
 
     Raises:
-        Problem: 404 for what no cluster of this kind serves.
+        Failure: 404 for what no cluster of this kind serves.
     """
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[:2] == ["api", "v1"]:
@@ -36,7 +36,7 @@ def route_of(path: str) -> Target:
         raise _missing()
     if name and kind.namespaced and not namespace:
         raise _missing()
-    return Target(kind, namespace, name, subresource)
+    return Address(kind, namespace, name, subresource)
 
 
 def _serves(kind: ServedKind, subresource: str) -> bool:
@@ -48,8 +48,8 @@ def _serves(kind: ServedKind, subresource: str) -> bool:
     )
 
 
-def _missing() -> Problem:
-    return Problem(404, "NotFound", "the server could not find the requested resource")
+def _missing() -> Failure:
+    return Failure(404, "NotFound", "the server could not find the requested resource")
 
 
 def discovery(path: str) -> dict[str, object] | None:

@@ -48,7 +48,7 @@ def parse_filter(kind: ServedKind, *, namespace: str, labels: str, fields: str) 
     """Reads the selectors of a request's query.
 
     Raises:
-        Problem: 400 for what is not a selector or not a selectable field.
+        Failure: 400 for what is not a selector or not a selectable field.
     """
     return Filter(
         namespace,

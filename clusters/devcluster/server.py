@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from clusters.devcluster.cluster import DevCluster, Reply, Request
+from clusters.devcluster.cluster import ApiReply, ApiRequest, DevCluster
 from clusters.devcluster.garbage import GarbageCollector
-from clusters.devcluster.problems import Problem, bad_request, encoded
+from clusters.devcluster.problems import Failure, bad_request, encoded
 
 FAULTS = "/devcluster/faults"
 BODY_LIMIT = 3 * 1024 * 1024
@@ -150,10 +150,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             code = cluster.faults.before(self.command, parts.path)
             if code:
-                raise Problem(code, "Injected", f"injected fault {code}")
+                raise Failure(code, "Injected", f"injected fault {code}")
             reply = cluster.answer(self._request(parts.path, parts.query, body))
-        except Problem as problem:
-            self._send(Reply(problem.code, problem.status))
+        except Failure as problem:
+            self._send(ApiReply(problem.code, problem.status))
             return
         if reply.lines is not None:
             self._stream(reply.lines)
@@ -166,17 +166,17 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         return self.rfile.read(length) if length else b""
 
-    def _request(self, path: str, query: str, body: bytes) -> Request:
+    def _request(self, path: str, query: str, body: bytes) -> ApiRequest:
         user = self.server.cluster.access.user_of(self.headers.get("Authorization", ""))
         if len(body) > BODY_LIMIT:
-            raise Problem(
+            raise Failure(
                 413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"
             )
         try:
             document = json.loads(body) if body else None
         except ValueError:
             raise bad_request("the body is not JSON") from None
-        return Request(
+        return ApiRequest(
             method=self.command,
             path=path,
             query=dict(parse_qsl(query, keep_blank_values=True)),
@@ -194,11 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
             cluster.store.compact()
         if wish.get("end_watches"):
             cluster.store.end_subscriptions()
-        self._send(Reply(200, {"ok": True}))
+        self._send(ApiReply(200, {"ok": True}))
         if wish.get("drop_connections"):
             self.server.drop_connections()
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: ApiReply) -> None:
         payload = encoded(reply.document)
         self.send_response(reply.code)
         self.send_header("Content-Type", "application/json")

@@ -27,7 +27,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Commit:
     """One committed change; `before` is the object's previous state, None for a new one."""
 
     version: int
@@ -43,9 +43,9 @@ class Subscription:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.queue: queue.Queue[Change | None] = queue.Queue(maxsize=BACKLOG)
+        self.queue: queue.Queue[Commit | None] = queue.Queue(maxsize=BACKLOG)
 
-    def offer(self, change: Change) -> bool:
+    def offer(self, change: Commit) -> bool:
         """False when the reader is too slow and has to begin anew."""
         try:
             self.queue.put_nowait(change)
@@ -54,7 +54,7 @@ class Subscription:
         return True
 
     def read(
-        self, within_s: float, *, stop: threading.Event, take: Callable[[Change], float | None]
+        self, within_s: float, *, stop: threading.Event, take: Callable[[Commit], float | None]
     ) -> bool:
         """Hands on what comes within a time; False when the subscription ended.
 
@@ -87,13 +87,13 @@ class Subscription:
                     self.queue.queue.clear()
 
 
-class Store:
+class ObjectStore:
     """Objects by kind and (namespace, name); see the module's text."""
 
     def __init__(self, *, file: Path | None = None, history: int = HISTORY) -> None:
         self.lock = threading.RLock()
         self._objects: dict[str, dict[Key, Document]] = {}
-        self._history: deque[Change] = deque(maxlen=history)
+        self._history: deque[Commit] = deque(maxlen=history)
         self._subscriptions: set[Subscription] = set()
         self._version = 1
         self._journal = _Journal(file) if file else None
@@ -158,7 +158,7 @@ class Store:
         raw = encoded(document)
         if self._journal:
             self._journal.write(self._version, kind, document, None if change == "DELETED" else raw)
-        entry = Change(self._version, change, kind, document, before, raw)
+        entry = Commit(self._version, change, kind, document, before, raw)
         if len(self._history) == self._history.maxlen:
             self._oldest = self._history[0].version
         self._history.append(entry)
@@ -168,14 +168,14 @@ class Store:
                 self._subscriptions.discard(subscription)
                 subscription.end()
 
-    def subscribe(self, kind: str, *, since: int | None) -> tuple[list[Change], Subscription]:
+    def subscribe(self, kind: str, *, since: int | None) -> tuple[list[Commit], Subscription]:
         """Changes after a version, and a subscription that misses none of those to come.
 
         Raises:
-            Problem: 410 when the history does not reach back to that version (or never was there).
+            Failure: 410 when the history does not reach back to that version (or never was there).
         """
         with self.lock:
-            backlog: list[Change] = []
+            backlog: list[Commit] = []
             if since is not None:
                 if since < self._oldest or since > self._version:
                     raise expired(since, self._oldest)

@@ -16,31 +16,35 @@ from typing import Any
 from clusters.devcluster import core_rules, kueue_rules, ownership, patches, problems, schema
 from clusters.devcluster.identity import (
     KEPT_METADATA,
+    Address,
     Intent,
-    Target,
     check_identity,
     out_of_reach,
     typed_document,
     within_reach,
 )
 from clusters.devcluster.ownership import FieldManager
-from clusters.devcluster.problems import Cause, Document, Problem
+from clusters.devcluster.problems import Cause, Document, Failure
 from clusters.devcluster.registry import NAMESPACES, ServedKind
-from clusters.devcluster.store import Store
+from clusters.devcluster.store import ObjectStore
 
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = ("application/apply-patch+yaml", "application/apply-patch+json")
 
-__all__ = ["APPLY", "JSON", "MERGE", "STRATEGIC", "Intent", "Target", "Writes"]
+__all__ = ["APPLY", "JSON", "MERGE", "STRATEGIC", "Address", "Intent", "Writes"]
 
 
 class Writes:
     """Write requests against one store. `webhooks` tells whether Kueue's webhooks answer."""
 
     def __init__(
-        self, store: Store, *, now: Callable[[], datetime] | None = None, webhooks: bool = True
+        self,
+        store: ObjectStore,
+        *,
+        now: Callable[[], datetime] | None = None,
+        webhooks: bool = True,
     ) -> None:
         self._store = store
         self._now = now or (lambda: datetime.now(UTC))
@@ -50,11 +54,11 @@ class Writes:
         """Now, in whole seconds, as Kubernetes writes it."""
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def create(self, target: Target, body: Any, intent: Intent) -> Document:
+    def create(self, target: Address, body: Any, intent: Intent) -> Document:
         """Creates an object.
 
         Raises:
-            Problem: 404 for a missing namespace, 409 when it exists, 422 or 403 when refused.
+            Failure: 404 for a missing namespace, 409 when it exists, 422 or 403 when refused.
         """
         document = typed_document(target, body)
         kind = target.kind
@@ -69,11 +73,11 @@ class Writes:
             entries = ownership.after_update({}, new, kind, writer, base=[])
             return self._commit(kind, new, entries, dry_run=intent.dry_run)
 
-    def update(self, target: Target, body: Any, intent: Intent) -> Document:
+    def update(self, target: Address, body: Any, intent: Intent) -> Document:
         """Replaces an object, or its status.
 
         Raises:
-            Problem: 404, 409 when its resourceVersion or uid is not the live one, 422 or 403.
+            Failure: 404, 409 when its resourceVersion or uid is not the live one, 422 or 403.
         """
         document = typed_document(target, body)
         with self._store.lock:
@@ -85,16 +89,16 @@ class Writes:
                 raise problems.invalid_object(kind, target.name, [cause])
             return self._change(target, live, document, intent)
 
-    def patch(self, target: Target, body: Any, content_type: str, intent: Intent) -> Document:
+    def patch(self, target: Address, body: Any, content_type: str, intent: Intent) -> Document:
         """Changes an object, or its status, by a merge patch, a JSON patch or an apply.
 
         Raises:
-            Problem: as `update`; 415 for another type of patch.
+            Failure: as `update`; 415 for another type of patch.
         """
         if content_type in APPLY:
             return self._apply(target, body, intent)
         if content_type not in (MERGE, JSON, STRATEGIC):
-            raise Problem(415, "UnsupportedMediaType", f"not a patch type: {content_type}")
+            raise Failure(415, "UnsupportedMediaType", f"not a patch type: {content_type}")
         with self._store.lock:
             live = self.live(target)
             if content_type == JSON:
@@ -105,14 +109,14 @@ class Writes:
                 raise problems.bad_request("a merge patch is an object")
             return self._change(target, live, document, intent)
 
-    def delete(self, target: Target, options: Any, *, dry_run: bool) -> Document:
+    def delete(self, target: Address, options: Any, *, dry_run: bool) -> Document:
         """Deletes an object; with finalizers it stays, marked, until they are gone.
 
         Returns:
             A success Status, or the marked object.
 
         Raises:
-            Problem: 404, or 409 when a precondition does not hold.
+            Failure: 404, or 409 when a precondition does not hold.
         """
         options = options if isinstance(options, dict) else {}
         dry_run = dry_run or bool(options.get("dryRun"))
@@ -142,18 +146,18 @@ class Writes:
                 marked["status"] = (live.get("status") or {}) | {"phase": "Terminating"}
             return marked if dry_run else self._store.put(target.kind.key, marked)
 
-    def live(self, target: Target) -> Document:
+    def live(self, target: Address) -> Document:
         """The addressed object.
 
         Raises:
-            Problem: 404.
+            Failure: 404.
         """
         live = self._store.get(target.kind.key, target.namespace, target.name)
         if live is None:
             raise problems.not_found(target.kind, target.name)
         return live
 
-    def _apply(self, target: Target, body: Any, intent: Intent) -> Document:
+    def _apply(self, target: Address, body: Any, intent: Intent) -> Document:
         document = typed_document(target, body)
         kind = target.kind
         metadata = document["metadata"]
@@ -165,7 +169,7 @@ class Writes:
                 place = f"{target.namespace}/{target.name}; {kind.api_version}, Kind={kind.kind}"
                 text = f"failed to create typed patch object ({place}): {unknown[0]}"
                 text += ": field not declared in schema"
-                raise Problem(500, "InternalError", text)
+                raise Failure(500, "InternalError", text)
         with self._store.lock:
             live = self._store.get(kind.key, target.namespace, target.name)
             if live is not None:
@@ -175,7 +179,7 @@ class Writes:
                 raise problems.not_found(kind, target.name)
             return self._apply_anew(target, document, intent)
 
-    def _apply_anew(self, target: Target, document: Document, intent: Intent) -> Document:
+    def _apply_anew(self, target: Address, document: Document, intent: Intent) -> Document:
         self._check_namespace(target)
         kind, metadata = target.kind, self._fresh_metadata(target, {})
         base = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
@@ -186,7 +190,7 @@ class Writes:
         return self._commit(kind, new, entries, dry_run=intent.dry_run)
 
     def _apply_to(
-        self, target: Target, live: Document, document: Document, intent: Intent
+        self, target: Address, live: Document, document: Document, intent: Intent
     ) -> Document:
         kind = target.kind
         intended = {k: v for k, v in document.items() if k not in out_of_reach(target)}
@@ -204,7 +208,7 @@ class Writes:
         return self._finish(target, live, new, entries, intent)
 
     def _change(
-        self, target: Target, live: Document, document: Document, intent: Intent
+        self, target: Address, live: Document, document: Document, intent: Intent
     ) -> Document:
         kind = target.kind
         if not isinstance(document.get("metadata"), dict):
@@ -234,7 +238,7 @@ class Writes:
 
     def _finish(
         self,
-        target: Target,
+        target: Address,
         live: Document,
         new: Document,
         entries: list[FieldManager],
@@ -262,13 +266,13 @@ class Writes:
             return document
         return self._store.put(kind.key, document)
 
-    def _fresh_metadata(self, target: Target, metadata: Document) -> Document:
+    def _fresh_metadata(self, target: Address, metadata: Document) -> Document:
         name = target.name or metadata.get("name") or ""
         if not name and metadata.get("generateName"):
             name = f"{metadata['generateName']}{secrets.token_hex(3)[:5]}"
         if metadata.get("resourceVersion"):
             text = "resourceVersion should not be set on objects to be created"
-            raise Problem(500, "InternalError", text)
+            raise Failure(500, "InternalError", text)
         dropped = (*KEPT_METADATA, "managedFields", "selfLink")
         fresh = {key: value for key, value in metadata.items() if key not in dropped}
         if target.kind.namespaced:
@@ -276,7 +280,7 @@ class Writes:
         identity = {"uid": str(uuid.uuid4()), "creationTimestamp": self.timestamp()}
         return fresh | {"name": name} | identity
 
-    def _check_namespace(self, target: Target) -> None:
+    def _check_namespace(self, target: Address) -> None:
         if not target.kind.namespaced:
             return
         namespace = self._store.get(NAMESPACES.key, "", target.namespace)
@@ -287,7 +291,7 @@ class Writes:
                 f"unable to create new content in namespace {target.namespace} because it is being"
                 " terminated"
             )
-            raise Problem(403, "Forbidden", text)
+            raise Failure(403, "Forbidden", text)
 
     def _checked(
         self,
@@ -298,7 +302,7 @@ class Writes:
         *,
         keeps_null: bool = False,
     ) -> Document:
-        """A copy in the kind's normal form; Problem with all that is wrong with it."""
+        """A copy in the kind's normal form; Failure with all that is wrong with it."""
         new: Document = schema.normalised(sent, kind.schema, keeps_null=keeps_null)
         causes = [*causes, *core_rules.metadata_faults(kind, old, new)]
         misshapen = list(schema.faults(new, kind.schema))
@@ -350,6 +354,6 @@ def _is_same(live: Document, new: Document, entries: list[FieldManager]) -> bool
     return stripped(live) == stripped(new) and owners(ownership.entries_of(live)) == owners(entries)
 
 
-def _deleted(target: Target, uid: str) -> Document:
+def _deleted(target: Address, uid: str) -> Document:
     details = problems.details_of(target.kind, target.name) | {"uid": uid}
     return problems.status_document("Success", details=details)

@@ -37,7 +37,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KubeconfigFacts:
     """What may be shown of a kubeconfig: nothing of it opens a door."""
 
     context: str
@@ -145,7 +145,7 @@ def connection_of(text: str, *, context: str = "") -> Connection:
     )
 
 
-def facts_of(text: str, *, context: str = "") -> Facts:
+def facts_of(text: str, *, context: str = "") -> KubeconfigFacts:
     """What may be shown of the chosen context.
 
     Raises:
@@ -159,7 +159,7 @@ def facts_of(text: str, *, context: str = "") -> Facts:
         if connection.client_certificate_pem
         else None
     )
-    return Facts(
+    return KubeconfigFacts(
         context=name,
         server=connection.server,
         ca_fingerprint=_fingerprint(connection.ca_pem),

@@ -56,7 +56,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """A successful answer, whole: the document, when it came, and how long it took."""
 
     document: dict[str, Any]
@@ -87,7 +87,7 @@ class Transport:
     def close(self) -> None:
         self._rest.close()
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> ApiAnswer:
         """Sends, waits for the whole answer, and reads it as JSON.
 
         Raises:
@@ -101,7 +101,7 @@ class Transport:
             raise error_of_transport(error, target=call.target) from error
         duration_s = time.monotonic() - started
         self._raise_for_status(call, response, body)
-        return Answer(_json(call, body), response.headers.get("Date", ""), duration_s)
+        return ApiAnswer(_json(call, body), response.headers.get("Date", ""), duration_s)
 
     def open_stream(self, call: Call, *, idle_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Sends and returns the answer unread; each later read may take up to `idle_timeout_s`.

@@ -50,7 +50,7 @@ def inspect_kubeconfig(text: str) -> KubeconfigReport:
     return KubeconfigReport(rows, (), config.current)
 
 
-def chosen_kubeconfig(text: str, *, context: str) -> tuple[str, kc.Facts]:
+def chosen_kubeconfig(text: str, *, context: str) -> tuple[str, kc.KubeconfigFacts]:
     """The minimal kubeconfig of one context, and what may be shown of it.
 
     Raises:

@@ -18,7 +18,7 @@ from budgets.models import User
 from budgets.services.guards import faults_of as model_faults
 from budgets.services.guards import require_admin, require_reason
 from clusters.errors import ClusterError
-from clusters.kube.kubeconfig import Facts
+from clusters.kube.kubeconfig import KubeconfigFacts
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.quota.record import FIRST_SYNC
 from clusters.services.generations import raise_generation, raise_manager_generation
@@ -210,7 +210,7 @@ def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
     return faults
 
 
-def _row(slug: str, name: str, role: str, mode: str, facts: Facts | None) -> Cluster:
+def _row(slug: str, name: str, role: str, mode: str, facts: KubeconfigFacts | None) -> Cluster:
     last = Cluster.objects.filter(role=role).aggregate(last=Max("position"))["last"]
     row = Cluster(
         slug=slug, name=name, role=role, mode=mode, position=0 if last is None else last + 1
@@ -220,7 +220,7 @@ def _row(slug: str, name: str, role: str, mode: str, facts: Facts | None) -> Clu
     return row
 
 
-def _show(row: Cluster, facts: Facts) -> None:
+def _show(row: Cluster, facts: KubeconfigFacts) -> None:
     """What a person may see of a credential."""
     row.server = facts.server
     row.context = facts.context

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from clusters.devcluster.controllers import RUN_SECONDS
-from clusters.devcluster.fleet import Fleet, default_plan
+from clusters.devcluster.fleet import EmbeddedFleet, default_plan
 from clusters.documents import labels
 from portal.rehearsal.report import Options
 
@@ -21,7 +21,7 @@ def kubeconfigs(options: Options, stack: ExitStack) -> dict[str, str]:
         named |= {f"worker-{i}": path for i, path in enumerate(options.worker or [], start=1)}
         return {slug: Path(path).read_text() for slug, path in named.items()}
     folder = stack.enter_context(TemporaryDirectory(prefix="portal-rehearsal-clusters-"))
-    fleet = stack.enter_context(Fleet(default_plan(Path(folder), workers=2)))
+    fleet = stack.enter_context(EmbeddedFleet(default_plan(Path(folder), workers=2)))
     return {slug: server.kubeconfig for slug, server in fleet.servers.items()}
 
 

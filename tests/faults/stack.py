@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from cryptography.fernet import Fernet
 
-from clusters.devcluster.fleet import Fleet, default_plan
+from clusters.devcluster.fleet import EmbeddedFleet, default_plan
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from tests.controlplane.processes import free_port
@@ -45,7 +45,7 @@ class Stack:
         self.folder = folder
         self.redis_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.fleet = Fleet(default_plan(folder / "clusters", workers=2))
+        self.fleet = EmbeddedFleet(default_plan(folder / "clusters", workers=2))
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PORTAL_", "PYTEST_"))},
             "DJANGO_SETTINGS_MODULE": "portal.settings",

@@ -28,7 +28,7 @@ from clusters.devcluster.controllers import (
     make_nodes,
     next_status,
 )
-from clusters.devcluster.fleet import ClusterPlan, Fleet, FleetPlan, read_plan
+from clusters.devcluster.fleet import ClusterPlan, EmbeddedFleet, FleetPlan, read_plan
 from clusters.devcluster.server import DevServer, kubeconfig_text
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WatchOptions, is_allowed
@@ -99,7 +99,7 @@ def test_token_ends(dev: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_restart_keeps_objects_versions_and_tokens(tmp_path: Path) -> None:
     plan = FleetPlan([ClusterPlan("one")], tmp_path / "configs", tmp_path / "state")
-    with Fleet(plan) as fleet:
+    with EmbeddedFleet(plan) as fleet:
         port = fleet.servers["one"].port
         text = (tmp_path / "configs" / "one.kubeconfig").read_text()
         with KubeClient.from_kubeconfig(text) as client:
@@ -107,7 +107,7 @@ def test_restart_keeps_objects_versions_and_tokens(tmp_path: Path) -> None:
             client.create(r.CONFIG_MAP, config_map("default", "gone"))
             client.delete(r.CONFIG_MAP, "gone", namespace="default")
             version = int(client.list(r.CONFIG_MAP).resource_version)
-    with Fleet(plan) as fleet:
+    with EmbeddedFleet(plan) as fleet:
         assert fleet.servers["one"].port == port
         with KubeClient.from_kubeconfig(text) as client:
             listed = client.list(r.CONFIG_MAP)

@@ -15,7 +15,7 @@ import pytest
 from clusters import errors
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
-from clusters.devcluster.writes import MERGE, Intent, Target
+from clusters.devcluster.writes import MERGE, Address, Intent
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection, WatchOptions
 from clusters.kube.kubeconfig import Connection
@@ -120,8 +120,8 @@ def test_reflector_lists_again_on_410_and_tells_only_differences(
         dev.cluster.store.end_subscriptions()
         in_process = dev.cluster.writes
 
-        def target(name: str) -> Target:
-            return Target(BY_KEY["/configmaps"], "default", name)
+        def target(name: str) -> Address:
+            return Address(BY_KEY["/configmaps"], "default", name)
 
         in_process.delete(target("goes"), None, dry_run=False)
         in_process.delete(target("reborn"), None, dry_run=False)

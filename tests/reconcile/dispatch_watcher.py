@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from clusters.devcluster.registry import BY_KEY
-from clusters.devcluster.store import Store, Subscription
+from clusters.devcluster.store import ObjectStore, Subscription
 from tests.reconcile.admission_harness import Embedded
 from tests.waiting import PATIENCE_S
 
@@ -26,7 +26,7 @@ class Watcher:
     def __init__(self, fleet: Embedded, *, origin: str, kinds: tuple[str, ...] = ()) -> None:
         self._fleet, self._origin = fleet, origin
         self._kinds = (*KINDS, *kinds)
-        self._subscriptions: list[tuple[Store, Subscription]] = []
+        self._subscriptions: list[tuple[ObjectStore, Subscription]] = []
         self._threads: list[threading.Thread] = []
         # (order, cluster, kind, type, document)
         self.history: list[tuple[int, str, str, str, Document]] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters.devcluster.cluster import ClusterOptions, DevCluster, Request
+from clusters.devcluster.cluster import ApiRequest, ClusterOptions, DevCluster
 from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Configuration
@@ -265,7 +265,7 @@ def test_embedded_cluster_keeps_the_newest_events_only(monkeypatch, tmp_path):
         for name in names:
             body = {"metadata": {"name": name, "namespace": "default"}}
             path = "/api/v1/namespaces/default/events"
-            reply = cluster.answer(Request("POST", path, {}, "admin", "test", body=body))
+            reply = cluster.answer(ApiRequest("POST", path, {}, "admin", "test", body=body))
             assert reply.code == 201, reply.document
 
     cluster = DevCluster(options)

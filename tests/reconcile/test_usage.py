@@ -12,7 +12,7 @@ from budgets import services
 from budgets.models import Interval, MeasuredCapacity, MeterState, PendingSpan, WorkloadUsage
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
-from clusters.devcluster.writes import Target
+from clusters.devcluster.writes import Address
 from clusters.errors import LeaseLost, Refusal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
@@ -284,7 +284,7 @@ def test_usage_forgotten_history_lists_again_and_finds_the_missing(
 
 def _target(name: str):
     key = next(key for key in BY_KEY if key.endswith("/workloads"))
-    return Target(BY_KEY[key], "acme-vision", name)
+    return Address(BY_KEY[key], "acme-vision", name)
 
 
 def test_usage_failed_turn_keeps_what_was_told(

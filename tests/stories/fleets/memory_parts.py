@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from clusters.devcluster.access import ADMIN
-from clusters.devcluster.cluster import DevCluster, Request
-from clusters.devcluster.problems import Problem
+from clusters.devcluster.cluster import ApiRequest, DevCluster
+from clusters.devcluster.problems import Failure
 from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.routes import route_of
 from clusters.devcluster.selectors import Filter, parse_filter
@@ -19,7 +19,7 @@ from clusters.errors import ClusterError, Forbidden, NotFound, Refusal, Unreacha
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.convert import error_of_status
 from clusters.kube.resources import Resource
-from clusters.kube.transport import Answer, Call
+from clusters.kube.transport import ApiAnswer, Call
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Sink
 
 Document = dict[str, Any]
@@ -53,22 +53,22 @@ class MemoryTransport:
     def close(self) -> None:
         """Nothing is open."""
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> ApiAnswer:
         if self.is_cut:
             raise Unreachable(Refusal("the connection is cut", target=call.target))
         query = {key: str(value) for key, value in call.query.items() if value not in (None, "")}
         body = json.loads(json.dumps(call.body))
-        request = Request(
+        request = ApiRequest(
             call.method, call.path, query, ADMIN,
             user_agent="gpu-budget-portal", content_type=call.content_type, body=body,
         )  # fmt: skip
         try:
             reply = self.cluster.answer(request)
-        except Problem as problem:
+        except Failure as problem:
             raise error_of_status(
                 problem.status, code=problem.code, target=call.target
             ) from problem
-        return Answer(json.loads(json.dumps(reply.document)), "", 0.0)
+        return ApiAnswer(json.loads(json.dumps(reply.document)), "", 0.0)
 
 
 class StepPulse:
@@ -109,7 +109,7 @@ class _Image:
 
     @cached_property
     def kind(self) -> ServedKind:
-        """As the cluster calls it; Problem where it is not served."""
+        """As the cluster calls it; Failure where it is not served."""
         return route_of(self.resource.path()).kind
 
     @cached_property
@@ -161,7 +161,7 @@ class StepWatches:
             return
         try:
             found = _selected(self._transport.cluster, image)
-        except Problem as problem:
+        except Failure as problem:
             image.last_error = error_of_status(problem.status, code=problem.code)
             return
         image.last_error, image.version = None, store.version
