@@ -6,6 +6,8 @@ down again in this package's own small language.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from clusters.devcluster.core_schemas import LABELS, OPEN, POD_TEMPLATE, SELECTOR, TOLERATIONS
 from clusters.devcluster.schema import (
     ANYTHING,
@@ -36,104 +38,73 @@ FAIR_SHARING: Node = {"weight": quantity(default=1)}
 CHECK_NAME = text(1, 316)
 GATE_NAME = text(1, 63)
 
-CONDITIONS = keyed(
-    {
-        "type*": text(high=316, pattern=LABEL_KEY),
-        "status*": one_of("True", "False", "Unknown"),
-        "reason*": text(1, 1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
-        "message*": text(high=32768),
-        "lastTransitionTime*": text(),
-        "observedGeneration": whole(0),
-    },
-    "type",
-    high=16,
-)
+_CONDITION: Node = {
+    "type*": text(high=316, pattern=LABEL_KEY),
+    "status*": one_of("True", "False", "Unknown"),
+    "reason*": text(1, 1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+    "message*": text(high=32768),
+    "lastTransitionTime*": text(),
+    "observedGeneration": whole(0),
+}
+CONDITIONS = keyed(_CONDITION, "type", high=16)
+CONDITIONED: Node = {"conditions": CONDITIONS}
 
-RESOURCE_GROUPS = atomic(
-    {
-        "coveredResources*": atomic(text(), 1, 64),
-        "flavors*": by_name(
-            {
-                "name*": NAME,
-                "resources*": by_name(
-                    {
-                        "name*": text(),
-                        "nominalQuota*": quantity(),
-                        "borrowingLimit": quantity(),
-                        "lendingLimit": quantity(),
-                    },
-                    low=1,
-                    high=64,
-                ),
-            },
-            low=1,
-            high=64,
-        ),
-    },
-    high=16,
-)
+_QUOTA: Node = {
+    "name*": text(),
+    "nominalQuota*": quantity(),
+    "borrowingLimit": quantity(),
+    "lendingLimit": quantity(),
+}
+_FLAVOR: Node = {"name*": NAME, "resources*": by_name(_QUOTA, low=1, high=64)}
+_GROUP: Node = {
+    "coveredResources*": atomic(text(), 1, 64),
+    "flavors*": by_name(_FLAVOR, low=1, high=64),
+}
+RESOURCE_GROUPS = atomic(_GROUP, high=16)
 
+_SEARCH = ("MayStopSearch", "TryNextFlavor")
+_FUNGIBILITY: Mapping[str, Node] = {
+    "whenCanBorrow": one_of(*_SEARCH, default="MayStopSearch"),
+    "whenCanPreempt": one_of(*_SEARCH, default="TryNextFlavor"),
+    "preference": one_of("BorrowingOverPreemption", "PreemptionOverBorrowing"),
+}
+_EQUAL_TOO = "LowerOrNewerEqualPriority"
+_BORROW_WITHIN_COHORT: Mapping[str, Node] = {
+    "policy": one_of("Never", "LowerPriority", default="Never"),
+    "maxPriorityThreshold": whole(),
+}
+_PREEMPTION: Mapping[str, Node] = {
+    "withinClusterQueue": one_of("Never", "LowerPriority", _EQUAL_TOO, default="Never"),
+    "reclaimWithinCohort": one_of("Never", "LowerPriority", "Any", default="Never"),
+    "borrowWithinCohort": struct(_BORROW_WITHIN_COHORT, default={}),
+}
+_CHECK: Node = {"name*": CHECK_NAME, "onFlavors": unique(NAME, high=64)}
+_MIGRATION: Node = {
+    "mode*": one_of("TryPreferredFlavors", "RetainFirstAdmission"),
+    "constraints": {"lastAcceptableFlavorName": NAME},
+}
+_ADMISSION_MODE = one_of("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")
 CLUSTER_QUEUE_SPEC: Node = {
     "resourceGroups": RESOURCE_GROUPS,
     "cohortName": NAME,
     "queueingStrategy": one_of("StrictFIFO", "BestEffortFIFO", default="BestEffortFIFO"),
     "namespaceSelector": SELECTOR,
-    "flavorFungibility": struct(
-        {
-            "whenCanBorrow": one_of("MayStopSearch", "TryNextFlavor", default="MayStopSearch"),
-            "whenCanPreempt": one_of("MayStopSearch", "TryNextFlavor", default="TryNextFlavor"),
-            "preference": one_of("BorrowingOverPreemption", "PreemptionOverBorrowing"),
-        },
-        default={},
-    ),
-    "preemption": struct(
-        {
-            "withinClusterQueue": one_of(
-                "Never", "LowerPriority", "LowerOrNewerEqualPriority", default="Never"
-            ),
-            "reclaimWithinCohort": one_of("Never", "LowerPriority", "Any", default="Never"),
-            "borrowWithinCohort": struct(
-                {
-                    "policy": one_of("Never", "LowerPriority", default="Never"),
-                    "maxPriorityThreshold": whole(),
-                },
-                default={},
-            ),
-        },
-        default={},
-    ),
-    "admissionChecksStrategy": {
-        "admissionChecks*": by_name(
-            {"name*": CHECK_NAME, "onFlavors": unique(NAME, high=64)}, low=1, high=64
-        )
-    },
+    "flavorFungibility": struct(_FUNGIBILITY, default={}),
+    "preemption": struct(_PREEMPTION, default={}),
+    "admissionChecksStrategy": {"admissionChecks*": by_name(_CHECK, low=1, high=64)},
     "stopPolicy": STOP_POLICY,
     "fairSharing": FAIR_SHARING,
-    "admissionScope": {
-        "admissionMode*": one_of("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")
-    },
-    "concurrentAdmissionPolicy": {
-        "migration*": {
-            "mode*": one_of("TryPreferredFlavors", "RetainFirstAdmission"),
-            "constraints": {"lastAcceptableFlavorName": NAME},
-        }
-    },
+    "admissionScope": {"admissionMode*": _ADMISSION_MODE},
+    "concurrentAdmissionPolicy": {"migration*": _MIGRATION},
 }
 
 
-def _usage(*, has_borrowed: bool) -> Schema:
-    resource = {"name*": text(), "total": quantity()}
-    if has_borrowed:
-        resource["borrowed"] = quantity()
-    resources = by_name(resource, high=64)
-    return by_name({"name*": NAME, "resources*": resources}, high=64)
-
-
-def _queue_status(fair_sharing: Node, *, has_borrowed: bool) -> Node:
+def _queue_status(used: Node, fair_sharing: Node) -> Node:
+    usage = by_name({"name*": NAME, "resources*": by_name(used, high=64)}, high=64)
     return {
         "conditions": CONDITIONS,
-        "flavorsReservation": _usage(has_borrowed=has_borrowed),
-        "flavorsUsage": _usage(has_borrowed=has_borrowed),
+        "flavorsReservation": usage,
+        "flavorsUsage": usage,
         "pendingWorkloads": whole(),
         "reservingWorkloads": whole(),
         "admittedWorkloads": whole(),
@@ -141,8 +112,9 @@ def _queue_status(fair_sharing: Node, *, has_borrowed: bool) -> Node:
     }
 
 
-WEIGHTED_SHARE: Node = {"weightedShare*": whole()}
-CLUSTER_QUEUE_STATUS = _queue_status(WEIGHTED_SHARE, has_borrowed=True)
+WEIGHTED_SHARE: Mapping[str, Node] = {"weightedShare*": whole()}
+_USED: Mapping[str, Node] = {"name*": text(), "total": quantity()}
+CLUSTER_QUEUE_STATUS = _queue_status({**_USED, "borrowed": quantity()}, WEIGHTED_SHARE)
 
 COHORT_SPEC: Node = {
     "parentName": NAME,
@@ -158,61 +130,56 @@ LOCAL_QUEUE_SPEC: Node = {
 }
 _CONSUMED: Node = {"consumedResources*": dictionary(quantity()), "lastUpdate*": text()}
 LOCAL_QUEUE_STATUS = _queue_status(
-    {"weightedShare*": whole(), "admissionFairSharingStatus": _CONSUMED}, has_borrowed=False
+    _USED, {**WEIGHTED_SHARE, "admissionFairSharingStatus": _CONSUMED}
 )
 
+_TAINT: Node = {"key*": text(), "value": text(), "effect*": text(), "timeAdded": text()}
 RESOURCE_FLAVOR_SPEC: Node = {
     "nodeLabels": Schema("map", high=8, item=text(), is_atomic=True),
-    "nodeTaints": atomic(
-        {"key*": text(), "value": text(), "effect*": text(), "timeAdded": text()}, high=8
-    ),
+    "nodeTaints": atomic(_TAINT, high=8),
     "tolerations": TOLERATIONS,
     "topologyName": NAME,
 }
 
-ADMISSION_CHECK_SPEC: Node = {
-    "controllerName*": text(1, 253),
-    "parameters": {
-        "apiGroup*": text(1, 253, pattern=SUBDOMAIN),
-        "kind*": text(1, 63, pattern=r"^(?i:[a-z]([-a-z0-9]*[a-z0-9])?)$"),
-        "name*": text(1, 63, pattern=f"^{LABEL}$"),
-    },
+_PARAMETERS: Node = {
+    "apiGroup*": text(1, 253, pattern=SUBDOMAIN),
+    "kind*": text(1, 63, pattern=r"^(?i:[a-z]([-a-z0-9]*[a-z0-9])?)$"),
+    "name*": text(1, 63, pattern=f"^{LABEL}$"),
 }
-CONDITIONED: Node = {"conditions": CONDITIONS}
+ADMISSION_CHECK_SPEC: Node = {"controllerName*": text(1, 253), "parameters": _PARAMETERS}
 
 MULTIKUEUE_CONFIG_SPEC: Node = {
     "clusters*": atomic(text(high=256), 1, 20),
     "quotaManagement": one_of("Manual", "Automated", default="Manual"),
 }
+_KUBECONFIG: Node = {
+    "location*": text(1, 256),
+    "locationType": one_of("Secret", "Path", default="Secret"),
+}
 MULTIKUEUE_CLUSTER_SPEC: Node = {
     "clusterSource*": {
-        "kubeConfig": {
-            "location*": text(1, 256),
-            "locationType": one_of("Secret", "Path", default="Secret"),
-        },
+        "kubeConfig": _KUBECONFIG,
         "clusterProfileRef": {"name*": text(1, 256)},
     }
 }
 TOPOLOGY_SPEC: Node = {"levels*": atomic({"nodeLabel*": text(1, 316, pattern=LABEL_KEY)}, 1, 16)}
 
+_POD_SET: Node = {
+    "name": POD_SET_NAME,
+    "template*": POD_TEMPLATE,
+    "count": whole(0, default=1),
+    "minCount": whole(1),
+    "topologyRequest": OPEN,
+}
+_PRIORITY_CLASS: Node = {
+    "group*": one_of("kueue.x-k8s.io", "scheduling.k8s.io"),
+    "kind*": one_of("WorkloadPriorityClass", "PriorityClass"),
+    "name*": text(1, 253, pattern=SUBDOMAIN),
+}
 WORKLOAD_SPEC: Node = {
-    "podSets": by_name(
-        {
-            "name": POD_SET_NAME,
-            "template*": POD_TEMPLATE,
-            "count": whole(0, default=1),
-            "minCount": whole(1),
-            "topologyRequest": OPEN,
-        },
-        low=1,
-        high=18,
-    ),
+    "podSets": by_name(_POD_SET, low=1, high=18),
     "queueName": NAME,
-    "priorityClassRef": {
-        "group*": one_of("kueue.x-k8s.io", "scheduling.k8s.io"),
-        "kind*": one_of("WorkloadPriorityClass", "PriorityClass"),
-        "name*": text(1, 253, pattern=SUBDOMAIN),
-    },
+    "priorityClassRef": _PRIORITY_CLASS,
     "priority": whole(),
     "active": flag(default=True),
     "maximumExecutionTimeSeconds": whole(1),
@@ -227,50 +194,41 @@ _ASSIGNMENT: Node = {
     "topologyAssignment": ANYTHING,
     "delayedTopologyRequest": one_of("Pending", "Ready"),
 }
-_POD_SET_UPDATES = atomic(
-    {
-        "name*": SHORT_NAME,
-        "labels": LABELS,
-        "annotations": LABELS,
-        "nodeSelector": LABELS,
-        "tolerations": TOLERATIONS,
-    },
-    high=18,
-)
+_POD_SET_UPDATE: Node = {
+    "name*": SHORT_NAME,
+    "labels": LABELS,
+    "annotations": LABELS,
+    "nodeSelector": LABELS,
+    "tolerations": TOLERATIONS,
+}
+_CHECK_STATE: Node = {
+    "name*": CHECK_NAME,
+    "state*": one_of("Pending", "Ready", "Retry", "Rejected"),
+    "lastTransitionTime*": text(),
+    "message*": text(high=32768),
+    "requeueAfterSeconds": whole(0),
+    "retryCount": whole(0),
+    "podSetUpdates": atomic(_POD_SET_UPDATE, high=18),
+}
+_REQUESTS: Node = {"name*": SHORT_NAME, "resources": dictionary(quantity())}
+_CAUSES = ("reason", "underlyingCause")
+_EVICTIONS: Node = {**{f"{cause}*": text(high=316) for cause in _CAUSES}, "count*": whole(0)}
+_GATE: Node = {
+    "name*": GATE_NAME,
+    "position*": one_of("Closed", "Open"),
+    "lastTransitionTime*": text(),
+}
 WORKLOAD_STATUS: Node = {
     "conditions": CONDITIONS,
     "admission": {"clusterQueue": NAME, "podSetAssignments": by_name(_ASSIGNMENT, high=18)},
     "requeueState": {"count": whole(0), "requeueAt": text()},
     "reclaimablePods": by_name({"name*": SHORT_NAME, "count*": whole(0)}, high=18),
-    "admissionChecks": by_name(
-        {
-            "name*": CHECK_NAME,
-            "state*": one_of("Pending", "Ready", "Retry", "Rejected"),
-            "lastTransitionTime*": text(),
-            "message*": text(high=32768),
-            "requeueAfterSeconds": whole(0),
-            "retryCount": whole(0),
-            "podSetUpdates": _POD_SET_UPDATES,
-        },
-        high=8,
-    ),
-    "resourceRequests": by_name(
-        {"name*": SHORT_NAME, "resources": dictionary(quantity())}, high=18
-    ),
+    "admissionChecks": by_name(_CHECK_STATE, high=8),
+    "resourceRequests": by_name(_REQUESTS, high=18),
     "accumulatedPastExecutionTimeSeconds": whole(),
-    "schedulingStats": {
-        "evictions": keyed(
-            {"reason*": text(high=316), "underlyingCause*": text(high=316), "count*": whole(0)},
-            "reason",
-            "underlyingCause",
-            high=256,
-        )
-    },
+    "schedulingStats": {"evictions": keyed(_EVICTIONS, *_CAUSES, high=256)},
     "nominatedClusterNames": atomic(text(high=256), high=20),
     "clusterName": text(high=256),
     "unhealthyNodes": by_name({"name*": text(high=63)}, high=8),
-    "preemptionGates": by_name(
-        {"name*": GATE_NAME, "position*": one_of("Closed", "Open"), "lastTransitionTime*": text()},
-        high=8,
-    ),
+    "preemptionGates": by_name(_GATE, high=8),
 }

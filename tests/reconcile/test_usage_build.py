@@ -13,7 +13,7 @@ from django.db import DataError, connection
 from budgets import services
 from budgets.models import Interval, MeterState, UsageRecord
 from budgets.units import MOST_COUNTED_GPUS
-from clusters.kube.reading import read_json
+from clusters.kube.convert import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.usage import build as building

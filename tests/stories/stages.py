@@ -122,7 +122,7 @@ def is_played_embedded(story: Story) -> bool:
     """Whether embedded clusters may play it, and serve every kind that it has objects of."""
     if "embedded" not in story.columns:
         return False
-    served = {kind.name for kind in BY_KEY.values()}
+    served = {kind.kind for kind in BY_KEY.values()}
     entries = [*story.objects, *(step.given for step in story.steps if step.action == "create")]
     flat = [item for entry in entries for item in (entry if isinstance(entry, list) else [entry])]
     return all(document["kind"] in served for item in flat for document in documents_of(item))
