@@ -25,14 +25,6 @@ class FieldFault:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldConflict:
-    """One field of a server-side apply that another manager owns."""
-
-    field: str
-    manager: str
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """What an API server answered instead of doing what was asked.
 
@@ -198,23 +190,12 @@ class Invalid(Terminal):
 
 
 class ApplyConflict(Terminal):
-    """409 on server-side apply: other managers own fields with other values.
+    """409 on server-side apply: other managers own fields with other values, those of `fields`.
 
     Trying again does not help; force, or leave the fields to their owners.
     """
 
     default_reason = "FieldManagerConflict"
-
-    @property
-    def conflicts(self) -> tuple[FieldConflict, ...]:
-        """Which manager owns which field, in the server's order."""
-        return tuple(FieldConflict(fault.field, _manager(fault.message)) for fault in self.fields)
-
-
-def _manager(message: str) -> str:
-    """The manager's name out of: conflict with "NAME" with subresource "S" using GROUP/VERSION …"""
-    parts = message.split('"')
-    return parts[1] if len(parts) > 2 else ""
 
 
 def collected(errors: Sequence[ClusterError]) -> ExceptionGroup[ClusterError]:

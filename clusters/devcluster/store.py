@@ -45,14 +45,6 @@ class Subscription:
         self.kind = kind
         self.queue: queue.Queue[Commit | None] = queue.Queue(maxsize=BACKLOG)
 
-    def offer(self, change: Commit) -> bool:
-        """False when the reader is too slow and has to begin anew."""
-        try:
-            self.queue.put_nowait(change)
-        except queue.Full:
-            return False
-        return True
-
     def read(
         self, within_s: float, *, stop: threading.Event, take: Callable[[Commit], float | None]
     ) -> bool:
@@ -163,8 +155,12 @@ class ObjectStore:
             self._oldest = self._history[0].version
         self._history.append(entry)
         for subscription in list(self._subscriptions):
-            wanted = subscription.kind in ("", kind)
-            if wanted and not subscription.offer(entry):
+            if subscription.kind not in ("", kind):
+                continue
+            try:
+                subscription.queue.put_nowait(entry)
+            except queue.Full:
+                # The reader is too slow and has to begin anew.
                 self._subscriptions.discard(subscription)
                 subscription.end()
 

@@ -113,7 +113,6 @@ class WatchOptions:
     resource_version: str = ""
     timeout_s: int = 240
     idle_timeout_s: float = 250.0
-    bookmarks: bool = True
 
 
 WATCH = WatchOptions()
@@ -302,7 +301,7 @@ class KubeClient:
             **selection.query,
             "watch": "1",
             "resourceVersion": options.resource_version,
-            "allowWatchBookmarks": "true" if options.bookmarks else None,
+            "allowWatchBookmarks": "true",
             "timeoutSeconds": options.timeout_s,
         }
         path = resource.path(namespace=selection.namespace)

@@ -44,7 +44,6 @@ class ReflectorSettings:
     With a pulse a watch may last minutes; without one it is short, so that its end is the probe.
     """
 
-    page_size: int = 500
     watch_s: float = 240.0
     watch_without_pulse_s: float = 6.0
     grace_s: float = 2.5
@@ -179,9 +178,7 @@ class Reflector:
         self._follow(stop)
 
     def _relist(self) -> None:
-        listed = self._client.list(
-            self._resource, self._selection, page_size=self._settings.page_size
-        )
+        listed = self._client.list(self._resource, self._selection)
         now = {place_of(document): self._keep(document) for document in listed.items}
         with self._lock:
             before, self._objects = self._objects, dict(now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from clusters.errors import ApplyConflict
 from clusters.kube import resources as r
 
 Document = dict[str, Any]
@@ -75,3 +76,8 @@ def condition(kind: str, status: str = "True", message: str = "") -> Document:
         "message": message,
         "lastTransitionTime": STAMP,
     }
+
+
+def conflicts_of(error: ApplyConflict) -> list[tuple[str, str]]:
+    """Manager and field of each conflict, in the server's order."""
+    return [(fault.message.split('"')[1], fault.field) for fault in error.fields]

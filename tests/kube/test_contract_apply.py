@@ -11,7 +11,14 @@ from clusters import errors
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from tests.kube.apply import ObjectKey, apply_documents, prune
-from tests.kube.documents import STAMP, cluster_queue, condition, config_map, workload
+from tests.kube.documents import (
+    STAMP,
+    cluster_queue,
+    condition,
+    config_map,
+    conflicts_of,
+    workload,
+)
 
 Unique = Callable[[str], str]
 Document = dict[str, Any]
@@ -62,7 +69,7 @@ def test_apply_conflict_names_manager_and_field(
     wish = queue_with(name, stopPolicy="None", queueingStrategy="BestEffortFIFO")
     with pytest.raises(errors.ApplyConflict) as caught:
         contract_client.apply(r.CLUSTER_QUEUE, wish, options=by("other"))
-    assert {(c.manager, c.field) for c in caught.value.conflicts} == {
+    assert set(conflicts_of(caught.value)) == {
         ("gpu-budget-portal", ".spec.stopPolicy"),
         ("hand", ".spec.queueingStrategy"),
     }
@@ -162,9 +169,7 @@ def test_apply_lists_that_are_maps_item_by_item(
     ]
     with pytest.raises(errors.ApplyConflict) as caught:
         check("portal", "spend", "budget", state="Ready")
-    assert [(c.manager, c.field) for c in caught.value.conflicts] == [
-        ("kueue", '.status.admissionChecks[name="budget"].state')
-    ]
+    assert conflicts_of(caught.value) == [("kueue", '.status.admissionChecks[name="budget"].state')]
     left = check("kueue", "multikueue")
     assert [entry["name"] for entry in left["status"]["admissionChecks"]] == [
         "multikueue",

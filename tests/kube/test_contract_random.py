@@ -22,7 +22,7 @@ from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from tests.controlplane.control_plane import ControlPlane
-from tests.kube.documents import condition, quota
+from tests.kube.documents import condition, conflicts_of, quota
 
 STEPS = 12
 SEEDS = range(40)
@@ -129,7 +129,7 @@ def outcome(client: KubeClient, step: Callable[[KubeClient], Document]) -> Any:
     try:
         document = step(client)
     except errors.ApplyConflict as error:
-        return sorted((conflict.manager, conflict.field) for conflict in error.conflicts)
+        return sorted(conflicts_of(error))
     except errors.ClusterError as error:
         return type(error).__name__, sorted(fault.field for fault in error.fields)
     metadata = document["metadata"]
