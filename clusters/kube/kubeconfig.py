@@ -108,23 +108,16 @@ def choose(text: str, *, context: str = "") -> str:
         raise _rejected(faults)
     kept_cluster = _only(cluster, "server", "certificate-authority-data", "tls-server-name")
     kept_user = _only(user, "token", "client-certificate-data", "client-key-data")
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": name,
-            "clusters": [{"name": name, "cluster": kept_cluster}],
-            "users": [{"name": name, "user": kept_user}],
-            "contexts": [
-                {
-                    "name": name,
-                    "context": {"cluster": name, "user": name}
-                    | _only(config.contexts[name], "namespace"),
-                }
-            ],
-        },
-        sort_keys=False,
-    )
+    kept = {"cluster": name, "user": name} | _only(config.contexts[name], "namespace")
+    minimal = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": kept_cluster}],
+        "users": [{"name": name, "user": kept_user}],
+        "contexts": [{"name": name, "context": kept}],
+    }
+    return yaml.safe_dump(minimal, sort_keys=False)
 
 
 def connection_of(text: str, *, context: str = "") -> Connection:
@@ -182,17 +175,17 @@ def _chosen(config: Kubeconfig, context: str) -> str:
 
 def _entries(config: Kubeconfig, name: str) -> tuple[Entry, Entry]:
     entry = config.contexts[name]
-    cluster_name, user_name = str(entry.get("cluster") or ""), str(entry.get("user") or "")
+    cluster, user = (str(entry.get(key) or "") for key in ("cluster", "user"))
     faults = []
-    if cluster_name not in config.clusters:
-        faults.append(
-            fault("clusters", "NoCluster", f"Context {name!r} names a cluster that is not there.")
-        )
-    if user_name not in config.users:
-        faults.append(fault("users", "NoUser", f"Context {name!r} names a user that is not there."))
+    if cluster not in config.clusters:
+        message = f"Context {name!r} names a cluster that is not there."
+        faults.append(fault("clusters", "NoCluster", message))
+    if user not in config.users:
+        message = f"Context {name!r} names a user that is not there."
+        faults.append(fault("users", "NoUser", message))
     if faults:
         raise _rejected(faults)
-    return config.clusters[cluster_name], config.users[user_name]
+    return config.clusters[cluster], config.users[user]
 
 
 def _fingerprint(pem: str) -> str:

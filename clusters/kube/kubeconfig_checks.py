@@ -29,11 +29,7 @@ def faults_of(cluster: Entry, user: Entry) -> Iterator[FieldFault]:
     yield from _server_faults(str(cluster.get("server") or ""))
     yield from _data_faults(cluster, user)
     has_certificate = user.get("client-certificate-data") and user.get("client-key-data")
-    if (
-        not user.get("token")
-        and not has_certificate
-        and not any(user.get(k) for k in _REFUSED_OF_USER)
-    ):
+    if not (user.get("token") or has_certificate or any(map(user.get, _REFUSED_OF_USER))):
         yield fault(
             "user",
             "NoCredential",
@@ -85,14 +81,12 @@ def _server_faults(server: str) -> Iterator[FieldFault]:
     except ValueError:
         host, parts = "", urlsplit("")
     if parts.scheme not in ("https", "http") or not host:
-        yield fault(
-            field_name, "NoServer", "The server's address is missing or not https://HOST:PORT."
-        )
+        message = "The server's address is missing or not https://HOST:PORT."
+        yield fault(field_name, "NoServer", message)
         return
     if parts.username or parts.password:
-        yield fault(
-            field_name, "NotAllowed", "The address carries a user or password. Use a token instead."
-        )
+        message = "The address carries a user or password. Use a token instead."
+        yield fault(field_name, "NotAllowed", message)
     if parts.query or parts.fragment:
         yield fault(field_name, "NotAllowed", "The address carries a query. Give only the address.")
     if parts.scheme == "http" and not _is_loopback(host):
@@ -112,20 +106,16 @@ def _is_loopback(host: str) -> bool:
 
 
 def _data_faults(cluster: Entry, user: Entry) -> Iterator[FieldFault]:
-    ca, certificate = "certificate-authority-data", "client-certificate-data"
-    if cluster.get(ca) and not _is_certificate(decoded(cluster[ca])):
-        yield fault(f"cluster.{ca}", "BadData", "This is not a base64-encoded PEM certificate.")
-    if user.get(certificate) and not _is_certificate(decoded(user[certificate])):
-        yield fault(
-            f"user.{certificate}", "BadData", "This is not a base64-encoded PEM certificate."
-        )
-    if user.get("client-key-data") and not _is_key(decoded(user["client-key-data"])):
-        yield fault(
-            "user.client-key-data",
-            "BadData",
-            "This is not a base64-encoded PEM key without a password.",
-        )
-    if bool(user.get(certificate)) != bool(user.get("client-key-data")):
+    certificate, key = "client-certificate-data", "client-key-data"
+    for where, entry, name, is_right, what in (
+        ("cluster", cluster, "certificate-authority-data", _is_certificate, "certificate"),
+        ("user", user, certificate, _is_certificate, "certificate"),
+        ("user", user, key, _is_key, "key without a password"),
+    ):
+        if entry.get(name) and not is_right(decoded(entry[name])):
+            message = f"This is not a base64-encoded PEM {what}."
+            yield fault(f"{where}.{name}", "BadData", message)
+    if bool(user.get(certificate)) != bool(user.get(key)):
         yield fault("user", "BadData", "A client certificate and its key only work together.")
     token = user.get("token")
     if token and (not isinstance(token, str) or not token.isascii() or len(token.split()) != 1):

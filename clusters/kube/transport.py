@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
-from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError
 
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
@@ -130,8 +130,6 @@ class Transport:
         )
         try:
             return self._open(call, timeout, preload=True)
-        except NewConnectionError:
-            raise
         except ProtocolError:
             # An idle pooled connection may have been closed under us. A read can be sent again at
             # once; a write may have been done, and that is for the caller to find out.
