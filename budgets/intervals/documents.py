@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, decode
+from msgspec.structs import replace
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
 from budgets.units import FlavorName
@@ -183,27 +184,13 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
         admission = decode(status.admission) or {}
         cluster_queue = admission.get("clusterQueue", "")
         assignments = _assignments(admission, gpu_resources)
-    return WorkloadFacts(
-        namespace=fixed.namespace,
-        name=fixed.name,
-        created_at=fixed.created_at,
-        deleting_since=fixed.deleting_since,
-        queue=fixed.queue,
-        priority=fixed.priority,
-        job_kind=fixed.job_kind,
-        job_name=fixed.job_name,
-        job_uid=fixed.job_uid,
-        is_active=fixed.is_active,
-        pod_sets=fixed.pod_sets,
+    return replace(
+        fixed,
         conditions=tuple(sorted([_condition(bytes(row)) for row in status.conditions])),
         cluster_queue=cluster_queue,
         assignments=assignments,
         reclaimable=_reclaimable(status.reclaimable_pods),
-        origin=fixed.origin,
-        manager_uid=fixed.manager_uid,
         cluster_name=status.cluster_name or "",
-        replaces=fixed.replaces,
-        variant_of=fixed.variant_of,
         evictions=_evictions(status.scheduling_stats),
     )
 

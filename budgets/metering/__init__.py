@@ -9,10 +9,8 @@ from budgets.metering.advice import FloorAdvice, advise_floor
 from budgets.metering.capacity import CapacityFact, CapacitySample, capacity_parts
 from budgets.metering.checks import (
     MOST_SAMPLES,
-    Placed,
     QueueSample,
     Span,
-    held_by,
     identity_faults,
     lasting_mismatch,
     seconds_by_hour,

@@ -1,5 +1,5 @@
-"""What must hold of every metering, the way from intervals to it, and plain sums per hour;
-and what Kueue says is used on a worker's queues against what the ledger holds.
+"""What must hold of every metering, and plain sums per hour; and what Kueue says is used
+on a worker's queues against what the ledger holds.
 
 Source: spec money, sections 1.4 (cross-check each minute), 3.3 and 3.5.
 """
@@ -7,52 +7,12 @@ Source: spec money, sections 1.4 (cross-check each minute), 3.3 and 3.5.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from budgets.intervals import Interval, IntervalKind, IntervalState
-from budgets.metering.model import Held, HourFact, Pools, Usage
-from budgets.units import HOUR_S, GpuSeconds, Period, WorkspaceName, from_seconds, to_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Intervals that count, as the meter takes them, and those whose queue is no workspace's."""
-
-    held: tuple[Held, ...]
-    outside: tuple[Interval, ...]
-
-
-def held_by(intervals: Iterable[Interval], *, workspaces: Mapping[str, WorkspaceName]) -> Placed:
-    """Pick what is billed: BILLABLE, and not superseded.
-
-    Args:
-        intervals: Of any role and state.
-        workspaces: ClusterQueue name → workspace.
-    """
-    held: list[Held] = []
-    outside: list[Interval] = []
-    for row in intervals:
-        if row.role is not IntervalKind.BILLABLE or row.state is IntervalState.SUPERSEDED:
-            continue
-        workspace = workspaces.get(row.cluster_queue)
-        if workspace is None:
-            outside.append(row)
-            continue
-        held.append(
-            Held(
-                uid=row.uid,
-                workspace=workspace,
-                flavor=row.flavor,
-                gpus=row.gpus,
-                admitted=row.admitted_at,
-                start=row.start,
-                end=row.end,
-                cluster=row.cluster,
-            )
-        )
-    return Placed(tuple(held), tuple(outside))
+from budgets.metering.model import HourFact, Pools, Usage
+from budgets.units import HOUR_S, GpuSeconds, Period, from_seconds, to_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from collections.abc import Iterable, Sequence
 from budgets.metering.waterfall import Waterfall
 from budgets.units import AccountName, WorkspaceName, apportion, whole_shares
 
+Covered = tuple[int, int, int, int, int]
+"""Burst of an account in an hour; of it from its pool, lent, from the platform, uncovered."""
+
 
 class ExactSum:
     """A sum of GPU-second shares: whole ones, and numerators by denominator."""
@@ -195,7 +198,7 @@ class Cover:
                 self.platform.set_left(self, left, now=self.since)
             self.left = left
 
-    def close(self, desks: Sequence[Desk]) -> tuple[CoverHour, dict[Desk, tuple[int, int]]]:
+    def close(self, desks: Sequence[Desk]) -> tuple[Covered, dict[Desk, tuple[int, int]]]:
         """Make the hour's shares whole and begin the next hour.
 
         Args:
@@ -216,8 +219,8 @@ class Cover:
         ]
         whole = whole_shares(shares, denominator=common, total=self.burst)
         lent = dict(zip(lenders, whole[1:-2], strict=True))
-        hour = CoverHour(self.burst, whole[0], sum(lent.values()), whole[-2], whole[-1])
-        borrowed = self._borrowed(desks, hour.lent)
+        covered = (self.burst, whole[0], sum(lent.values()), whole[-2], whole[-1])
+        borrowed = self._borrowed(desks, covered[2])
         for desk in lenders:
             desk.lent.clear()
         for desk in borrowed:
@@ -225,7 +228,7 @@ class Cover:
         self.from_platform.clear()
         self.burst = self.from_pool = self.left_seconds = 0
         parts = {desk: (lent.get(desk, 0), borrowed.get(desk, 0)) for desk in {**lent, **borrowed}}
-        return hour, parts
+        return covered, parts
 
     @staticmethod
     def _borrowed(desks: Sequence[Desk], lent: int) -> dict[Desk, int]:
@@ -237,21 +240,6 @@ class Cover:
         common = common_denominator(sums)
         parts = apportion(lent, weights=[row.over(common) for row in sums])
         return dict(zip(borrowers, parts, strict=True))
-
-
-class CoverHour:
-    """What covered an account's burst in one hour, whole GPU-seconds."""
-
-    __slots__ = ("burst", "from_platform", "from_pool", "lent", "uncovered")
-
-    def __init__(
-        self, burst: int, from_pool: int, lent: int, from_platform: int, uncovered: int
-    ) -> None:
-        self.burst = burst
-        self.from_pool = from_pool
-        self.lent = lent
-        self.from_platform = from_platform
-        self.uncovered = uncovered
 
 
 class Platform:

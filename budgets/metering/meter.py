@@ -7,7 +7,7 @@ Source: spec money, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -133,19 +133,19 @@ def _set_up(
             sweep.platforms.append(platform)
             platform_of.update(dict.fromkeys(shared.accounts, platform))
             for when, gpus in _pool_steps(shared.changes, sweep):
-                changes.append((when, partial(_set_platform, platform, gpus)))
+                changes.append((when, partial(platform.set_gpus, gpus)))
     for account in sorted(accounts):
         sweep.covers[account] = Cover(account, platform=platform_of.get(account), since=sweep.start)
     for own in pools.account_pools:
         cover = sweep.covers.get(own.account)
         if cover is not None:
             for when, gpus in _pool_steps(own.changes, sweep):
-                changes.append((when, partial(_set_pool, sweep, cover, gpus)))
+                changes.append((when, partial(sweep.set_pool, cover, gpus)))
     for name in sorted(names):
         desk = Desk(name, account=sweep.covers[pools.accounts[name]], since=sweep.start)
         sweep.desks[name] = desk
         for when, floor in floors.get(name, ()):
-            changes.append((when, partial(_set_floor, sweep, desk, floor)))
+            changes.append((when, partial(sweep.set_floor, desk, floor)))
     return changes
 
 
@@ -157,22 +157,9 @@ def _pool_steps(changes: Sequence[PoolChange], sweep: FlavorSweep) -> list[tuple
     return [(when, row.gpus.get(sweep.flavor, 0)) for when, row in steps[first:]]
 
 
-def _set_floor(sweep: FlavorSweep, desk: Desk, floor: Floor, now: int) -> None:
-    sweep.set_floor(desk, floor.committed, floor.lendable, now=now)
-
-
-def _set_pool(sweep: FlavorSweep, cover: Cover, gpus: int, now: int) -> None:
-    sweep.set_pool(cover, gpus, now=now)
-
-
-def _set_platform(platform: Platform, gpus: int, now: int) -> None:
-    platform.set_gpus(gpus, now=now)
-
-
 def _check(held: Sequence[Held], revisions: Sequence[Revision], pools: Pools) -> None:
-    accounts: Mapping[WorkspaceName, AccountName] = pools.accounts
     for name in {row.workspace for row in held} | {row.workspace for row in revisions}:
-        if name not in accounts:
+        if name not in pools.accounts:
             raise MeteringError(f"workspace {name} has no account in pools.accounts")
     for row in held:
         if row.gpus < 0:

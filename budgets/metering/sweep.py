@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from budgets.metering.lending import Cover, Desk, Platform
-from budgets.metering.model import AccountFact, Held, HourFact, WorkloadFact
+from budgets.metering.model import AccountFact, Floor, Held, HourFact, WorkloadFact
 from budgets.metering.waterfall import Share
 from budgets.units import (
     HOUR_S,
@@ -22,7 +22,8 @@ from budgets.units import (
     to_seconds,
 )
 
-Change = Callable[[int], None]
+Change = Callable[..., None]
+"""What happens at a time, which it is given as ``now``."""
 
 
 class FlavorSweep:
@@ -42,12 +43,12 @@ class FlavorSweep:
         self._ended: list[Share] = []
         self._by_account: list[tuple[Cover, list[Desk]]] = []
 
-    def set_floor(self, desk: Desk, committed: int, limit: int | None, *, now: int) -> None:
-        """From ``now`` on, ``committed`` GPUs are promised, of which ``limit`` may be lent."""
+    def set_floor(self, desk: Desk, floor: Floor, *, now: int) -> None:
+        """From ``now`` on, this is promised, and this much of it may be lent."""
         desk.accrue(now)
         desk.account.accrue(now)
-        desk.limit = limit
-        desk.waterfall.set_floor(committed, now=now)
+        desk.limit = floor.lendable
+        desk.waterfall.set_floor(floor.committed, now=now)
         desk.settle()
 
     def set_pool(self, cover: Cover, gpus: int, *, now: int) -> None:
@@ -96,7 +97,7 @@ class FlavorSweep:
                 self._close_hour(begun, closing)
                 begun, closing = closing, min(closing + HOUR_S, self.end)
             if kind == 0:
-                steps[at](now)
+                steps[at](now=now)
                 continue
             row = held[at]
             desk = self.desks[row.workspace]
@@ -132,36 +133,15 @@ class FlavorSweep:
             lending: dict[Desk, tuple[int, int]] = {}
             if cover.burst:
                 covered, lending = cover.close(desks)
-                self.accounts.append(
-                    AccountFact(
-                        hour,
-                        start,
-                        cover.name,
-                        self.flavor,
-                        GpuSeconds(covered.burst),
-                        GpuSeconds(covered.from_pool),
-                        GpuSeconds(covered.lent),
-                        GpuSeconds(covered.from_platform),
-                        GpuSeconds(covered.uncovered),
-                    )
-                )
+                amounts = map(GpuSeconds, covered)
+                self.accounts.append(AccountFact(hour, start, cover.name, self.flavor, *amounts))
             for desk in desks:
                 if desk.committed or desk.burst:
                     lent, borrowed = lending.get(desk, (0, 0))
-                    self.hours.append(
-                        HourFact(
-                            hour,
-                            start,
-                            desk.name,
-                            self.flavor,
-                            GpuSeconds(desk.committed),
-                            GpuSeconds(desk.used),
-                            GpuSeconds(lent),
-                            GpuSeconds(desk.committed - desk.used - lent),
-                            GpuSeconds(desk.burst),
-                            GpuSeconds(borrowed),
-                        )
-                    )
+                    idle = desk.committed - desk.used - lent
+                    seconds = (desk.committed, desk.used, lent, idle, desk.burst, borrowed)
+                    amounts = map(GpuSeconds, seconds)
+                    self.hours.append(HourFact(hour, start, desk.name, self.flavor, *amounts))
                     desk.committed = desk.used = desk.burst = 0
         self._close_workloads(begun, now)
 
@@ -179,15 +159,6 @@ class FlavorSweep:
         self._ended.clear()
         hour, start = from_seconds(begun - begun % HOUR_S), from_seconds(begun)
         self.workloads.extend(
-            WorkloadFact(
-                hour,
-                start,
-                workspace,
-                self.flavor,
-                cluster,
-                uid,
-                GpuSeconds(committed),
-                GpuSeconds(burst),
-            )
-            for (workspace, cluster, uid), (committed, burst) in sorted(sums.items())
+            WorkloadFact(hour, start, workspace, self.flavor, cluster, uid, *map(GpuSeconds, total))
+            for (workspace, cluster, uid), total in sorted(sums.items())
         )

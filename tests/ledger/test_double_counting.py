@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from budgets.intervals import intervals
-from budgets.intervals.model import IntervalKind, PodSet
-from budgets.metering import held_by
+from budgets.intervals.model import PodSet, Role
+from tests.ledger.placed import held_by
 from tests.ledger.story import Job, at, shown
 
 ORIGIN = "portal-1"

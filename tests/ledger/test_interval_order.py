@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from budgets.intervals import EventType, IntervalKind, intervals
-from budgets.metering import held_by
+from budgets.intervals import EventType, Role, intervals
+from tests.ledger.placed import held_by
 from tests.ledger.story import Job, at
 
 STEPS = ("reserve", "admit", "ready", "reclaim", "evict", "release", "finish", "name", "gap")

@@ -19,12 +19,12 @@ from budgets.metering import (
     Revision,
     Span,
     Usage,
-    held_by,
     identity_faults,
     meter,
     seconds_by_hour,
 )
 from budgets.units import Period
+from tests.ledger.placed import held_by
 from tests.ledger.story import Job
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
