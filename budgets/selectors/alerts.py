@@ -13,7 +13,6 @@ from budgets.models import (
     Account,
     Alert,
     AlertRule,
-    BillingTerms,
     Budget,
     BudgetLine,
     Delivery,
@@ -27,6 +26,7 @@ from budgets.models import (
 )
 from budgets.outlook import HISTORY, Outlook, Series, project
 from budgets.selectors.billing import costs, month_at, rates_now
+from budgets.selectors.billing.months import zones_of
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
 from budgets.selectors.usage.scope import USED
@@ -61,13 +61,13 @@ def visible_rules(user: User) -> QuerySet[AlertRule]:
     found = AlertRule.objects.filter(removed_at=None).select_related(
         "workspace", "account", "spend_rule"
     )
-    return found.filter(_scope(user, "")) if not roles_of(user).sees_everything else found
+    return found.filter(_scope(user, ""))
 
 
 def visible_alerts(user: User) -> QuerySet[Alert]:
     """Alerts about what the user may see, newest first."""
     found = Alert.objects.select_related("rule__workspace", "rule__account")
-    return found.filter(_scope(user, "rule__")) if not roles_of(user).sees_everything else found
+    return found.filter(_scope(user, "rule__"))
 
 
 def visible_webhooks(user: User) -> QuerySet[Webhook]:
@@ -129,7 +129,7 @@ def window_of(rule: AlertRule, now: datetime) -> Period:
         return cap_window(rule.spend_rule, now)
     if rule.window == AlertRule.Window.MONTH:
         return month_window(rule.account_id, now)
-    zone = ZoneInfo(_zone(rule.account_id))
+    zone = ZoneInfo(zones_of([rule.account_id])[rule.account_id])
     return window_at(Window(rule.window), now, zone=zone, grant=None)
 
 
@@ -142,19 +142,12 @@ def _cap(rule: SpendRule, now: datetime) -> Reading:
 def _scope(user: User, prefix: str) -> Q:
     """Rules of a whole account are seen by those who see the account."""
     roles = roles_of(user)
-    accounts = roles.owned_accounts | roles.viewed_accounts
-    spaces = roles.owned_workspaces | roles.viewed_workspaces
-    return Q(**{f"{prefix}account__in": accounts}) | Q(**{f"{prefix}workspace__in": spaces})
-
-
-def _zone(account_id: int) -> str:
-    terms = BillingTerms.objects.filter(account=account_id).first()
-    return terms.zone if terms else "UTC"
+    return Q() if roles.sees_everything else roles.within(f"{prefix}account", f"{prefix}workspace")
 
 
 def month_window(account_id: int, now: datetime) -> Period:
     """The month of an account's billing zone that holds an instant."""
-    found = month_at(now, _zone(account_id))
+    found = month_at(now, zones_of([account_id])[account_id])
     return Period(found.start, found.end)
 
 

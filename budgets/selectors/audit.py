@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.db.models import Q
-
 from budgets.models import Account, AuditEntry, Budget, User, Workspace
 from budgets.selectors.roles import roles_of, workspaces_of
 
@@ -33,10 +31,7 @@ def audit_entries(
     roles = roles_of(user)
     found = AuditEntry.objects.select_related("account", "workspace")
     if not roles.sees_everything:
-        found = found.filter(
-            Q(account__in=roles.owned_accounts | roles.viewed_accounts)
-            | Q(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
-        )
+        found = found.filter(roles.within())
     if workspace is not None:
         found = found.filter(workspace=workspace)
     if account is not None:

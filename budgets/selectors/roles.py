@@ -46,17 +46,32 @@ class RoleSet:
         """Admin, finance and auditor see the whole platform."""
         return self.is_admin or self.is_finance or self.is_auditor
 
+    @property
+    def accounts(self) -> frozenset[int]:
+        """Accounts in which there is a role: they and all of their workspaces are visible."""
+        return self.owned_accounts | self.viewed_accounts
+
+    @property
+    def workspaces(self) -> frozenset[int]:
+        """Workspaces in which there is a role of their own."""
+        return self.owned_workspaces | self.viewed_workspaces
+
+    def within(self, account: str = "account", workspace: str = "workspace") -> Q:
+        """Rows of these accounts and workspaces; of somebody who does not see everything.
+
+        Args:
+            account: What leads from a row to its account.
+            workspace: What leads from it to a workspace.
+        """
+        return Q(**{f"{account}__in": self.accounts}) | Q(**{f"{workspace}__in": self.workspaces})
+
     def sees_account(self, account_id: int) -> bool:
         """Whether the account and all of its workspaces are visible."""
-        return self.sees_everything or account_id in self.owned_accounts | self.viewed_accounts
+        return self.sees_everything or account_id in self.accounts
 
     def sees_workspace(self, workspace_id: int, account_id: int) -> bool:
         """Whether a workspace is visible of which only the keys were read."""
-        return (
-            self.sees_account(account_id)
-            or workspace_id in self.owned_workspaces
-            or workspace_id in self.viewed_workspaces
-        )
+        return self.sees_account(account_id) or workspace_id in self.workspaces
 
     def may_edit(self, workspace: Workspace) -> bool:
         """Whether this person may change the workspace's budget, within the envelope or not."""
@@ -126,12 +141,7 @@ def workspaces_of(roles: RoleSet, *, include_archived: bool = True) -> QuerySet[
     ).order_by("namespace")
     if not include_archived:
         found = found.filter(archived_at__isnull=True)
-    if roles.sees_everything:
-        return found
-    return found.filter(
-        Q(account_id__in=roles.owned_accounts | roles.viewed_accounts)
-        | Q(pk__in=roles.owned_workspaces | roles.viewed_workspaces)
-    )
+    return found if roles.sees_everything else found.filter(roles.within(workspace="pk"))
 
 
 def workspace_for(user: User, namespace: str) -> Workspace:
@@ -151,10 +161,7 @@ def visible_accounts(user: User, *, include_archived: bool = False) -> QuerySet[
         found = found.filter(archived_at__isnull=True)
     if roles.sees_everything:
         return found
-    return found.filter(
-        Q(pk__in=roles.owned_accounts | roles.viewed_accounts)
-        | Q(workspaces__pk__in=roles.owned_workspaces | roles.viewed_workspaces)
-    ).distinct()
+    return found.filter(roles.within("pk", "workspaces")).distinct()
 
 
 def account_for(user: User, slug: str) -> Account:

@@ -21,7 +21,6 @@ from budgets import metering
 from budgets.charging import Rates
 from budgets.metering import HourFact, Pools
 from budgets.models import (
-    BillingTerms,
     BreakGlass,
     Budget,
     MeterState,
@@ -30,6 +29,7 @@ from budgets.models import (
     Workspace,
 )
 from budgets.selectors.billing.costs import fact_sums, tiered
+from budgets.selectors.billing.months import zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import RoleSet, workspaces_of
@@ -183,19 +183,14 @@ def cap_window(rule: SpendRule, now: datetime) -> Period:
 
 def cap_windows(rules: Sequence[SpendRule], now: datetime) -> dict[int, Period]:
     """Rule → its window that holds an instant. One query."""
-    zones = _zones({row.budget.workspace.account_id for row in rules})
+    zones = zones_of({row.budget.workspace.account_id for row in rules})
     return {row.pk: _window(row, zones, now) for row in rules}
 
 
 def _window(rule: SpendRule, zones: Mapping[int, str], now: datetime) -> Period:
-    zone = ZoneInfo(zones.get(rule.budget.workspace.account_id, "UTC"))
+    zone = ZoneInfo(zones[rule.budget.workspace.account_id])
     grant = (rule.grant_start, rule.grant_end) if rule.grant_start is not None else None
     return window_at(Window(rule.window), now, zone=zone, grant=grant)
-
-
-def _zones(accounts: Iterable[int]) -> dict[int, str]:
-    rows = BillingTerms.objects.filter(account__in=list(accounts))
-    return dict(rows.values_list("account_id", "zone"))
 
 
 def latest_glasses(

@@ -18,10 +18,10 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.amounts import METERED
-from budgets.charging import Charges, Rates, RowKind, Unpriced, charge
+from budgets.charging import Charges, Rates, RowKind, charge
 from budgets.metering import HourFact, Usage
-from budgets.models import BillingPeriod, BillingTerms, Correction, UsageRecord, Workspace
-from budgets.selectors.billing.months import UTC_ZONE, unstored_month
+from budgets.models import BillingPeriod, Correction, UsageRecord, Workspace
+from budgets.selectors.billing.months import unstored_month, zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book
 from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
 
@@ -161,10 +161,10 @@ def correction_charges(
         found.setdefault(row.account_id, []).append(row)
     if not found:
         return {}
-    zones = _zones(found)
+    zones = zones_of(found)
     charged: dict[int, list[tuple[str, Charges]]] = {}
     for account, corrections in found.items():
-        for old, late in by_month(corrections, zones.get(account, UTC_ZONE)):
+        for old, late in by_month(corrections, zones[account]):
             card = correction_card(account, old, period)
             if card is not None:
                 window = Period(old.start, old.end)
@@ -232,11 +232,6 @@ def facts_in(window: Period) -> QuerySet[UsageRecord]:
     ).order_by()
 
 
-def unpriced_flavors(charged: Iterable[Charges]) -> tuple[Unpriced, ...]:
-    """Everything that has no price, in order."""
-    return tuple(row for part in charged for row in part.unpriced)
-
-
 def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFact]]:
     sums = {f"sum_{name}": Sum(name) for name in METERED}
     rows = grouped.annotate(**sums).filter(
@@ -263,12 +258,6 @@ def _delta(row: Correction) -> HourFact:
         workspace=WorkspaceName(row.workspace.namespace if row.workspace else ""),
         flavor=FlavorName(row.flavor),
         **{name: GpuSeconds(getattr(row, name)) for name in METERED},
-    )
-
-
-def _zones(accounts: Iterable[int]) -> dict[int, str]:
-    return dict(
-        BillingTerms.objects.filter(account__in=list(accounts)).values_list("account_id", "zone")
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet
@@ -25,11 +26,7 @@ from budgets.charging import (
     items_of,
 )
 from budgets.models import Account, Adjustment, BillingPeriod, BillingTerms, Workspace
-from budgets.selectors.billing.costs import (
-    account_charges,
-    correction_charges,
-    unpriced_flavors,
-)
+from budgets.selectors.billing.costs import account_charges, correction_charges
 from budgets.selectors.billing.months import UTC_ZONE
 from budgets.selectors.billing.preemptions import preemption_items
 from budgets.selectors.billing.prices import as_fraction, exchange_rate, price_book
@@ -94,7 +91,8 @@ def draw(period: BillingPeriod) -> Drawing:
     late = correction_charges(period, accounts=members) if period.pk else {}
     lost = preemption_items(window, book)
     changes = _adjustments(period)
-    rates = _Rates(book.currency, last_day(period))
+    day = last_day(period)
+    rate_to = cache(lambda currency: exchange_rate(book.currency, currency, day))
     terms = dict(
         BillingTerms.objects.filter(account__in=accounts).values_list("account_id", "currency")
     )
@@ -123,7 +121,7 @@ def draw(period: BillingPeriod) -> Drawing:
             currency=book.currency,
         )
         currency = terms.get(key) or book.currency
-        rate = rates.to(currency)
+        rate = rate_to(currency)
         if rate is None:
             missing.append((account.slug, currency))
             continue
@@ -137,26 +135,14 @@ def draw(period: BillingPeriod) -> Drawing:
                     assemble(items, currency=currency),
                     book.currency,
                     rate if is_other else None,
-                    rates.day if is_other else None,
+                    day if is_other else None,
                 )
             )
     if funding:
         drawn.append(Drawn(None, assemble(funding, currency=book.currency), book.currency))
     every = [*charged.values(), *(part for rows in late.values() for _, part in rows)]
-    return Drawing(tuple(drawn), book.currency, unpriced_flavors(every), tuple(missing))
-
-
-class _Rates:
-    """Exchange rates of one day, asked for once per currency."""
-
-    def __init__(self, base: str, day: date) -> None:
-        self.base, self.day = base, day
-        self._found: dict[str, Decimal | None] = {}
-
-    def to(self, currency: str) -> Decimal | None:
-        if currency not in self._found:
-            self._found[currency] = exchange_rate(self.base, currency, self.day)
-        return self._found[currency]
+    unpriced = tuple(row for part in every for row in part.unpriced)
+    return Drawing(tuple(drawn), book.currency, unpriced, tuple(missing))
 
 
 def _items(

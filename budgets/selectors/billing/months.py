@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -59,11 +60,16 @@ def closed_edges() -> dict[int, datetime]:
     return found
 
 
+def zones_of(accounts: Collection[int]) -> dict[int, str]:
+    """Account key → the zone in whose months it is billed; without terms that is UTC. One query."""
+    terms = BillingTerms.objects.filter(account__in=accounts)
+    return dict.fromkeys(accounts, UTC_ZONE) | dict(terms.values_list("account_id", "zone"))
+
+
 def open_month(account_id: int, instant: datetime) -> BillingPeriod:
     """The month in which something about an account is billed that is known at an instant."""
-    terms = BillingTerms.objects.filter(account=account_id).first()
+    zone = zones_of([account_id])[account_id]
     edge = closed_edges().get(account_id)
-    zone = terms.zone if terms else UTC_ZONE
     return month_at(max(instant, edge) if edge else instant, zone)
 
 

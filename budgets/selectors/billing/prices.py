@@ -173,13 +173,8 @@ def visible_rate_cards(user: User) -> QuerySet[RateCard]:
         return found
     if roles.user_id is None:
         return found.none()
-    own = roles.owned_accounts | roles.viewed_accounts
-    return found.filter(
-        Q(account__isnull=True)
-        | Q(account__in=own)
-        | Q(account__workspaces__in=roles.owned_workspaces | roles.viewed_workspaces),
-        state=RateCard.State.ACTIVE,
-    ).distinct()
+    seen = Q(account__isnull=True) | roles.within("account", "account__workspaces")
+    return found.filter(seen, state=RateCard.State.ACTIVE).distinct()
 
 
 @dataclass(frozen=True, slots=True)

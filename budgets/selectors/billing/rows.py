@@ -218,16 +218,14 @@ def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
 def _may_see(line: PlainLine, paper: Paper, roles: RoleSet) -> bool:
     if paper.account_id is None:
         return roles.sees_everything
-    return roles.sees_account(paper.account_id) or (
-        line.workspace_id in roles.owned_workspaces | roles.viewed_workspaces
-    )
+    return roles.sees_account(paper.account_id) or line.workspace_id in roles.workspaces
 
 
 def _visible(facts: QuerySet[Any], account_id: int, roles: RoleSet) -> QuerySet[Any]:
     found = facts.filter(workspace__account=account_id)
     if roles.sees_account(account_id):
         return found
-    return found.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+    return found.filter(workspace__in=roles.workspaces)
 
 
 def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow]:

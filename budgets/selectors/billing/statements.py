@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, QuerySet, Sum
 
 from budgets.charging import ChargeRow, RowKind
 from budgets.models import (
     Adjustment,
     BillingPeriod,
     Correction,
-    Interval,
     Statement,
     StatementLine,
     User,
     WorkloadUsage,
 )
 from budgets.selectors.billing.rows import line_hours
-from budgets.selectors.fleet.places import at_places
-from budgets.selectors.roles import RoleSet, roles_of
+from budgets.selectors.fleet.places import workload_names
+from budgets.selectors.roles import roles_of
 
 CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
 PUBLIC = (Statement.State.ISSUED, Statement.State.VOID)
@@ -97,11 +96,8 @@ def visible_statements(user: User) -> QuerySet[Statement]:
         return found
     if roles.user_id is None:
         return found.none()
-    return found.filter(
-        Q(account__in=roles.owned_accounts | roles.viewed_accounts)
-        | Q(account__workspaces__in=roles.owned_workspaces | roles.viewed_workspaces),
-        state__in=PUBLIC,
-    ).distinct()
+    seen = roles.within("account", "account__workspaces")
+    return found.filter(seen, state__in=PUBLIC).distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +134,9 @@ def statement_for(user: User, key: int) -> Statement:
 
 def statement_sheet(user: User, statement: Statement) -> StatementSheet:
     """The lines that a user may see. Two queries."""
-    roles = roles_of(user)
-    is_whole = _sees_whole(roles, statement)
-    lines = statement.lines.select_related("workspace").order_by("position")
-    if not is_whole:
-        lines = lines.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
+    is_whole, lines = _visible_lines(user, statement)
     groups: dict[int | None, list[StatementLine]] = {}
-    for line in lines:
+    for line in lines.order_by("position"):
         groups.setdefault(line.workspace_id, []).append(line)
     parts = tuple(_part(rows) for rows in groups.values())
     total = sum((part.total for part in parts), Decimal(0))
@@ -157,11 +149,7 @@ def line_for(user: User, statement: Statement, position: int) -> StatementLine:
     Raises:
         StatementLine.DoesNotExist: It is not there, or not for this user.
     """
-    roles = roles_of(user)
-    lines = statement.lines.select_related("workspace")
-    if not _sees_whole(roles, statement):
-        lines = lines.filter(workspace__in=roles.owned_workspaces | roles.viewed_workspaces)
-    return lines.get(position=position)
+    return _visible_lines(user, statement)[1].get(position=position)
 
 
 def line_trace(statement: Statement, line: StatementLine, *, day: date | None = None) -> LineTrace:
@@ -198,11 +186,7 @@ def visible_adjustments(user: User) -> QuerySet[Adjustment]:
     )
     if roles.sees_everything:
         return found
-    return found.filter(
-        Q(account__in=roles.owned_accounts | roles.viewed_accounts)
-        | Q(workspace__in=roles.owned_workspaces | roles.viewed_workspaces),
-        state=Adjustment.State.APPROVED,
-    )
+    return found.filter(roles.within(), state=Adjustment.State.APPROVED)
 
 
 def corrections_in(period: BillingPeriod) -> int:
@@ -212,10 +196,13 @@ def corrections_in(period: BillingPeriod) -> int:
     return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE).count()
 
 
-def _sees_whole(roles: RoleSet, statement: Statement) -> bool:
-    return roles.sees_everything or (
-        statement.account_id is not None and roles.sees_account(statement.account_id)
-    )
+def _visible_lines(user: User, statement: Statement) -> tuple[bool, QuerySet[StatementLine]]:
+    """Whether somebody sees the whole of a statement, and the lines that they see."""
+    roles, account = roles_of(user), statement.account_id
+    lines = statement.lines.select_related("workspace")
+    if roles.sees_everything or (account is not None and roles.sees_account(account)):
+        return True, lines
+    return False, lines.filter(workspace__in=roles.workspaces)
 
 
 def _part(lines: Sequence[StatementLine]) -> Part:
@@ -256,11 +243,7 @@ def _workloads(line: StatementLine, hours: Iterable[ChargeRow]) -> Iterable[Work
         .filter(seconds__gt=0)
         .order_by("-seconds", "cluster", "uid")[:MOST_WORKLOADS]
     )
-    names = dict(
-        Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
-        .order_by("uid", "start")
-        .values_list("uid", "workload")
-    )
+    names = workload_names((row["cluster"], row["uid"]) for row in found)
     for row in found:
         workload = names.get(row["uid"], row["uid"])
         yield WorkloadPart(row["cluster"], row["uid"], workload, row["seconds"])

@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from budgets.charging import assemble, items_of
-from budgets.models import BillingPeriod, BillingTerms, RateCard, Workspace
+from budgets.models import BillingPeriod, RateCard, Workspace
 from budgets.selectors.billing.costs import account_charges
-from budgets.selectors.billing.months import UTC_ZONE, month_at
+from budgets.selectors.billing.months import UTC_ZONE, month_at, zones_of
 from budgets.selectors.billing.preemptions import preemption_items
 from budgets.selectors.billing.prices import price_book
 from budgets.units import Period
@@ -60,13 +60,9 @@ def try_card(
     """
     rows = [row for row in workspaces if card.account_id in (None, row.account_id)]
     by_zone: dict[str, list[Workspace]] = defaultdict(list)
-    zones = dict(
-        BillingTerms.objects.filter(account__in={row.account_id for row in rows}).values_list(
-            "account_id", "zone"
-        )
-    )
+    zones = zones_of({row.account_id for row in rows})
     for row in rows:
-        by_zone[zones.get(row.account_id, UTC_ZONE)].append(row)
+        by_zone[zones[row.account_id]].append(row)
     found: list[Tried] = []
     for zone, members in sorted(by_zone.items()):
         last = _last_month(now, zone)

@@ -233,8 +233,7 @@ def _covers(scope: UsageScope) -> Iterable[CoverRow]:
     if scope.chosen.workspaces:
         return
     if not scope.is_platform:
-        roles = scope.roles
-        rows = rows.filter(account__in=roles.owned_accounts | roles.viewed_accounts)
+        rows = rows.filter(account__in=scope.roles.accounts)
     if scope.chosen.flavors:
         rows = rows.filter(flavor__slug__in=scope.chosen.flavors)
     sums: Any = rows.values("account__slug").annotate(

@@ -86,10 +86,9 @@ class UsageScope:
     def accounts(self) -> frozenset[int] | None:
         """Accounts that are asked for as a whole; None when single workspaces are."""
         roles = self.roles
-        loose = roles.owned_workspaces | roles.viewed_workspaces
-        if self.chosen.workspaces or roles.sees_everything or loose:
+        if self.chosen.workspaces or roles.sees_everything or roles.workspaces:
             return None
-        return roles.owned_accounts | roles.viewed_accounts
+        return roles.accounts
 
     @property
     def workspaces(self) -> QuerySet[Workspace]:

@@ -14,7 +14,7 @@ from budgets.amounts import HELD, NAMES, STORED, completed
 from budgets.exports import defused
 from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
-from budgets.selectors.fleet.places import at_places
+from budgets.selectors.fleet.places import workload_names
 from budgets.selectors.usage.scope import (
     HELD_SUMS,
     SUMS,
@@ -179,11 +179,7 @@ def workload_usage(
         .annotate(**HELD_SUMS, used=Sum(USED), first=Min("hour"), last=Max("hour"))
         .order_by("-used", "uid", "cluster", "flavor")[after : after + limit]
     )
-    names = dict(
-        Interval.objects.filter(at_places((row["cluster"], row["uid"]) for row in found))
-        .order_by("uid", "-start")
-        .values_list("uid", "workload")
-    )
+    names = workload_names((row["cluster"], row["uid"]) for row in found)
     return [
         WorkloadUsageRow(
             namespace=row["workspace__namespace"],
