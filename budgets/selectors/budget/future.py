@@ -100,6 +100,15 @@ def split_for(
     return found
 
 
+def parts_of(splits: Mapping[str, Split]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(flavor, worker) -> (committed, lendable) of some splits."""
+    return {
+        (flavor, worker): part
+        for flavor, split in splits.items()
+        for worker, part in split.parts.items()
+    }
+
+
 def pool_split(
     *,
     flavor: str,
@@ -154,11 +163,7 @@ def _laid_out(
             continue
         lines = [line for line in new.lines if line.flavor in terms]
         splits = split_for(old, lines, rooms=rooms, terms=terms)
-        parts = {
-            (flavor, worker): part
-            for flavor, split in splits.items()
-            for worker, part in split.parts.items()
-        }
+        parts = parts_of(splits)
         for sign, held in ((1, old.split), (-1, parts)):
             for (flavor, worker), (gpus, _) in held.items():
                 room = rooms.setdefault(flavor, {})

@@ -23,7 +23,7 @@ from budgets.plan import (
     impact,
     reach,
 )
-from budgets.selectors.budget.future import promises_at, split_for
+from budgets.selectors.budget.future import parts_of, promises_at, split_for
 from budgets.selectors.budget.impact import anonymized_impact
 from budgets.selectors.budget.promises import promises_in_force
 from budgets.selectors.budget.timeline import flavor_terms, fleet_timeline, free_rooms
@@ -244,11 +244,7 @@ def _promises_after(
         + tuple(Line(line.flavor, 0, 0, 0) for line in old.lines if line.flavor not in kept),
         preference=sound.preference,
         spill=sound.spill,
-        split={
-            (flavor, worker): part
-            for flavor, split in splits.items()
-            for worker, part in split.parts.items()
-        },
+        split=parts_of(splits),
     )
     workspaces = tuple(
         new if item.namespace == workspace.namespace else item for item in before.workspaces

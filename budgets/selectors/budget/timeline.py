@@ -7,7 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 
 from budgets.models import (
     Allocation,
@@ -29,9 +29,6 @@ from budgets.plan import (
     RevisionSpan,
     Spill,
     amounts_at,
-)
-from budgets.plan import (
-    capacity_at as planned_capacity_at,
 )
 
 
@@ -66,7 +63,6 @@ def fleet_timeline(
     """
     chosen = Q() if flavors is None else Q(flavor__slug__in=list(flavors))
     open_rows = Q(valid_until__isnull=True) | Q(valid_until__gt=start)
-    capacities = Capacity.objects.filter(chosen, open_rows).order_by("pk")
     amounts = PoolAmount.objects.filter(chosen, open_rows, pool__archived_at__isnull=True)
     amount_rows = list(
         amounts.order_by("pk").values_list(
@@ -85,18 +81,8 @@ def fleet_timeline(
             for slug, terms in flavor_terms().items()
             if flavors is None or slug in set(flavors)
         },
-        capacities=tuple(
-            DatedGpus(*row)
-            for row in capacities.values_list(
-                "cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk"
-            )
-        ),
-        measured={
-            (cluster, flavor): gpus
-            for cluster, flavor, gpus in MeasuredCapacity.objects.filter(chosen).values_list(
-                "cluster", "flavor__slug", "ready_gpus"
-            )
-        },
+        capacities=stated_capacities(chosen, open_rows),
+        measured=_measured(chosen),
         pool_amounts=tuple(DatedGpus(*row[:6]) for row in amount_rows),
         pool_accounts={row[0]: row[6] for row in amount_rows},
         revisions=live_revisions(start, flavors=flavors),
@@ -197,30 +183,29 @@ def _lines_of(
     return lines
 
 
+def stated_capacities(*which: Q, **fields: object) -> tuple[DatedGpus, ...]:
+    """What admins state, of these rows, in the order in which it was stated."""
+    rows = Capacity.objects.filter(*which, **fields).order_by("pk")
+    dated = rows.values_list("cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk")
+    return tuple(DatedGpus(*row) for row in dated)
+
+
+def _measured(chosen: Q) -> dict[tuple[str, str], int]:
+    rows = MeasuredCapacity.objects.filter(chosen)
+    return {
+        (cluster, flavor): gpus
+        for cluster, flavor, gpus in rows.values_list("cluster", "flavor__slug", "ready_gpus")
+    }
+
+
 def capacity_at(
     instant: datetime, *, flavors: Iterable[str] | None = None
 ) -> dict[tuple[str, str], int]:
     """(cluster, flavor) -> GPUs: what an admin states for that instant, else what is measured."""
     chosen = Q() if flavors is None else Q(flavor__slug__in=list(flavors))
-    stated = Capacity.objects.filter(chosen, valid_from__lte=instant).filter(
-        Q(valid_until__isnull=True) | Q(valid_until__gt=instant)
-    )
-    timeline = FleetTimeline(
-        flavors={},
-        capacities=tuple(
-            DatedGpus(*row)
-            for row in stated.values_list(
-                "cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk"
-            )
-        ),
-        measured={
-            (cluster, flavor): gpus
-            for cluster, flavor, gpus in MeasuredCapacity.objects.filter(chosen).values_list(
-                "cluster", "flavor__slug", "ready_gpus"
-            )
-        },
-    )
-    return planned_capacity_at(timeline, instant)
+    ended = Q(valid_until__isnull=True) | Q(valid_until__gt=instant)
+    stated = stated_capacities(chosen, ended, valid_from__lte=instant)
+    return {**_measured(chosen), **amounts_at(stated, instant)}
 
 
 def pool_amounts_at(instant: datetime) -> dict[tuple[str, str], int]:
@@ -244,23 +229,30 @@ def free_rooms(instant: datetime, *, flavors: Iterable[str]) -> dict[str, dict[s
     rooms: dict[str, dict[str, int]] = {flavor: {} for flavor in wanted}
     for (cluster, flavor), gpus in sorted(capacity_at(instant, flavors=wanted).items()):
         rooms[flavor][cluster] = int(gpus * terms[flavor].factor)
-    held = (
-        Allocation.objects.filter(
-            line__revision=F("line__revision__budget__in_force"), line__flavor__slug__in=wanted
-        )
-        .order_by()
-        .values_list("line__flavor__slug", "cluster")
-        .annotate(gpus=Sum("committed"))
+    held = committed_at_places(line__flavor__slug__in=wanted)
+    pools = gpus_at_places(
+        PoolAllocation.objects.filter(flavor__slug__in=wanted, pool__archived_at__isnull=True),
+        "flavor__slug",
     )
-    pools = (
-        PoolAllocation.objects.filter(flavor__slug__in=wanted, pool__archived_at__isnull=True)
-        .order_by()
-        .values_list("flavor__slug", "cluster")
-        .annotate(total=Sum("gpus"))
-    )
-    for flavor, cluster, gpus in [*held, *pools]:
+    for (cluster, flavor), gpus in [*held.items(), *pools.items()]:
         rooms[flavor][cluster] = rooms[flavor].get(cluster, 0) - gpus
     return rooms
+
+
+def committed_at_places(**which: object) -> dict[tuple[str, str], int]:
+    """(cluster, flavor) -> committed GPUs of budgets in force that stand there."""
+    in_force = Allocation.objects.filter(
+        line__revision=F("line__revision__budget__in_force"), **which
+    )
+    return gpus_at_places(in_force, "line__flavor__slug", "committed")
+
+
+def gpus_at_places(
+    rows: QuerySet[Any], flavor: str, gpus: str = "gpus"
+) -> dict[tuple[str, str], int]:
+    """(cluster, flavor) -> sum of the GPUs of rows, by the names of their columns."""
+    sums = rows.order_by().values_list("cluster", flavor).annotate(total=Sum(gpus))
+    return {(cluster, slug): total for cluster, slug, total in sums}
 
 
 def own_rooms(rooms: Mapping[str, int], previous: Mapping[str, tuple[int, int]]) -> dict[str, int]:

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, Sum
-
 from budgets.errors import NotAllowed
 from budgets.models import (
     Account,
-    Allocation,
     BudgetRevision,
     Capacity,
     Envelope,
@@ -25,7 +22,12 @@ from budgets.models import (
     Workspace,
 )
 from budgets.plan import FleetLevel, levels_at
-from budgets.selectors.budget.timeline import capacity_at, fleet_timeline
+from budgets.selectors.budget.timeline import (
+    capacity_at,
+    committed_at_places,
+    fleet_timeline,
+    gpus_at_places,
+)
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
 
@@ -77,6 +79,9 @@ class FleetTotal:
     unmet: int
 
 
+LEVEL = ("capacity", "limit", "committed", "account_pools", "platform_pools", "promised", "excess")
+
+
 @dataclass(frozen=True, slots=True)
 class FleetGrid:
     """Flavor x worker."""
@@ -112,9 +117,11 @@ def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
         (row.cluster, row.flavor.slug): row
         for row in MeasuredCapacity.objects.select_related("flavor")
     }
-    committed = _committed_parts()
-    pools = _pool_parts()
-    used = _open_use()
+    committed = committed_at_places()
+    pools = gpus_at_places(PoolAllocation.objects.all(), "flavor__slug")
+    # GPUs that are held on workers; a manager's own reservation holds none.
+    held = Interval.objects.filter(end__isnull=True).exclude(kind=Interval.Kind.MANAGER_WAIT)
+    used = gpus_at_places(held, "flavor")
     known = capacity.keys() | measured.keys() | committed.keys() | pools.keys() | used.keys()
     clusters = tuple(sorted({cluster for cluster, _ in known}))
     cells: dict[tuple[str, str], FleetCell] = {}
@@ -193,37 +200,6 @@ def setup_steps(user: User) -> list[SetupStep]:
     return [SetupStep(*row) for row in rows]
 
 
-def _committed_parts() -> dict[tuple[str, str], int]:
-    rows = (
-        Allocation.objects.filter(line__revision__budget__in_force=F("line__revision"))
-        .order_by()
-        .values_list("cluster", "line__flavor__slug")
-        .annotate(gpus=Sum("committed"))
-    )
-    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
-
-
-def _pool_parts() -> dict[tuple[str, str], int]:
-    rows = (
-        PoolAllocation.objects.order_by()
-        .values_list("cluster", "flavor__slug")
-        .annotate(total=Sum("gpus"))
-    )
-    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
-
-
-def _open_use() -> dict[tuple[str, str], int]:
-    """GPUs that are held on workers; a manager's own reservation holds none."""
-    rows = (
-        Interval.objects.filter(end__isnull=True)
-        .exclude(kind=Interval.Kind.MANAGER_WAIT)
-        .order_by()
-        .values_list("cluster", "flavor")
-        .annotate(total=Sum("gpus"))
-    )
-    return {(cluster, flavor): gpus for cluster, flavor, gpus in rows}
-
-
 def _cell(
     capacity: int,
     measured: MeasuredCapacity | None,
@@ -249,17 +225,9 @@ def _cell(
 
 def _total(level: FleetLevel, cells: list[FleetCell]) -> FleetTotal:
     placed = sum(cell.committed + cell.pools for cell in cells)
-    short = sum(cell.unmet for cell in cells)
-    return FleetTotal(
-        capacity=level.capacity,
-        limit=level.limit,
-        committed=level.committed,
-        account_pools=level.account_pools,
-        platform_pools=level.platform_pools,
-        promised=level.promised,
-        excess=level.excess,
-        in_use=sum(cell.in_use for cell in cells),
-        free=sum(cell.free for cell in cells),
-        broken=sum(cell.broken for cell in cells),
-        unmet=max(0, level.promised - placed) + short,
-    )
+    sums = {
+        name: sum(getattr(cell, name) for cell in cells)
+        for name in ("in_use", "free", "broken", "unmet")
+    }
+    sums["unmet"] += max(0, level.promised - placed)
+    return FleetTotal(**{name: getattr(level, name) for name in LEVEL}, **sums)

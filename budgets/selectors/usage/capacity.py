@@ -18,8 +18,9 @@ from django.db.models.functions import Coalesce, Greatest, Least
 
 from budgets.amounts import HELD
 from budgets.errors import NotAllowed
-from budgets.models import Capacity, Interval, User
-from budgets.plan import DatedGpus, amounts_at
+from budgets.models import Interval, User
+from budgets.plan import FleetTimeline, amounts_at, edges
+from budgets.selectors.budget.timeline import stated_capacities
 from budgets.selectors.roles import roles_of
 from budgets.selectors.usage.scope import HELD_SUMS, UsageFilter, UsageScope, amounts_of
 from budgets.selectors.usage.table import freshness
@@ -119,23 +120,14 @@ def _whole_hours(chosen: UsageFilter, now: datetime) -> tuple[datetime, datetime
 
 def _stated(chosen: UsageFilter) -> dict[tuple[str, str], int]:
     """(cluster, flavor) → GPU-seconds of what is stated; nothing before the first statement."""
-    found = Capacity.objects.filter(
-        Q(valid_until__isnull=True) | Q(valid_until__gt=chosen.start), valid_from__lt=chosen.end
-    ).order_by("pk")
-    if chosen.flavors:
-        found = found.filter(flavor__slug__in=chosen.flavors)
-    spans = [
-        DatedGpus(*row)
-        for row in found.values_list(
-            "cluster", "flavor__slug", "gpus", "valid_from", "valid_until", "pk"
-        )
-    ]
-    edges = {chosen.start, chosen.end}
-    for span in spans:
-        edges |= {edge for edge in (span.valid_from, span.valid_until) if edge is not None}
-    cuts = sorted(edge for edge in edges if chosen.start <= edge <= chosen.end)
+    spans = stated_capacities(
+        Q(valid_until__isnull=True) | Q(valid_until__gt=chosen.start),
+        Q(flavor__slug__in=chosen.flavors) if chosen.flavors else Q(),
+        valid_from__lt=chosen.end,
+    )
+    cuts = edges(FleetTimeline({}, capacities=spans), start=chosen.start, end=chosen.end)
     sums: dict[tuple[str, str], int] = {}
-    for start, end in pairwise(cuts):
+    for start, end in pairwise((*cuts, chosen.end)):
         for key, gpus in amounts_at(spans, start).items():
             sums[key] = sums.get(key, 0) + gpus * ((end - start) // timedelta(seconds=1))
     return sums

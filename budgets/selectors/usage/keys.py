@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,6 @@ from django.db.models import Q
 from budgets.amounts import STORED
 from budgets.models import User, Workspace, WorkspaceDay
 from budgets.selectors.usage.scope import (
-    HELD_SUMS,
     SUMS,
     UsageFilter,
     UsageScope,
@@ -67,33 +65,19 @@ def usage_by_key(user: User, chosen: UsageFilter, *, limit: int = 50) -> KeyTabl
 
 
 def _sums(scope: UsageScope) -> list[UsageRow]:
+    """Of workspaces the key is the id; :func:`_named` puts the names in."""
     split_by = scope.chosen.split_by
     if split_by == "workspace":
-        return _by_workspace(scope)
-    if split_by == "cluster":
-        by_cluster = scope.on_clusters().values("cluster").annotate(**HELD_SUMS)
-        return [_named_row(row["cluster"], row["cluster"], row) for row in by_cluster]
-    if split_by == "account":
-        rows, field = scope.hours(by_account=True), scope.account_field
-    elif split_by == "flavor":
-        rows, field = scope.hours(), "flavor"
-    else:
+        return [
+            usage_row(None, str(workspace), "", amounts)
+            for (workspace,), amounts in sums_by_workspace(scope, "workspace_id").items()
+        ]
+    rows, keys, sums = scope.split()
+    if not keys:
         raise ValueError(f"nothing to split by: {split_by!r}")
-    keys = (f"{field}__slug", f"{field}__name")
     return [
-        _named_row(row[keys[0]], row[keys[1]], row) for row in rows.values(*keys).annotate(**SUMS)
-    ]
-
-
-def _named_row(key: str, name: str, row: Mapping[str, Any]) -> UsageRow:
-    return usage_row(None, key, name, amounts_of(row))
-
-
-def _by_workspace(scope: UsageScope) -> list[UsageRow]:
-    """Rows whose key is the workspace's id; :func:`_named` puts the names in."""
-    return [
-        usage_row(None, str(workspace), "", amounts)
-        for (workspace,), amounts in sums_by_workspace(scope, "workspace_id").items()
+        usage_row(None, row[keys[0]], row[keys[-1]], amounts_of(row))
+        for row in rows.values(*keys).annotate(**sums)
     ]
 
 

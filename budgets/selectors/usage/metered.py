@@ -19,7 +19,7 @@ from budgets.metering import (
 )
 from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
 from budgets.models.reading import read_rows
-from budgets.plan import DatedGpus, RevisionSpan, amounts_at, in_force_at
+from budgets.plan import DatedGpus, FleetTimeline, RevisionSpan, amounts_at, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
 from budgets.units import (
     AccountName,
@@ -98,23 +98,14 @@ def metered_revisions(
             by_workspace.setdefault(span.namespace, []).append(span)
     found: list[Revision] = []
     for namespace, spans in sorted(by_workspace.items()):
-        edges = {window.start}
-        edges |= {span.valid_from for span in spans}
-        edges |= {span.valid_until for span in spans if span.valid_until is not None}
-        for edge in sorted(e for e in edges if window.start <= e < window.end):
+        steps = FleetTimeline({}, revisions=tuple(spans))
+        for edge in edges(steps, start=window.start, end=window.end):
             current = in_force_at(spans, edge).get(namespace)
-            found.append(
-                Revision(
-                    workspace=WorkspaceName(namespace),
-                    start=edge,
-                    floors={}
-                    if current is None
-                    else {
-                        FlavorName(line.flavor): Floor(line.committed, line.lendable)
-                        for line in current.lines
-                    },
-                )
-            )
+            floors = {
+                FlavorName(line.flavor): Floor(line.committed, line.lendable)
+                for line in (current.lines if current is not None else ())
+            }
+            found.append(Revision(WorkspaceName(namespace), edge, floors))
     return tuple(found)
 
 
@@ -150,13 +141,12 @@ def metered_pools(workspaces: Iterable[Workspace], window: Period) -> Pools:
 
 
 def _pool_changes(pool: Pool, spans: list[DatedGpus], window: Period) -> tuple[PoolChange, ...]:
-    edges = {window.start}
-    edges |= {span.valid_from for span in spans}
-    edges |= {span.valid_until for span in spans if span.valid_until is not None}
-    if pool.archived_at is not None:
-        edges.add(pool.archived_at)
+    steps = FleetTimeline({}, pool_amounts=tuple(spans))
+    cuts = {*edges(steps, start=window.start, end=window.end)}
+    if pool.archived_at is not None and window.start < pool.archived_at < window.end:
+        cuts.add(pool.archived_at)
     found = []
-    for edge in sorted(e for e in edges if window.start <= e < window.end):
+    for edge in sorted(cuts):
         is_archived = pool.archived_at is not None and pool.archived_at <= edge
         amounts: Mapping[tuple[str, str], int] = {} if is_archived else amounts_at(spans, edge)
         found.append(

@@ -118,6 +118,19 @@ class UsageScope:
         is_total = self.is_platform or self.accounts is not None
         return "account" if is_total else "workspace__account"
 
+    def split(self) -> tuple[QuerySet[Any], tuple[str, ...], Mapping[str, Sum]]:
+        """What answers the filter's split: rows, the columns of key and name, and the sums."""
+        split_by = self.chosen.split_by
+        if split_by == "cluster":
+            return self.on_clusters(), ("cluster",), HELD_SUMS
+        if split_by == "workspace":
+            return self.facts(), ("workspace__namespace", "workspace__name"), SUMS
+        if split_by == "none":
+            return self.hours(), (), SUMS
+        field = self.account_field if split_by == "account" else "flavor"
+        rows = self.hours(by_account=split_by == "account")
+        return rows, (f"{field}__slug", f"{field}__name"), SUMS
+
     def facts(self) -> QuerySet[UsageRecord]:
         """Hour facts; no workspace need be looked up where all of them are asked for."""
         found = UsageRecord.objects.order_by()

@@ -17,7 +17,6 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import workload_names
 from budgets.selectors.usage.scope import (
     HELD_SUMS,
-    SUMS,
     USED,
     UsageFilter,
     UsageScope,
@@ -230,29 +229,11 @@ def _is_estimated(scope: UsageScope) -> bool:
 
 def _rows(scope: UsageScope, *, whole: bool = False) -> Iterator[UsageRow]:
     """Rows by time and key, in that order; read in pieces unless the whole is wanted anyway."""
-    chosen = scope.chosen
-    if chosen.split_by == "cluster":
-        yield from _cluster_rows(scope, whole=whole)
-        return
-    if chosen.split_by == "workspace":
-        facts: Any = scope.facts()
-        keys: tuple[str, ...] = ("workspace__namespace", "workspace__name")
-    elif chosen.split_by == "account":
-        facts = scope.hours(by_account=True)
-        keys = (f"{scope.account_field}__slug", f"{scope.account_field}__name")
-    else:
-        facts = scope.hours()
-        keys = ("flavor__slug", "flavor__name") if chosen.split_by == "flavor" else ()
-    grouped = facts.annotate(step=_step(chosen)).values("step", *keys)
-    for row in _read(grouped.annotate(**SUMS).order_by("step", *keys), whole=whole):
-        key, name = (row[keys[0]], row[keys[1]]) if keys else ("", "all")
+    facts, keys, sums = scope.split()
+    grouped = facts.annotate(step=_step(scope.chosen)).values("step", *keys)
+    for row in _read(grouped.annotate(**sums).order_by("step", *keys), whole=whole):
+        key, name = (row[keys[0]], row[keys[-1]]) if keys else ("", "all")
         yield usage_row(row["step"], key, name, amounts_of(row))
-
-
-def _cluster_rows(scope: UsageScope, *, whole: bool) -> Iterator[UsageRow]:
-    facts = scope.on_clusters().annotate(step=_step(scope.chosen)).values("step", "cluster")
-    for row in _read(facts.annotate(**HELD_SUMS).order_by("step", "cluster"), whole=whole):
-        yield usage_row(row["step"], row["cluster"], row["cluster"], amounts_of(row))
 
 
 def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[str, Any]]:
