@@ -14,7 +14,7 @@ from budgets.charging.document import (
     items_of,
 )
 from budgets.charging.hours import HourPricer
-from budgets.charging.ledger_format import Ledger, LedgerFaults, is_comparable, read_ledger
+from budgets.charging.ledger_format import Ledger, LedgerFaults, read_ledger
 from budgets.charging.model import (
     ChargeLine,
     Charges,
@@ -29,4 +29,4 @@ from budgets.charging.model import (
 from budgets.charging.prices import Price, PriceList, SpotPoint, merged_rates
 from budgets.charging.replay import Difference, IdentityError, differences, work_out
 from budgets.charging.rows import HOURLY, ChargeRow, RowKind
-from budgets.charging.tiers import Tier, read_tiers
+from budgets.charging.tiers import Tier

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from budgets.charging.model import Rate, Rates
 from budgets.charging.reading import Reader
@@ -186,8 +185,3 @@ def _held(reader: Reader, pools: Pools) -> tuple[Held, ...]:
         if admitted is not None and start is not None:
             found.append(Held(uid, workspace, flavor, gpus, admitted, start, end))
     return tuple(found)
-
-
-def is_comparable(record: Any) -> bool:
-    """Whether a record says what it must come to."""
-    return isinstance(record, Mapping) and record.get("expect") is not None

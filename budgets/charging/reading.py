@@ -138,29 +138,22 @@ class Reader:
         """Yield a reader for every object of a list."""
         if not required and not self.has(key):
             return
-        value = self._get(key)
-        if value is _MISSING:
-            return
-        if not isinstance(value, list):
-            self.fault(key, "not_a_list", f"{_shown(value)} is no list; write […]")
-            return
-        for at, row in enumerate(value):
+        for at, row in enumerate(self._list(key)):
             yield Reader(row, path=self.place(f"{key}.{at}"), faults=self.faults)
 
     def texts(self, key: str, names: Collection[str], *, what: str) -> tuple[str, ...]:
         """Return a list of texts that are all of ``names``."""
+        rows = {str(at): row for at, row in enumerate(self._list(key))}
+        inner = Reader(rows, path=self.place(key), faults=self.faults)
+        return tuple(inner.known(at, names, what=what) for at in rows)
+
+    def _list(self, key: str) -> list[Any]:
         value = self._get(key)
-        if value is _MISSING:
-            return ()
-        if not isinstance(value, list):
+        if isinstance(value, list):
+            return value
+        if value is not _MISSING:
             self.fault(key, "not_a_list", f"{_shown(value)} is no list; write […]")
-            return ()
-        inner = Reader(
-            {str(at): row for at, row in enumerate(value)},
-            path=self.place(key),
-            faults=self.faults,
-        )
-        return tuple(inner.known(str(at), names, what=what) for at in range(len(value)))
+        return []
 
     def _get(self, key: str, default: Any = None) -> Any:
         if key in self._object:

@@ -84,8 +84,3 @@ def averages(parts: Iterable[tuple[Steps, int]]) -> Sequence[Fraction]:
         else:
             found.append(steps.cost(passed, passed + 1) * HOUR_S)
     return found
-
-
-def read_tiers(rows: Iterable[tuple[int, Decimal]]) -> tuple[Tier, ...]:
-    """Steps in the order of their bounds."""
-    return tuple(Tier(above, price) for above, price in sorted(rows))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final
@@ -210,17 +211,26 @@ def pending_of(
     gpus = facts.requested_gpus
     if not gpus:
         return
+    span = partial(
+        PendingSpan,
+        cluster=copy.cluster,
+        uid=copy.uid,
+        gpus=gpus,
+        namespace=facts.namespace,
+        workload=facts.name,
+        queue=facts.queue,
+    )
     over_at = _over_at(copy)
     since: datetime | None = facts.created_at
     is_requeued = False
     for start, end in sorted(admitted, key=lambda span: span[0]):
         if since is not None and since < start:
-            yield _span(copy, since, start, gpus, is_requeued)
+            yield span(start=since, end=start, requeued=is_requeued)
         if end is None:
             return
         since, is_requeued = (end if since is None else max(since, end)), True
     if since is not None and (over_at is None or since < over_at):
-        yield _span(copy, since, over_at, gpus, is_requeued)
+        yield span(start=since, end=over_at, requeued=is_requeued)
 
 
 def _over_at(copy: Copy) -> datetime | None:
@@ -231,23 +241,6 @@ def _over_at(copy: Copy) -> datetime | None:
     for event in copy.events:
         stopped = None if event.facts.is_active else stopped or event.observed_at
     return stopped
-
-
-def _span(
-    copy: Copy, start: datetime, end: datetime | None, gpus: int, is_requeued: bool
-) -> PendingSpan:
-    facts = copy.facts
-    return PendingSpan(
-        cluster=copy.cluster,
-        uid=copy.uid,
-        start=start,
-        end=end,
-        gpus=gpus,
-        namespace=facts.namespace,
-        workload=facts.name,
-        queue=facts.queue,
-        requeued=is_requeued,
-    )
 
 
 REPLACED: Final = "WorkloadSliceReplaced"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from budgets.metering.waterfall import Waterfall
 from budgets.units import AccountName, WorkspaceName, apportion, whole_shares
@@ -19,14 +20,12 @@ Covered = tuple[int, int, int, int, int]
 """Burst of an account in an hour; of it from its pool, lent, from the platform, uncovered."""
 
 
+@dataclass(slots=True, eq=False)
 class ExactSum:
     """A sum of GPU-second shares: whole ones, and numerators by denominator."""
 
-    __slots__ = ("parts", "whole")
-
-    def __init__(self) -> None:
-        self.whole = 0
-        self.parts: dict[int, int] = {}
+    whole: int = 0
+    parts: dict[int, int] = field(default_factory=dict)
 
     def add(self, numerator: int, denominator: int) -> None:
         """Add numerator / denominator."""
@@ -53,37 +52,22 @@ def common_denominator(sums: Iterable[ExactSum]) -> int:
     return math.lcm(*{denominator for row in sums for denominator in row.parts})
 
 
+@dataclass(slots=True, eq=False)
 class Desk:
     """One workspace and flavor: its floor, its waterfall, and what an hour has come to."""
 
-    __slots__ = (
-        "account",
-        "borrowed",
-        "burst",
-        "burst_now",
-        "committed",
-        "lendable_now",
-        "lent",
-        "limit",
-        "name",
-        "since",
-        "used",
-        "waterfall",
-    )
-
-    def __init__(self, name: WorkspaceName, *, account: Cover, since: int) -> None:
-        self.name = name
-        self.account = account
-        self.waterfall = Waterfall()
-        self.limit: int | None = None
-        self.since = since
-        self.burst_now = 0
-        self.lendable_now = 0
-        self.committed = 0
-        self.used = 0
-        self.burst = 0
-        self.lent = ExactSum()
-        self.borrowed = ExactSum()
+    name: WorkspaceName
+    account: Cover
+    since: int
+    waterfall: Waterfall = field(default_factory=Waterfall)
+    limit: int | None = None
+    burst_now: int = 0
+    lendable_now: int = 0
+    committed: int = 0
+    used: int = 0
+    burst: int = 0
+    lent: ExactSum = field(default_factory=ExactSum)
+    borrowed: ExactSum = field(default_factory=ExactSum)
 
     def accrue(self, now: int) -> None:
         """Count committed, used and burst up to ``now``."""
@@ -119,43 +103,25 @@ class Desk:
         account.settle()
 
 
+@dataclass(slots=True, eq=False)
 class Cover:
     """One account and flavor: what covers its burst now, and what an hour has come to."""
 
-    __slots__ = (
-        "burst",
-        "bursting",
-        "covered",
-        "from_platform",
-        "from_pool",
-        "left",
-        "left_seconds",
-        "lendable",
-        "lenders",
-        "name",
-        "over",
-        "platform",
-        "pool",
-        "since",
-        "taken",
-    )
-
-    def __init__(self, name: AccountName, *, platform: Platform | None, since: int) -> None:
-        self.name = name
-        self.platform = platform
-        self.pool = 0
-        self.over = 0
-        self.lendable = 0
-        self.taken = 0
-        self.covered = 0
-        self.left = 0
-        self.bursting: dict[Desk, None] = {}
-        self.lenders: dict[Desk, None] = {}
-        self.since = since
-        self.burst = 0
-        self.from_pool = 0
-        self.left_seconds = 0
-        self.from_platform = ExactSum()
+    name: AccountName
+    platform: Platform | None
+    since: int
+    pool: int = 0
+    over: int = 0
+    lendable: int = 0
+    taken: int = 0
+    covered: int = 0
+    left: int = 0
+    bursting: dict[Desk, None] = field(default_factory=dict)
+    lenders: dict[Desk, None] = field(default_factory=dict)
+    burst: int = 0
+    from_pool: int = 0
+    left_seconds: int = 0
+    from_platform: ExactSum = field(default_factory=ExactSum)
 
     def accrue(self, now: int) -> None:
         """Count what covered the burst up to ``now``."""
@@ -242,6 +208,7 @@ class Cover:
         return dict(zip(borrowers, parts, strict=True))
 
 
+@dataclass(slots=True, eq=False)
 class Platform:
     """A platform pool of one flavor, shared in proportion to what each account still lacks.
 
@@ -249,13 +216,10 @@ class Platform:
     O(accounts that lack something); otherwise O(1) of them matter.
     """
 
-    __slots__ = ("gpus", "lacking", "since", "total")
-
-    def __init__(self, *, since: int) -> None:
-        self.gpus = 0
-        self.lacking: dict[Cover, int] = {}
-        self.total = 0
-        self.since = since
+    since: int
+    gpus: int = 0
+    lacking: dict[Cover, int] = field(default_factory=dict)
+    total: int = 0
 
     def accrue(self, now: int) -> None:
         """Count every account's share up to ``now``."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from budgets.metering.lending import Cover, Desk, Platform
 from budgets.metering.model import AccountFact, Floor, Held, HourFact, WorkloadFact
-from budgets.metering.waterfall import Share
+from budgets.metering.waterfall import Key, Share
 from budgets.units import (
     HOUR_S,
     AccountName,
@@ -72,7 +72,7 @@ class FlavorSweep:
             if when < self.end:
                 edges.append((max(when, self.start), 0, len(steps)))
                 steps.append(change)
-        keys: list[tuple[int, str, str, int]] = []
+        keys: list[Key] = []
         for at, row in enumerate(held):
             keys.append((to_seconds(row.admitted), row.uid, row.cluster, at))
             start = max(to_seconds(row.start), self.start)
@@ -88,7 +88,7 @@ class FlavorSweep:
         edges: Sequence[tuple[int, int, int]],
         steps: Sequence[Change],
         held: Sequence[Held],
-        keys: Sequence[tuple[int, str, str, int]],
+        keys: Sequence[Key],
     ) -> None:
         begun = self.start
         closing = min(begun - begun % HOUR_S + HOUR_S, self.end)
@@ -107,7 +107,7 @@ class FlavorSweep:
                 desk.waterfall.remove(keys[at], now=now)
                 self._ended.append(self._running.pop(at))
             else:
-                share = self._running[at] = Share(row, key=keys[at], since=now)
+                share = self._running[at] = Share(row, keys[at], now, row.gpus)
                 desk.waterfall.add(share, now=now)
             desk.settle()
         while begun < self.end:

@@ -9,25 +9,26 @@ Source: spec money, sections 1.4 (4) and 3.2.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 
 from budgets.metering.model import Held
 
 POLICY = "waterfall/1"
+Key = tuple[int, str, str, int]
+"""(admitted, uid, cluster, place in the input): the order in which workloads fill a floor."""
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """A workload's GPUs of one interval, and the GPU-seconds that they have come to so far."""
 
-    __slots__ = ("burst", "committed", "filled", "gpus", "held", "key", "since")
-
-    def __init__(self, held: Held, *, key: tuple[int, str, str, int], since: int) -> None:
-        self.held = held
-        self.key = key
-        self.gpus = held.gpus
-        self.filled = 0
-        self.since = since
-        self.committed = 0
-        self.burst = 0
+    held: Held
+    key: Key
+    since: int
+    gpus: int
+    filled: int = 0
+    committed: int = 0
+    burst: int = 0
 
     def accrue(self, now: int) -> None:
         """Count up to ``now`` with the split that held since the last call."""
@@ -44,6 +45,7 @@ class Share:
             self.filled = gpus
 
 
+@dataclass(slots=True, eq=False)
 class Waterfall:
     """The workloads of one workspace and flavor in the order in which they fill the floor.
 
@@ -51,16 +53,13 @@ class Waterfall:
     with a part. A change moves that edge, so it costs O(log n) plus the workloads it passes.
     """
 
-    __slots__ = ("_filled", "_full", "_keys", "_partial", "_shares", "floor", "used")
-
-    def __init__(self) -> None:
-        self.floor = 0
-        self.used = 0
-        self._keys: list[tuple[int, str, str, int]] = []
-        self._shares: dict[tuple[int, str, str, int], Share] = {}
-        self._full = 0
-        self._filled = 0
-        self._partial: Share | None = None
+    floor: int = 0
+    used: int = 0
+    _keys: list[Key] = field(default_factory=list)
+    _shares: dict[Key, Share] = field(default_factory=dict)
+    _full: int = 0
+    _filled: int = 0
+    _partial: Share | None = None
 
     def add(self, share: Share, *, now: int) -> None:
         """Let a workload hold its GPUs from ``now`` on."""
@@ -78,7 +77,7 @@ class Waterfall:
             share.fill(share.gpus, now=now)
         self._move_edge(now)
 
-    def remove(self, key: tuple[int, str, str, int], *, now: int) -> None:
+    def remove(self, key: Key, *, now: int) -> None:
         """Let a workload release its GPUs at ``now``; it is counted up to then."""
         share = self._shares.pop(key)
         share.accrue(now)

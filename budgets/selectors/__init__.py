@@ -5,7 +5,6 @@ from __future__ import annotations
 from budgets.selectors.audit import audit_entries, held_budgets, last_hold
 from budgets.selectors.budget.future import promises_at
 from budgets.selectors.budget.history import (
-    DiffRow,
     budget_history,
     budget_news,
     draft_of,
@@ -21,8 +20,6 @@ from budgets.selectors.budget.promises import promises_in_force
 from budgets.selectors.budget.timeline import capacity_at, flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.grid import (
-    FleetCell,
-    FleetGrid,
     FleetTotal,
     SetupStep,
     fleet_grid,
@@ -43,9 +40,9 @@ from budgets.selectors.roles import (
     workspace_for,
 )
 from budgets.selectors.usage.capacity import CapacityRow, CapacityUse, capacity_use
-from budgets.selectors.usage.heat import HeatCell, HeatMap, usage_heat
+from budgets.selectors.usage.heat import HeatMap, usage_heat
 from budgets.selectors.usage.idle import IdleRow, IdleTable, idle_floors
-from budgets.selectors.usage.keys import KeyTable, usage_by_key
+from budgets.selectors.usage.keys import usage_by_key
 from budgets.selectors.usage.lending import CoverRow, Lending, LendingRow, PairRow, lending
 from budgets.selectors.usage.metered import clock_settings
 from budgets.selectors.usage.scope import UsageFilter, UsageScope

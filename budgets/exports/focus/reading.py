@@ -10,11 +10,12 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -136,17 +137,12 @@ def _json_lines(first: str, text: TextIO) -> FocusFile:
 
 def _json_rows(columns: tuple[str, ...], first: str, text: TextIO) -> Iterator[Texts]:
     known = set(columns)
-    for number, line in enumerate(_all(first, text), 1):
+    for number, line in enumerate(chain([first], text), 1):
         document = _document(line, number)
         if document.keys() != known:
             odd = sorted(document.keys() ^ known)
             raise FocusFileError(f"row {number} has other keys than row 1: {', '.join(odd[:5])}")
         yield {name: _text(value) for name, value in document.items()}
-
-
-def _all(first: str, text: TextIO) -> Iterable[str]:
-    yield first
-    yield from text
 
 
 def _document(line: str, number: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from budgets.charging import (
     Difference,
     LedgerFaults,
     differences,
-    is_comparable,
     read_ledger,
     work_out,
 )
@@ -70,7 +69,7 @@ class Command(BaseCommand):
             result = work_out(ledger)
             if as_json:
                 self.stdout.write(json.dumps({"name": ledger.name, **result}))
-            if not is_comparable(record):
+            if not isinstance(record, dict) or record.get("expect") is None:
                 continue
             compared += 1
             found = differences(result, record["expect"])

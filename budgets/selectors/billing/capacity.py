@@ -81,6 +81,7 @@ def _fact(
     used, burst = held.used.get(place, (0, 0))
     sums = {name: held.unbilled.get((hour, flavor, name), 0) for name in KINDS.values()}
     row = sampled or CapacityHour()
+    sums["outside"] = max(sums["outside"], row.outside)
     return CapacityFact(
         hour=hour,
         cluster=cluster,
@@ -89,14 +90,11 @@ def _fact(
         capacity=row.capacity,
         committed_used=used,
         burst=burst,
-        race=sums["race"],
-        undecided=sums["undecided"],
-        outside=max(sums["outside"], row.outside),
-        starting=sums["starting"],
+        **sums,
         free=row.free,
         down=row.down,
         over_admitted=row.over_admitted,
-        by_pods=whole.by_pods if whole else row.by_pods,
+        by_pods=(whole or row).by_pods,
     )
 
 

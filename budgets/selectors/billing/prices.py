@@ -18,8 +18,8 @@ from budgets.charging import (
     Rate,
     Rates,
     SpotPoint,
+    Tier,
     merged_rates,
-    read_tiers,
 )
 from budgets.models import (
     BillingTerms,
@@ -59,8 +59,8 @@ class PriceBook:
     def edges(self, window: Period) -> dict[FlavorName, set[datetime]]:
         """Hours inside the window in which some account's rate changes, by flavor."""
         found: dict[FlavorName, set[datetime]] = {}
-        for card in (self.shared, *self.own.values()):
-            for flavor, edges in (card.edges(window) if card else {}).items():
+        for card in self.cards():
+            for flavor, edges in card.edges(window).items():
                 found.setdefault(flavor, set()).update(edges)
         return found
 
@@ -258,19 +258,16 @@ def _lists(
 
 
 def _price(row: RatePrice) -> Price:
-    tiers = {
-        name: read_tiers(
-            (tier.above, tier.price) for tier in row.tiers.all() if tier.of_class == name
-        )
-        for name in RateTier.Class.values
-    }
+    tiers: dict[str, list[Tier]] = {name: [] for name in RateTier.Class.values}
+    for tier in sorted(row.tiers.all(), key=lambda tier: tier.above):
+        tiers[tier.of_class].append(Tier(tier.above, tier.price))
     return Price(
         row.committed,
         row.burst,
         row.lending_credit,
         row.is_dynamic,
-        committed_tiers=tiers[RateTier.Class.COMMITTED],
-        burst_tiers=tiers[RateTier.Class.BURST],
+        committed_tiers=tuple(tiers[RateTier.Class.COMMITTED]),
+        burst_tiers=tuple(tiers[RateTier.Class.BURST]),
     )
 
 
