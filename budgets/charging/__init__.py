@@ -6,13 +6,7 @@ Pure: no Django, no clock, no I/O. Source: spec money, section 3.4.
 from __future__ import annotations
 
 from budgets.charging.charge import charge
-from budgets.charging.document import (
-    Document,
-    Item,
-    assemble,
-    funding_item,
-    items_of,
-)
+from budgets.charging.document import Document, Item, assemble, funding_item, items_of
 from budgets.charging.hours import HourPricer
 from budgets.charging.ledger_format import Ledger, LedgerFaults, read_ledger
 from budgets.charging.model import (

@@ -12,15 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 
-from budgets.charging.model import (
-    ChargeLine,
-    Charges,
-    LinePart,
-    Rate,
-    Rates,
-    Total,
-    Unpriced,
-)
+from budgets.charging.model import ChargeLine, Charges, LinePart, Rate, Rates, Total, Unpriced
 from budgets.charging.rows import HOURLY, RowKind
 from budgets.metering import HourFact, Usage
 from budgets.units import HOUR_S, FlavorName, GpuSeconds, Money, WorkspaceName

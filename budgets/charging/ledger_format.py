@@ -13,15 +13,7 @@ from decimal import Decimal
 from budgets.charging.model import Rate, Rates
 from budgets.charging.reading import Reader
 from budgets.errors import Fault
-from budgets.metering import (
-    AccountPool,
-    Floor,
-    Held,
-    PlatformPool,
-    PoolChange,
-    Pools,
-    Revision,
-)
+from budgets.metering import AccountPool, Floor, Held, PlatformPool, PoolChange, Pools, Revision
 from budgets.units import (
     AccountName,
     FlavorName,

@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import lt
 
-from budgets.intervals.model import (
-    EventType,
-    Problem,
-    ProblemCode,
-    WorkloadEvent,
-    WorkloadFacts,
-)
+from budgets.intervals.model import EventType, Problem, ProblemCode, WorkloadEvent, WorkloadFacts
 from budgets.units import ClusterName, FlavorName, WorkloadUid
 
 SKEW_WARNING = timedelta(seconds=2)

@@ -25,14 +25,7 @@ from budgets.metering.model import (
     WorkloadFact,
 )
 from budgets.metering.sweep import Change, FlavorSweep
-from budgets.units import (
-    AccountName,
-    FlavorName,
-    Period,
-    UnitsError,
-    WorkspaceName,
-    to_seconds,
-)
+from budgets.units import AccountName, FlavorName, Period, UnitsError, WorkspaceName, to_seconds
 
 NO_FLOOR = Floor(0, 0)
 _HOUR_KEY = attrgetter("start", "workspace", "flavor")

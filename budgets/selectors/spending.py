@@ -20,14 +20,7 @@ from django.db.models import Max, Min, Q, QuerySet
 from budgets import metering
 from budgets.charging import Rates
 from budgets.metering import HourFact, Pools
-from budgets.models import (
-    BreakGlass,
-    Budget,
-    MeterState,
-    SpendEffect,
-    SpendRule,
-    Workspace,
-)
+from budgets.models import BreakGlass, Budget, MeterState, SpendEffect, SpendRule, Workspace
 from budgets.selectors.billing.costs import fact_sums, tiered
 from budgets.selectors.billing.months import zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book

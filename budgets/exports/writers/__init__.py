@@ -14,13 +14,7 @@ from budgets.exports.table import Row, Table
 class Writer(Protocol):
     """Writes a table to an open file and returns the number of data rows."""
 
-    def __call__(
-        self,
-        file: IO[bytes],
-        table: Table,
-        rows: Iterable[Row],
-        about: About,
-    ) -> int:
+    def __call__(self, file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
         """Return the number of data rows."""
         ...
 

@@ -26,12 +26,7 @@ SHOWN: dict[CellKind, Callable[[Any], str]] = {
 }
 
 
-def write_csv(
-    file: IO[bytes],
-    table: Table,
-    rows: Iterable[Row],
-    about: About,
-) -> int:
+def write_csv(file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
     """Write header and rows; ``about`` has no room here and lies beside the file.
 
     Returns:

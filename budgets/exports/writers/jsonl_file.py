@@ -14,12 +14,7 @@ from budgets.exports.texts import decimal_text
 from budgets.units import time_text
 
 
-def write_jsonl(
-    file: IO[bytes],
-    table: Table,
-    rows: Iterable[Row],
-    about: About,
-) -> int:
+def write_jsonl(file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
     """Write one object a row, null where there is no value; ``about`` lies beside the file.
 
     Returns:

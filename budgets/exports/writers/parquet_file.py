@@ -27,12 +27,7 @@ TYPES = {
 }
 
 
-def write_parquet(
-    file: IO[bytes],
-    table: Table,
-    rows: Iterable[Row],
-    about: About,
-) -> int:
+def write_parquet(file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
     """Write row groups of 32,768 rows.
 
     Returns:

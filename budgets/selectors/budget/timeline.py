@@ -47,11 +47,7 @@ def flavor_terms() -> dict[str, FlavorTerms]:
     }
 
 
-def fleet_timeline(
-    start: datetime,
-    *,
-    flavors: Iterable[str] | None = None,
-) -> FleetTimeline:
+def fleet_timeline(start: datetime, *, flavors: Iterable[str] | None = None) -> FleetTimeline:
     """Load everything that can be in force at or after an instant.
 
     Args:

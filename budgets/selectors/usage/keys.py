@@ -10,13 +10,7 @@ from django.db.models import Q
 
 from budgets.amounts import STORED
 from budgets.models import User, Workspace, WorkspaceDay
-from budgets.selectors.usage.scope import (
-    SUMS,
-    UsageFilter,
-    UsageScope,
-    amounts_of,
-    cut_at_days,
-)
+from budgets.selectors.usage.scope import SUMS, UsageFilter, UsageScope, amounts_of, cut_at_days
 from budgets.selectors.usage.table import UsageRow, add_up, known_amounts, usage_row
 
 

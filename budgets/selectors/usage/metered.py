@@ -8,27 +8,12 @@ from datetime import UTC, datetime
 from django.db.models import Q
 
 from budgets.intervals import ClockSettings, ClockStart
-from budgets.metering import (
-    AccountPool,
-    Floor,
-    Held,
-    PlatformPool,
-    PoolChange,
-    Pools,
-    Revision,
-)
+from budgets.metering import AccountPool, Floor, Held, PlatformPool, PoolChange, Pools, Revision
 from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
 from budgets.models.reading import read_rows
 from budgets.plan import DatedGpus, FleetTimeline, RevisionSpan, amounts_at, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
-from budgets.units import (
-    AccountName,
-    ClusterName,
-    FlavorName,
-    Period,
-    WorkloadUid,
-    WorkspaceName,
-)
+from budgets.units import AccountName, ClusterName, FlavorName, Period, WorkloadUid, WorkspaceName
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 

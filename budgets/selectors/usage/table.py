@@ -15,13 +15,7 @@ from budgets.exports import defused
 from budgets.models import Interval, MeterState, User
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import workload_names
-from budgets.selectors.usage.scope import (
-    HELD_SUMS,
-    USED,
-    UsageFilter,
-    UsageScope,
-    amounts_of,
-)
+from budgets.selectors.usage.scope import HELD_SUMS, USED, UsageFilter, UsageScope, amounts_of
 from budgets.units import gpu_hours, time_text
 
 LATE_AFTER = timedelta(minutes=5)
