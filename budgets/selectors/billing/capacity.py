@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Q, Sum
+from django.db.models import Sum
 
 from budgets.metering import CapacityFact, Span, seconds_by_hour
 from budgets.models import CapacityHour, ClusterHour, Flavor, Interval
+from budgets.selectors.fleet.places import counted_intervals
 from budgets.units import HOUR_S, Period, utc_hour
 
 KINDS = {
@@ -122,12 +123,7 @@ def _unbilled(cluster: str, window: Period) -> Iterable[Span]:
             "slug", flat=True
         )
     )
-    rows = Interval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=window.start),
-        cluster=cluster,
-        start__lt=window.end,
-        kind__in=KINDS,
-    ).exclude(state=Interval.State.SUPERSEDED)
+    rows = counted_intervals(window.start, window.end, cluster=cluster, kind__in=KINDS)
     for kind, flavor, gpus, start, end in rows.values_list(
         "kind", "flavor", "gpus", "start", "end"
     ):

@@ -66,13 +66,7 @@ def cost(workspace: Workspace, start: datetime, end: datetime) -> Cost:
 
 
 def costs(workspaces: Iterable[Workspace], start: datetime, end: datetime) -> dict[int, Cost]:
-    """Costs by workspace key; as many queries as for one.
-
-    Args:
-        workspaces: Visible to the caller.
-        start: UTC, inclusive.
-        end: UTC, exclusive.
-    """
+    """Costs of visible workspaces in [start, end) by their key; as many queries as for one."""
     rows = list(workspaces)
     window = Period(start, end)
     book = price_book(window, accounts={row.account_id for row in rows})

@@ -31,6 +31,7 @@ from budgets.selectors.billing.months import (
 )
 from budgets.selectors.billing.reconciliation import identity_gaps, unsettled_in
 from budgets.selectors.clock import utc_now
+from budgets.selectors.fleet.places import counted_intervals
 from budgets.selectors.roles import roles_of
 from budgets.units import Period
 
@@ -197,12 +198,9 @@ def _complete(period: BillingPeriod, now: datetime) -> Iterator[str]:
 
 
 def _undecided(period: BillingPeriod) -> Iterator[str]:
-    rows = Interval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=period.start),
-        Q(workspace__isnull=True) | Q(workspace__account__in=accounts_of(period.zone)),
-        start__lt=period.end,
-        kind=Interval.Kind.UNDECIDED,
-    ).exclude(state=Interval.State.SUPERSEDED)
+    rows = counted_intervals(period.start, period.end, kind=Interval.Kind.UNDECIDED).filter(
+        Q(workspace__isnull=True) | Q(workspace__account__in=accounts_of(period.zone))
+    )
     for cluster, namespace, workload in rows.order_by("pk").values_list(
         "cluster", "namespace", "workload"
     )[: MOST_DETAILS + 1]:

@@ -66,12 +66,7 @@ class PriceBook:
 
 
 def rate_card_at(account_id: int | None, window: Period) -> Rates | None:
-    """The prices that hold for one account (None: for everybody) in a window.
-
-    Args:
-        account_id: Account key.
-        window: Rates that begin before its end.
-    """
+    """The prices that hold for one account (None: for everybody) up to a window's end."""
     accounts = () if account_id is None else (account_id,)
     book = price_book(window, accounts=accounts)
     return book.shared if account_id is None else book.of(account_id)

@@ -61,11 +61,6 @@ def preview_cost(workspace: Workspace, lines: Iterable[Line], now: datetime) -> 
 
     Actual hours of the month; a rate card that bills 730 fixed hours differs by that much. The
     caller has asked whether the workspace may be seen.
-
-    Args:
-        workspace: Whose budget it is.
-        lines: Of the draft.
-        now: UTC.
     """
     currency = portal_currency()
     if not currency:

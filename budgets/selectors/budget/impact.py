@@ -43,13 +43,11 @@ def preview_reallocation(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Show an admin where a fresh split would put a workspace's floor.
 
-    Args:
-        user: An admin; anybody else gets ``Workspace.DoesNotExist``.
-        workspace: The workspace.
-        now: UTC; None for the present.
-
     Returns:
         flavor -> worker -> (GPUs now, GPUs then); workers without a part in either are left out.
+
+    Raises:
+        Workspace.DoesNotExist: Anybody else asks.
     """
     roles = roles_of(user)
     if not roles.is_admin:

@@ -9,7 +9,7 @@ Source: spec money, section 2.3.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
@@ -28,7 +28,7 @@ from budgets.models import (
     WorkloadUsage,
     Workspace,
 )
-from budgets.plan import RevisionSpan, in_force_at
+from budgets.plan import FleetTimeline, RevisionSpan, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
 from budgets.units import utc_hour
 
@@ -81,25 +81,24 @@ class _Commitments:
     """Which revision was in force: one line of it is the commitment."""
 
     def __init__(self, period: BillingPeriod) -> None:
-        self._steps: dict[str, tuple[list[datetime], list[RevisionSpan | None]]] = {}
+        self._steps: dict[str, tuple[Sequence[datetime], list[RevisionSpan | None]]] = {}
         self._made: dict[tuple[str, int, str], Commitment] = {}
         # Corrections reach back before the period: all that was ever live is looked at.
         spans: dict[str, list[RevisionSpan]] = {}
         for span in live_revisions(datetime.min.replace(tzinfo=period.start.tzinfo)):
             spans.setdefault(span.namespace, []).append(span)
         for namespace, own in spans.items():
-            edges = {span.valid_from for span in own}
-            edges |= {span.valid_until for span in own if span.valid_until is not None}
-            ordered = sorted(edges)
+            first = min(span.valid_from for span in own)
+            ordered = edges(FleetTimeline({}, revisions=tuple(own)), start=first, end=None)
             found = [in_force_at(own, edge).get(namespace) for edge in ordered]
             self._steps[namespace] = (ordered, found)
 
     def of(self, row: ChargeRow) -> Commitment:
         """That of the row's start; where a budget begins within the hour, its first."""
-        edges, found = self._steps.get(row.workspace, ([], []))
-        at = bisect_right(edges, row.start)
+        begun, found = self._steps.get(row.workspace, ((), []))
+        at = bisect_right(begun, row.start)
         span = found[at - 1] if at else None
-        if span is None and at < len(edges) and edges[at] < row.end:
+        if span is None and at < len(begun) and begun[at] < row.end:
             span = found[at]
         key = (row.workspace, 0 if span is None else span.number, row.flavor)
         made = self._made.get(key)

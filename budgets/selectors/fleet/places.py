@@ -1,10 +1,11 @@
-"""Rows of some Workloads: the one way to ask for them that finds them by an index."""
+"""Rows of some Workloads, and intervals of a time: the ways to ask that an index answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from budgets.models import Interval
 
@@ -23,3 +24,10 @@ def workload_names(places: Iterable[tuple[str, str]]) -> dict[str, str]:
     """UID → name of the Workloads of these places, as the newest interval has it. One query."""
     rows = Interval.objects.filter(at_places(places)).order_by("uid", "start")
     return dict(rows.values_list("uid", "workload"))
+
+
+def counted_intervals(start: datetime, end: datetime, **which: object) -> QuerySet[Interval]:
+    """Intervals that overlap [start, end) and are true still; open ones overlap all after them."""
+    overlapping = Q(end__isnull=True) | Q(end__gt=start)
+    found = Interval.objects.filter(overlapping, start__lt=end, **which)
+    return found.exclude(state=Interval.State.SUPERSEDED)

@@ -18,9 +18,10 @@ from django.db.models.functions import Coalesce, Greatest, Least
 
 from budgets.amounts import HELD
 from budgets.errors import NotAllowed
-from budgets.models import Interval, User
+from budgets.models import User
 from budgets.plan import FleetTimeline, amounts_at, edges
 from budgets.selectors.budget.timeline import stated_capacities
+from budgets.selectors.fleet.places import counted_intervals
 from budgets.selectors.roles import roles_of
 from budgets.selectors.usage.scope import HELD_SUMS, UsageFilter, UsageScope, amounts_of
 from budgets.selectors.usage.table import freshness
@@ -151,9 +152,7 @@ def _unbilled(chosen: UsageFilter) -> Iterable[tuple[str, str, str, int]]:
     """Intervals that are nobody's, cut to the range; summed by the database per GPU count."""
     end = Value(chosen.end, output_field=DateTimeField())
     start = Value(chosen.start, output_field=DateTimeField())
-    rows = Interval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=chosen.start), start__lt=chosen.end, kind__in=KINDS
-    ).exclude(state=Interval.State.SUPERSEDED)
+    rows = counted_intervals(chosen.start, chosen.end, kind__in=KINDS)
     if chosen.flavors:
         rows = rows.filter(flavor__in=chosen.flavors)
     length = ExpressionWrapper(

@@ -32,15 +32,10 @@ class KeyTable:
 
 
 def usage_by_key(user: User, chosen: UsageFilter, *, limit: int = 50) -> KeyTable:
-    """Sums over the range by what the filter splits by; the step is ignored.
-
-    Args:
-        user: The viewer.
-        chosen: ``split_by`` is not ``none``.
-        limit: Most rows; at least 1.
+    """Sums over the range by what the filter splits by, at most so many rows; no steps.
 
     Raises:
-        ValueError: Nothing to split by.
+        ValueError: ``split_by`` is ``none``.
     """
     scope = UsageScope(user, chosen)
     known = known_amounts(chosen)

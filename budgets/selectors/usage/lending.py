@@ -87,12 +87,9 @@ class Lending:
 
 
 def lending(user: User, chosen: UsageFilter, *, limit: int = 50) -> Lending:
-    """What the visible workspaces lent and borrowed; step and split are ignored.
+    """What the visible workspaces lent and borrowed, at most so many rows of workspaces.
 
-    Args:
-        user: The viewer.
-        chosen: Range, workspaces and flavors.
-        limit: Most rows by workspace.
+    Step and split of the filter are ignored.
     """
     scope = UsageScope(user, chosen)
     rows, others, total = _by_workspace(scope, limit)

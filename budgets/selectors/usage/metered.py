@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from django.db.models import Q
-
 from budgets.intervals import ClockSettings, ClockStart
 from budgets.metering import AccountPool, Floor, Held, PlatformPool, PoolChange, Pools, Revision
 from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
 from budgets.models.reading import read_rows
 from budgets.plan import DatedGpus, FleetTimeline, RevisionSpan, amounts_at, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
+from budgets.selectors.fleet.places import counted_intervals
 from budgets.units import AccountName, ClusterName, FlavorName, Period, WorkloadUid, WorkspaceName
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,12 +35,9 @@ def held_intervals(window: Period, *, workspaces: Iterable[int] | None = None) -
         workspaces: Keys; None for all workspaces.
     """
     flavors = frozenset(Flavor.objects.values_list("slug", flat=True))
-    rows = Interval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=window.start),
-        start__lt=window.end,
-        kind=Interval.Kind.BILLABLE,
-        workspace__isnull=False,
-    ).exclude(state=Interval.State.SUPERSEDED)
+    rows = counted_intervals(
+        window.start, window.end, kind=Interval.Kind.BILLABLE, workspace__isnull=False
+    )
     if workspaces is not None:
         rows = rows.filter(workspace__in=list(workspaces))
     columns = rows.values_list(

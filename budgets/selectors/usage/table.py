@@ -157,13 +157,9 @@ def usage_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
 def workload_usage(
     user: User, chosen: UsageFilter, *, limit: int = 200, after: int = 0
 ) -> list[WorkloadUsageRow]:
-    """The workloads behind a usage table, the largest first. Three queries.
+    """The workloads behind a usage table, the largest first; ``after``: so many left out of them.
 
-    Args:
-        user: The viewer.
-        chosen: Range, workspaces and flavors; step and split are ignored.
-        limit: At most so many rows.
-        after: How many of the largest to leave out.
+    Step and split of the filter are ignored. Three queries.
     """
     found = list(
         UsageScope(user, chosen)
