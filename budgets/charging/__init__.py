@@ -21,6 +21,6 @@ from budgets.charging.model import (
     Unpriced,
 )
 from budgets.charging.prices import Price, PriceList, SpotPoint, merged_rates
-from budgets.charging.replay import Difference, IdentityError, differences, work_out
+from budgets.charging.replay import IdentityError, LedgerDifference, differences, work_out
 from budgets.charging.rows import HOURLY, ChargeRow, RowKind
 from budgets.charging.tiers import Tier

@@ -13,7 +13,7 @@ from decimal import Decimal
 from budgets.charging.model import Rate, Rates
 from budgets.charging.reading import Reader
 from budgets.errors import Fault
-from budgets.metering import AccountPool, Floor, Held, PlatformPool, PoolChange, Pools, Revision
+from budgets.metering import AccountPool, Floor, Held, PoolChange, Pools, Revision, SharedPool
 from budgets.units import (
     AccountName,
     FlavorName,
@@ -110,7 +110,7 @@ def _pools(reader: Reader) -> Pools:
         if workspace in accounts:
             row.fault("name", "repeated", f"the workspace {workspace} is there twice; keep one")
         accounts[workspace] = AccountName(row.known("account", own, what="account"))
-    shared: list[PlatformPool] = []
+    shared: list[SharedPool] = []
     taken: set[str] = set()
     for row in reader.rows("platform_pools", required=False):
         members = row.texts("accounts", own, what="account")
@@ -118,7 +118,7 @@ def _pools(reader: Reader) -> Pools:
             row.fault("accounts", "in_two_pools", f"{twice} is in another platform pool; keep one")
         taken.update(members)
         change = PoolChange(None, _gpus(row, "gpus"))
-        shared.append(PlatformPool(frozenset(AccountName(name) for name in members), (change,)))
+        shared.append(SharedPool(frozenset(AccountName(name) for name in members), (change,)))
     return Pools(accounts, tuple(own.values()), tuple(shared))
 
 

@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LedgerDifference:
     """One place where the result is not what was expected; None: there is no such row or value."""
 
     place: str
@@ -94,7 +94,7 @@ class Difference:
     got: Any
 
 
-def differences(got: Mapping[str, Any], want: object) -> list[Difference]:
+def differences(got: Mapping[str, Any], want: object) -> list[LedgerDifference]:
     """Compare a result with a record's ``expect``.
 
     Args:
@@ -105,34 +105,36 @@ def differences(got: Mapping[str, Any], want: object) -> list[Difference]:
         In the order of the format; empty when they match.
     """
     if not isinstance(want, Mapping):
-        return [Difference("expect", want, "a JSON object was expected here")]
-    found: list[Difference] = []
+        return [LedgerDifference("expect", want, "a JSON object was expected here")]
+    found: list[LedgerDifference] = []
     for name in (*ROW_KEYS, "platform_funding"):
         if name not in want:
             continue
         if name in ROW_KEYS:
             found += _row_differences(name, got[name], want[name])
         elif want[name] != got[name]:
-            found.append(Difference(name, want[name], got[name]))
+            found.append(LedgerDifference(name, want[name], got[name]))
     return found
 
 
 def _row_differences(
     name: str, got: Sequence[Mapping[str, Any]], want: object
-) -> Iterable[Difference]:
+) -> Iterable[LedgerDifference]:
     if not isinstance(want, list) or not all(isinstance(row, Mapping) for row in want):
-        return [Difference(name, want, "a list of objects was expected here")]
+        return [LedgerDifference(name, want, "a list of objects was expected here")]
     mine, theirs = _keyed(name, got), _keyed(name, want)
-    found: list[Difference] = []
+    found: list[LedgerDifference] = []
     if len(theirs) != len(want):
-        found.append(Difference(name, f"{len(want)} rows", f"{len(theirs)} that differ in key"))
+        found.append(
+            LedgerDifference(name, f"{len(want)} rows", f"{len(theirs)} that differ in key")
+        )
     for key in sorted({*mine, *theirs}):
         place = f"{name} {' '.join(key)}"
         if key not in mine or key not in theirs:
-            found.append(Difference(place, theirs.get(key), mine.get(key)))
+            found.append(LedgerDifference(place, theirs.get(key), mine.get(key)))
             continue
         found += [
-            Difference(f"{place}: {field}", value, mine[key].get(field))
+            LedgerDifference(f"{place}: {field}", value, mine[key].get(field))
             for field, value in theirs[key].items()
             if value != mine[key].get(field)
         ]

@@ -5,7 +5,7 @@ Pure: no Django, no Kubernetes client, no clock, no I/O. Source: spec money, sec
 
 from __future__ import annotations
 
-from budgets.intervals.build import NATURAL_KEY, Changes, changes, intervals
+from budgets.intervals.build import NATURAL_KEY, IntervalChanges, changes, intervals
 from budgets.intervals.documents import (
     AFTER_GAP,
     COMPLETED_AT,

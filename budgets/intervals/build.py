@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from budgets.intervals.epochs import Copy, Epoch, build_copy
+from budgets.intervals.epochs import Epoch, WorkloadCopy, build_copy
 from budgets.intervals.model import (
     ClockSettings,
     ClockStart,
@@ -31,7 +31,7 @@ from budgets.intervals.model import (
     WorkloadEvent,
 )
 from budgets.intervals.pieces import Cut, first_start, intervals_of
-from budgets.intervals.roles import Managers, Segment
+from budgets.intervals.roles import Managers, RoleSegment
 from budgets.units import ClusterName, WorkloadUid
 
 NATURAL_KEY = attrgetter("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
@@ -87,18 +87,18 @@ def intervals(
     )
 
 
-def _waiting(epoch: Epoch) -> list[Segment]:
+def _waiting(epoch: Epoch) -> list[RoleSegment]:
     """The manager's reservation is dispatch time until a worker has taken the workload."""
-    return [Segment(epoch.reserved_at, epoch.admitted_at, IntervalKind.MANAGER_WAIT)]
+    return [RoleSegment(epoch.reserved_at, epoch.admitted_at, Role.MANAGER_WAIT)]
 
 
 def _cuts(
-    copies: Sequence[Copy], *, manager: ClusterName | None, clock: ClockSettings
+    copies: Sequence[WorkloadCopy], *, manager: ClusterName | None, clock: ClockSettings
 ) -> dict[tuple[ClusterName, WorkloadUid, int], Cut]:
     """Where an elastic slice or a variant takes over from the one before, so none counts twice."""
     found: dict[tuple[ClusterName, WorkloadUid, int], Cut] = {}
     by_name = _by_name(copies)
-    variants: dict[tuple[ClusterName, str], list[tuple[datetime, Copy, Epoch]]] = {}
+    variants: dict[tuple[ClusterName, str], list[tuple[datetime, WorkloadCopy, Epoch]]] = {}
     for copy in copies:
         facts = copy.facts
         if facts.variant_of and copy.cluster != manager:
@@ -124,21 +124,21 @@ def _cuts(
     return found
 
 
-def _by_name(copies: Iterable[Copy]) -> dict[tuple[ClusterName, str], list[Copy]]:
-    found: dict[tuple[ClusterName, str], list[Copy]] = {}
+def _by_name(copies: Iterable[WorkloadCopy]) -> dict[tuple[ClusterName, str], list[WorkloadCopy]]:
+    found: dict[tuple[ClusterName, str], list[WorkloadCopy]] = {}
     for copy in copies:
         key = (copy.cluster, f"{copy.facts.namespace}/{copy.facts.name}")
         found.setdefault(key, []).append(copy)
     return found
 
 
-def _first_clock(copy: Copy, clock: ClockSettings) -> datetime | None:
+def _first_clock(copy: WorkloadCopy, clock: ClockSettings) -> datetime | None:
     starts = [first_start(epoch, clock=clock) for epoch in copy.epochs]
     return min((start for start in starts if start is not None), default=None)
 
 
 def _pending(
-    copies: Sequence[Copy], managers: Managers, *, manager: ClusterName | None
+    copies: Sequence[WorkloadCopy], managers: Managers, *, manager: ClusterName | None
 ) -> list[PendingSpan]:
     admitted: dict[WorkloadUid, list[tuple[datetime, datetime | None]]] = {}
     for copy in copies:
@@ -164,7 +164,7 @@ def _pending(
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class IntervalChanges:
     """What a store has to write after a rebuild; nothing is ever deleted."""
 
     new: tuple[Interval, ...]
@@ -172,7 +172,7 @@ class Changes:
     superseded: tuple[Interval, ...]
 
 
-def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> Changes:
+def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> IntervalChanges:
     """Compare stored intervals with rebuilt ones of the same workloads.
 
     Args:
@@ -185,7 +185,7 @@ def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> Changes:
     """
     before = {NATURAL_KEY(row): row for row in stored}
     after = {NATURAL_KEY(row): row for row in rebuilt}
-    return Changes(
+    return IntervalChanges(
         new=tuple(row for key, row in sorted(after.items()) if key not in before),
         changed=tuple(
             row for key, row in sorted(after.items()) if key in before and before[key] != row
@@ -199,7 +199,7 @@ def changes(stored: Iterable[Interval], rebuilt: Iterable[Interval]) -> Changes:
 
 
 def pending_of(
-    copy: Copy, *, admitted: Iterable[tuple[datetime, datetime | None]]
+    copy: WorkloadCopy, *, admitted: Iterable[tuple[datetime, datetime | None]]
 ) -> Iterator[PendingSpan]:
     """Yield the times in which an object waited for its devices.
 
@@ -233,7 +233,7 @@ def pending_of(
         yield span(start=since, end=over_at, requeued=is_requeued)
 
 
-def _over_at(copy: Copy) -> datetime | None:
+def _over_at(copy: WorkloadCopy) -> datetime | None:
     """When it stopped waiting without being admitted: over, or deactivated by its owner."""
     if copy.over_at is not None:
         return copy.over_at
@@ -246,10 +246,12 @@ def _over_at(copy: Copy) -> datetime | None:
 REPLACED: Final = "WorkloadSliceReplaced"
 _NOTE: Final = "held on until its next slice's clock started"
 
-ByName = Mapping[tuple[ClusterName, str], Sequence[Copy]]
+ByName = Mapping[tuple[ClusterName, str], Sequence[WorkloadCopy]]
 
 
-def hold_until_taken_over(copies: Sequence[Copy], by_name: ByName, *, clock: ClockSettings) -> None:
+def hold_until_taken_over(
+    copies: Sequence[WorkloadCopy], by_name: ByName, *, clock: ClockSettings
+) -> None:
     """Let replaced slices last until the next one's clock starts, or its admission ends.
 
     Args:
@@ -268,7 +270,7 @@ def hold_until_taken_over(copies: Sequence[Copy], by_name: ByName, *, clock: Clo
                 _hold(before, first, until)
 
 
-def _hold(before: Copy, first: Epoch, until: datetime | None) -> None:
+def _hold(before: WorkloadCopy, first: Epoch, until: datetime | None) -> None:
     ended = before.facts.condition("Finished")
     if ended is None or ended.reason != REPLACED or not before.epochs:
         return

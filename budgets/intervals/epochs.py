@@ -20,7 +20,7 @@ Amounts = Mapping[tuple[str, FlavorName], int]
 
 
 @dataclass(slots=True)
-class Step:
+class HeldStep:
     """From ``since`` on (None: from the start) the admission held these GPUs.
 
     ``estimated``: pod sets and flavors whose change happened at an unknown time before.
@@ -48,7 +48,7 @@ class Epoch:
     is_estimated: bool = False
     note: str = ""
     ended_by: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[HeldStep] = field(default_factory=list)
     counted: WorkloadFacts | None = None
 
     def close(self, end: datetime, *, note: str = "", is_estimated: bool = False) -> None:
@@ -58,7 +58,7 @@ class Epoch:
 
 
 @dataclass(slots=True)
-class Copy:
+class WorkloadCopy:
     """One Workload object of one cluster, as its events tell it.
 
     Attributes:
@@ -86,9 +86,11 @@ class Copy:
         self.problems.append(Problem(self.cluster, self.uid, code, message, is_blocking))
 
 
-def build_copy(cluster: ClusterName, uid: WorkloadUid, events: Iterable[WorkloadEvent]) -> Copy:
+def build_copy(
+    cluster: ClusterName, uid: WorkloadUid, events: Iterable[WorkloadEvent]
+) -> WorkloadCopy:
     """Read one object's events, in any order and as often as they were seen."""
-    copy = Copy(cluster, uid, [])
+    copy = WorkloadCopy(cluster, uid, [])
     copy.events = _in_order(events, copy)
     before: WorkloadEvent | None = None
     for event in copy.events:
@@ -101,7 +103,7 @@ def build_copy(cluster: ClusterName, uid: WorkloadUid, events: Iterable[Workload
     return copy
 
 
-def _in_order(events: Iterable[WorkloadEvent], copy: Copy) -> list[WorkloadEvent]:
+def _in_order(events: Iterable[WorkloadEvent], copy: WorkloadCopy) -> list[WorkloadEvent]:
     """Each state once, by resource version; of one seen twice the first live sighting."""
     events = list(events)
     if _is_in_order(events):
@@ -160,7 +162,7 @@ def _sighting(event: WorkloadEvent) -> tuple[object, ...]:
     return (event.after_gap, event.observed_at, event.type, repr(event))
 
 
-def _read(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+def _read(copy: WorkloadCopy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
     facts = event.facts
     reserved_at = facts.true_since("QuotaReserved")
     current = copy.epochs[-1] if copy.epochs and copy.epochs[-1].end is None else None
@@ -185,7 +187,9 @@ def _read(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> Non
         _delete(copy, event, before)
 
 
-def _hold(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+def _hold(
+    copy: WorkloadCopy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None
+) -> None:
     """Take over what a state says of an admission that holds quota."""
     facts = event.facts
     epoch.cluster_queue = facts.cluster_queue or epoch.cluster_queue
@@ -207,14 +211,16 @@ def _hold(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent 
     epoch.last_alive = max(epoch.last_alive, event.observed_at)
 
 
-def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+def _step(
+    copy: WorkloadCopy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent | None
+) -> None:
     facts, counted = event.facts, epoch.counted
     if counted is not None and _holds_the_same(facts, counted):
         return
     amounts = _amounts(copy, facts)
     epoch.counted = facts
     if not epoch.steps:
-        epoch.steps.append(Step(None, amounts))
+        epoch.steps.append(HeldStep(None, amounts))
         return
     held, latest = epoch.steps[-1].amounts, epoch.steps[-1].since or epoch.reserved_at
     # Two watchers may stamp states a moment out of order; the order of versions is what counts.
@@ -223,15 +229,15 @@ def _step(copy: Copy, epoch: Epoch, event: WorkloadEvent, before: WorkloadEvent 
     if not changed:
         return
     if not event.after_gap or before is None:
-        epoch.steps.append(Step(seen_at, amounts))
+        epoch.steps.append(HeldStep(seen_at, amounts))
         return
     # Seen only now, happened somewhere in the gap: the bound that costs the customer less.
     fewer = {key for key in changed if amounts.get(key, 0) < held.get(key, 0)}
     if fewer:
         less = {key: amounts.get(key, 0) if key in fewer else held[key] for key in held}
-        epoch.steps.append(Step(max(before.observed_at, latest), less, frozenset(fewer)))
+        epoch.steps.append(HeldStep(max(before.observed_at, latest), less, frozenset(fewer)))
     if changed - fewer:
-        epoch.steps.append(Step(seen_at, amounts, frozenset(changed - fewer)))
+        epoch.steps.append(HeldStep(seen_at, amounts, frozenset(changed - fewer)))
 
 
 def _holds_the_same(facts: WorkloadFacts, before: WorkloadFacts) -> bool:
@@ -243,7 +249,7 @@ def _holds_the_same(facts: WorkloadFacts, before: WorkloadFacts) -> bool:
     )
 
 
-def _amounts(copy: Copy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], int]:
+def _amounts(copy: WorkloadCopy, facts: WorkloadFacts) -> dict[tuple[str, FlavorName], int]:
     """What the pods that still need their devices hold, by pod set and flavor."""
     found: dict[tuple[str, FlavorName], int] = {}
     for row in facts.assignments:
@@ -291,7 +297,7 @@ def _close_unseen(epoch: Epoch, facts: WorkloadFacts, *, until: datetime) -> Non
     epoch.close(min(alive, until), note="release was not seen", is_estimated=True)
 
 
-def _delete(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
+def _delete(copy: WorkloadCopy, event: WorkloadEvent, before: WorkloadEvent | None) -> None:
     copy.gone_at = event.observed_at
     copy.over_at = copy.over_at or event.observed_at
     if not copy.epochs or copy.epochs[-1].end is not None:
@@ -306,7 +312,7 @@ def _delete(copy: Copy, event: WorkloadEvent, before: WorkloadEvent | None) -> N
     epoch.close(min(early, event.observed_at), note="deletion was not watched", is_estimated=True)
 
 
-def _miss(copy: Copy, event: WorkloadEvent) -> None:
+def _miss(copy: WorkloadCopy, event: WorkloadEvent) -> None:
     """A list does not show it any more: it ended somewhere since it was last seen."""
     last_seen = event.last_seen_at or (copy.epochs[-1].last_alive if copy.epochs else None)
     copy.gone_at = event.observed_at
@@ -326,7 +332,7 @@ def _miss(copy: Copy, event: WorkloadEvent) -> None:
         )
 
 
-def _check_skew(copy: Copy) -> None:
+def _check_skew(copy: WorkloadCopy) -> None:
     ahead = timedelta(0)
     for event in copy.events:
         for row in event.facts.conditions:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from budgets.intervals.epochs import Copy, Epoch
+from budgets.intervals.epochs import Epoch, WorkloadCopy
 from budgets.intervals.model import (
     ClockSettings,
     ClockStart,
@@ -20,7 +20,7 @@ from budgets.intervals.model import (
     IntervalState,
     ProblemCode,
 )
-from budgets.intervals.roles import Segment
+from budgets.intervals.roles import RoleSegment
 from budgets.units import FlavorName
 
 
@@ -60,10 +60,10 @@ def first_start(epoch: Epoch, *, clock: ClockSettings) -> datetime | None:
 
 
 def intervals_of(
-    copy: Copy,
+    copy: WorkloadCopy,
     epoch: Epoch,
     *,
-    segments: Sequence[Segment],
+    segments: Sequence[RoleSegment],
     clock: ClockSettings,
     cut: Cut | None = None,
 ) -> list[Interval]:
@@ -101,7 +101,7 @@ def intervals_of(
 def _rows(
     epoch: Epoch,
     key: tuple[str, FlavorName],
-    segments: Sequence[Segment],
+    segments: Sequence[RoleSegment],
     start: datetime | None,
     cut: Cut | None,
 ) -> Iterator[tuple[_Piece, IntervalKind, str]]:
@@ -119,29 +119,29 @@ def _rows(
 
 
 def _with_clock(
-    segments: Sequence[Segment], epoch: Epoch, start: datetime | None
-) -> Iterator[Segment]:
+    segments: Sequence[RoleSegment], epoch: Epoch, start: datetime | None
+) -> Iterator[RoleSegment]:
     """Before the clock starts quota is only withheld, whoever it is for."""
     if start is None or start > epoch.reserved_at:
-        yield Segment(epoch.reserved_at, start, IntervalKind.RESERVED)
+        yield RoleSegment(epoch.reserved_at, start, Role.RESERVED)
     if start is None:
         return
     for segment in segments:
         begin = max(segment.start, start)
         if segment.end is None or begin < segment.end:
-            yield Segment(begin, segment.end, segment.role, segment.note)
+            yield RoleSegment(begin, segment.end, segment.role, segment.note)
 
 
-def _with_cut(segments: Iterator[Segment], cut: Cut | None) -> Iterator[Segment]:
+def _with_cut(segments: Iterator[RoleSegment], cut: Cut | None) -> Iterator[RoleSegment]:
     for segment in segments:
         if cut is None or (segment.end is not None and segment.end <= cut.at):
             yield segment
             continue
         if segment.start < cut.at:
-            yield Segment(segment.start, cut.at, segment.role, segment.note)
+            yield RoleSegment(segment.start, cut.at, segment.role, segment.note)
         if cut.role is not None:
-            role = cut.role if segment.role is not IntervalKind.RESERVED else IntervalKind.RESERVED
-            yield Segment(max(segment.start, cut.at), segment.end, role, cut.note)
+            role = cut.role if segment.role is not Role.RESERVED else Role.RESERVED
+            yield RoleSegment(max(segment.start, cut.at), segment.end, role, cut.note)
 
 
 def _pieces(epoch: Epoch, key: tuple[str, FlavorName]) -> Iterator[_Piece]:
@@ -163,7 +163,7 @@ def _pieces(epoch: Epoch, key: tuple[str, FlavorName]) -> Iterator[_Piece]:
 
 
 def _interval(
-    copy: Copy,
+    copy: WorkloadCopy,
     epoch: Epoch,
     piece: _Piece,
     role: IntervalKind,

@@ -10,12 +10,12 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from budgets.intervals.epochs import Copy, Epoch
-from budgets.intervals.model import IntervalKind
+from budgets.intervals.epochs import Epoch, WorkloadCopy
+from budgets.intervals.model import Role
 from budgets.units import ClusterName, WorkloadUid
 
 
-class Segment(Struct, frozen=True):
+class RoleSegment(Struct, frozen=True):
     """From ``start`` to ``end`` (None: until the admission ends) it has this role."""
 
     start: datetime
@@ -32,7 +32,7 @@ class Naming(Struct, frozen=True):
     end: datetime | None
 
 
-def namings_of(manager: Copy) -> list[Naming]:
+def namings_of(manager: WorkloadCopy) -> list[Naming]:
     """Return which worker a manager's workload was given to, over time.
 
     The field has no time of its own: it was named at the latest when the manager admitted it,
@@ -66,16 +66,18 @@ class Managers:
         origins: Marks of its copies; None where every mark is one of it.
     """
 
-    def __init__(self, managers: Sequence[Copy], origins: Collection[str] | None = None) -> None:
+    def __init__(
+        self, managers: Sequence[WorkloadCopy], origins: Collection[str] | None = None
+    ) -> None:
         self._origins = origins
         self._by_uid = {copy.uid: copy for copy in managers}
-        self._by_name: dict[tuple[str, str], list[Copy]] = {}
+        self._by_name: dict[tuple[str, str], list[WorkloadCopy]] = {}
         for copy in sorted(managers, key=lambda copy: (copy.facts.created_at, copy.uid)):
             key = (copy.facts.namespace, copy.facts.name)
             self._by_name.setdefault(key, []).append(copy)
         self._namings = {copy.uid: namings_of(copy) for copy in managers}
 
-    def manager_of(self, copy: Copy) -> Copy | None:
+    def manager_of(self, copy: WorkloadCopy) -> WorkloadCopy | None:
         """Return the manager's object, by its uid where the copy says it, else by name.
 
         A name may have been used again: then the newest one that is not younger than the copy.
@@ -89,11 +91,11 @@ class Managers:
         older = [one for one in same if one.facts.created_at <= facts.created_at]
         return older[-1] if older else (same[0] if same else None)
 
-    def segments(self, copy: Copy, epoch: Epoch) -> list[Segment]:
+    def segments(self, copy: WorkloadCopy, epoch: Epoch) -> list[RoleSegment]:
         """Return an admission's roles over time, in order, without gaps."""
         start = epoch.reserved_at
         if not self.is_copy(copy):
-            return [Segment(start, None, IntervalKind.BILLABLE)]
+            return [RoleSegment(start, None, Role.BILLABLE)]
         manager = self.manager_of(copy)
         if manager is None:
             return [_unknown(copy, start)]
@@ -104,12 +106,12 @@ class Managers:
         naming = namings[at]
         if naming.cluster != copy.cluster:
             note = f"{naming.cluster} was named"
-            return [Segment(start, None, IntervalKind.RACE, note)]
+            return [RoleSegment(start, None, Role.RACE, note)]
         if _is_too_late(naming.start, copy, epoch):
-            return [Segment(start, None, IntervalKind.RACE, "it was named only later")]
+            return [RoleSegment(start, None, Role.RACE, "it was named only later")]
         return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
 
-    def is_copy(self, copy: Copy) -> bool:
+    def is_copy(self, copy: WorkloadCopy) -> bool:
         """Whether a workload is a copy of one of the manager's.
 
         Another manager's copy, or what only says that it is one, is a job of its namespace like
@@ -122,7 +124,7 @@ class Managers:
         return is_ours or self.manager_of(copy) is not None
 
 
-def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
+def _is_about(naming: Naming, copy: WorkloadCopy, start: datetime) -> bool:
     """Whether a naming decides about an admission that began at ``start``.
 
     Condition times have whole seconds, so one that ended in the second in which the copy was
@@ -133,22 +135,22 @@ def _is_about(naming: Naming, copy: Copy, start: datetime) -> bool:
     return naming.end == start and naming.start >= copy.facts.created_at
 
 
-def _unknown(copy: Copy, start: datetime) -> Segment:
+def _unknown(copy: WorkloadCopy, start: datetime) -> RoleSegment:
     """The manager's workload may still come to be known, or never: then nobody named the copy."""
     if copy.gone_at is not None:
-        return Segment(start, None, IntervalKind.RACE, "its manager's workload was never seen")
-    return Segment(start, None, IntervalKind.UNDECIDED, "its manager's workload is not known")
+        return RoleSegment(start, None, Role.RACE, "its manager's workload was never seen")
+    return RoleSegment(start, None, Role.UNDECIDED, "its manager's workload is not known")
 
 
-def _unnamed(copy: Copy, epoch: Epoch, manager: Copy) -> Segment:
+def _unnamed(copy: WorkloadCopy, epoch: Epoch, manager: WorkloadCopy) -> RoleSegment:
     start = epoch.reserved_at
     is_lost = copy.gone_at is not None or epoch is not copy.epochs[-1]
     if is_lost or manager.over_at is not None:
-        return Segment(start, None, IntervalKind.RACE, "no cluster was named for it")
-    return Segment(start, None, IntervalKind.UNDECIDED, "no cluster is named yet")
+        return RoleSegment(start, None, Role.RACE, "no cluster was named for it")
+    return RoleSegment(start, None, Role.UNDECIDED, "no cluster is named yet")
 
 
-def _is_too_late(named_at: datetime, copy: Copy, epoch: Epoch) -> bool:
+def _is_too_late(named_at: datetime, copy: WorkloadCopy, epoch: Epoch) -> bool:
     """Whether the copy was gone, or admitted anew, before the manager named its cluster.
 
     One that went in the very second in which its cluster was named was named first: a cluster is
@@ -162,12 +164,12 @@ def _is_too_late(named_at: datetime, copy: Copy, epoch: Epoch) -> bool:
 
 def _until_next(
     cluster: ClusterName, start: datetime, later: Sequence[Naming], epoch: Epoch
-) -> list[Segment]:
+) -> list[RoleSegment]:
     """Billed until another worker is named, should this copy live on (a worker that was lost)."""
     rival = next((row for row in later if row.cluster != cluster), None)
     if rival is None or (epoch.end is not None and rival.start >= epoch.end):
-        return [Segment(start, None, IntervalKind.BILLABLE)]
+        return [RoleSegment(start, None, Role.BILLABLE)]
     return [
-        Segment(start, rival.start, IntervalKind.BILLABLE),
-        Segment(rival.start, None, IntervalKind.RACE, f"{rival.cluster} was named"),
+        RoleSegment(start, rival.start, Role.BILLABLE),
+        RoleSegment(rival.start, None, Role.RACE, f"{rival.cluster} was named"),
     ]

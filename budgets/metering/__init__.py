@@ -9,8 +9,8 @@ from budgets.metering.advice import FloorAdvice, advise_floor
 from budgets.metering.capacity import CapacityFact, CapacitySample, capacity_parts
 from budgets.metering.checks import (
     MOST_SAMPLES,
+    KeyedSpan,
     QueueSample,
-    Span,
     identity_faults,
     lasting_mismatch,
     seconds_by_hour,
@@ -22,10 +22,10 @@ from budgets.metering.model import (
     Floor,
     Held,
     HourFact,
-    PlatformPool,
     PoolChange,
     Pools,
     Revision,
+    SharedPool,
     Usage,
     WorkloadFact,
 )

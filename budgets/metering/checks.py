@@ -16,7 +16,7 @@ from budgets.units import HOUR_S, GpuSeconds, Period, from_seconds, to_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KeyedSpan:
     """``gpus`` devices for something called ``key`` in [start, end); end None: still."""
 
     key: str
@@ -26,7 +26,7 @@ class Span:
 
 
 def seconds_by_hour(
-    spans: Iterable[Span], window: Period
+    spans: Iterable[KeyedSpan], window: Period
 ) -> dict[tuple[datetime, str], GpuSeconds]:
     """Sum GPU-seconds that are shown and never billed: pending, race, reserved.
 

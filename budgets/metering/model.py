@@ -77,7 +77,7 @@ class AccountPool:
 
 
 @dataclass(frozen=True, slots=True)
-class PlatformPool:
+class SharedPool:
     """Quota that several accounts draw on; an account is in one at most."""
 
     accounts: frozenset[AccountName]
@@ -90,7 +90,7 @@ class Pools:
 
     accounts: Mapping[WorkspaceName, AccountName]
     account_pools: tuple[AccountPool, ...] = ()
-    platform_pools: tuple[PlatformPool, ...] = ()
+    platform_pools: tuple[SharedPool, ...] = ()
 
 
 class HourFact(Struct, frozen=True, order=True):

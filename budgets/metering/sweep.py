@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from budgets.metering.lending import Cover, Desk, Platform
 from budgets.metering.model import AccountFact, Floor, Held, HourFact, WorkloadFact
-from budgets.metering.waterfall import Key, Share
+from budgets.metering.waterfall import HeldShare, Key
 from budgets.units import (
     HOUR_S,
     AccountName,
@@ -39,8 +39,8 @@ class FlavorSweep:
         self.hours: list[HourFact] = []
         self.accounts: list[AccountFact] = []
         self.workloads: list[WorkloadFact] = []
-        self._running: dict[int, Share] = {}
-        self._ended: list[Share] = []
+        self._running: dict[int, HeldShare] = {}
+        self._ended: list[HeldShare] = []
         self._by_account: list[tuple[Cover, list[Desk]]] = []
 
     def set_floor(self, desk: Desk, floor: Floor, *, now: int) -> None:
@@ -107,7 +107,7 @@ class FlavorSweep:
                 desk.waterfall.remove(keys[at], now=now)
                 self._ended.append(self._running.pop(at))
             else:
-                share = self._running[at] = Share(row, keys[at], now, row.gpus)
+                share = self._running[at] = HeldShare(row, keys[at], now, row.gpus)
                 desk.waterfall.add(share, now=now)
             desk.settle()
         while begun < self.end:

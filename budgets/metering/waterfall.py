@@ -19,7 +19,7 @@ Key = tuple[int, str, str, int]
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class HeldShare:
     """A workload's GPUs of one interval, and the GPU-seconds that they have come to so far."""
 
     held: Held
@@ -56,12 +56,12 @@ class Waterfall:
     floor: int = 0
     used: int = 0
     _keys: list[Key] = field(default_factory=list)
-    _shares: dict[Key, Share] = field(default_factory=dict)
+    _shares: dict[Key, HeldShare] = field(default_factory=dict)
     _full: int = 0
     _filled: int = 0
-    _partial: Share | None = None
+    _partial: HeldShare | None = None
 
-    def add(self, share: Share, *, now: int) -> None:
+    def add(self, share: HeldShare, *, now: int) -> None:
         """Let a workload hold its GPUs from ``now`` on."""
         if not self._keys or share.key > self._keys[-1]:
             at = len(self._keys)

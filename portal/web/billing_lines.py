@@ -10,7 +10,7 @@ from typing import Any
 
 from budgets.charging import RowKind
 from budgets.models import Statement, StatementLine
-from budgets.selectors.billing import Changes, Part, StatementSheet
+from budgets.selectors.billing import Part, StatementChanges, StatementSheet
 from budgets.selectors.billing.looks import LineChange
 from portal.web.numbers import price_text
 
@@ -65,7 +65,7 @@ def part_views(sheet: StatementSheet) -> list[PartView]:
     return [PartView(part, tuple(line_view(line) for line in part.lines)) for part in sheet.parts]
 
 
-def change_views(changes: Changes) -> list[tuple[LineChange, str]]:
+def change_views(changes: StatementChanges) -> list[tuple[LineChange, str]]:
     """Every line that moved, with what it is for in words."""
     return [(row, _words(*row.place[2:4], row.place[4].partition("#")[0])) for row in changes.lines]
 

@@ -9,13 +9,13 @@ from decimal import Decimal
 from fractions import Fraction
 
 from budgets.charging.rows import ChargeRow, RowKind
-from budgets.exports.focus import Commitment, FocusInput, Names, WorkloadShare
+from budgets.exports.focus import Commitment, FocusInput, FocusNames, WorkloadShare
 
 PERIOD = "2026-03"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 END = datetime(2026, 4, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-NAMES = Names(
+NAMES = FocusNames(
     provider="Platform team",
     periods={PERIOD: (START, END), "2026-02": (datetime(2026, 2, 1, tzinfo=UTC), START)},
     accounts={"acme": "Acme"},

@@ -10,7 +10,7 @@ from budgets.exports import FORMATS, About
 from budgets.exports.focus import FocusInput, Version, focus_rows, focus_table
 from budgets.exports.focus.check import check_file
 from budgets.exports.focus.reading import FocusFile, Texts, open_focus
-from budgets.exports.focus.sums import Finding
+from budgets.exports.focus.sums import FocusFinding
 from tests.exports.charges import NAMES, START, story
 
 ABOUT = About("FOCUS", START, {"period": "2026-03"}, "Europe/Berlin", START, rate_cards=("1",))
@@ -32,7 +32,7 @@ def texts_of(version: Version, folder: Path) -> list[Texts]:
         return list(opened.rows)
 
 
-def check(rows: list[Texts], version: Version, **more: object) -> list[Finding]:
+def check(rows: list[Texts], version: Version, **more: object) -> list[FocusFinding]:
     return list(check_file(FocusFile(tuple(rows[0]), iter(rows)), version, **more))
 
 

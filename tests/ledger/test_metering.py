@@ -12,12 +12,12 @@ from budgets.metering import (
     AccountPool,
     Floor,
     Held,
+    KeyedSpan,
     MeteringError,
-    PlatformPool,
     PoolChange,
     Pools,
     Revision,
-    Span,
+    SharedPool,
     Usage,
     identity_faults,
     meter,
@@ -65,7 +65,7 @@ def pools(*, own: int = 0, platform: int | None = None, **accounts: str) -> Pool
         account_pools=(AccountPool("acme", (PoolChange(None, {"h100": own}),)),),
         platform_pools=()
         if platform is None
-        else (PlatformPool(frozenset(accounts.values()), (PoolChange(None, {"h100": platform}),)),),
+        else (SharedPool(frozenset(accounts.values()), (PoolChange(None, {"h100": platform}),)),),
     )
 
 
@@ -211,7 +211,7 @@ def test_hour_that_the_window_cuts_has_its_own_start():
         pytest.param(
             [],
             [],
-            Pools({}, (), (PlatformPool(frozenset({"a"}), ()), PlatformPool(frozenset({"a"}), ()))),
+            Pools({}, (), (SharedPool(frozenset({"a"}), ()), SharedPool(frozenset({"a"}), ()))),
             id="an account in two platform pools",
         ),
     ],
@@ -248,5 +248,9 @@ def test_held_by_leaves_out_what_was_superseded():
 
 
 def test_plain_seconds_are_summed_per_hour_and_key():
-    spans = [Span("a", 2, at(-10), at(10)), Span("a", 1, at(5), None), Span("b", 1, at(9), at(9))]
+    spans = [
+        KeyedSpan("a", 2, at(-10), at(10)),
+        KeyedSpan("a", 1, at(5), None),
+        KeyedSpan("b", 1, at(9), at(9)),
+    ]
     assert seconds_by_hour(spans, HOUR) == {(NOON, "a"): 2 * 600 + 55 * 60}

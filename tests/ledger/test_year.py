@@ -24,10 +24,10 @@ from budgets.metering import (
     Floor,
     Held,
     HourFact,
-    PlatformPool,
     PoolChange,
     Pools,
     Revision,
+    SharedPool,
     Usage,
     identity_faults,
     meter,
@@ -76,7 +76,7 @@ def year_of(seed: int, jobs: int) -> Year:
         accounts,
         (AccountPool(AccountName("a0"), (PoolChange(None, {FLAVORS[0]: 12}),)),),
         (
-            PlatformPool(
+            SharedPool(
                 frozenset(AccountName(name) for name in ("a1", "a2")),
                 (PoolChange(begin + timedelta(days=40, seconds=7), {FLAVORS[1]: 40}),),
             ),

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from budgets.exports.focus.columns import Version, focus_table
 from budgets.exports.focus.mapping import focus_rows
-from budgets.exports.focus.source import Commitment, FocusInput, Names, WorkloadShare
+from budgets.exports.focus.source import Commitment, FocusInput, FocusNames, WorkloadShare

@@ -17,7 +17,7 @@ from typing import Any
 from budgets.charging.rows import ChargeRow, RowKind
 from budgets.exports.focus import values
 from budgets.exports.focus.columns import EVERY, OWN
-from budgets.exports.focus.source import PLATFORM, Commitment, FocusInput, Names, WorkloadShare
+from budgets.exports.focus.source import PLATFORM, Commitment, FocusInput, FocusNames, WorkloadShare
 
 Document = dict[str, Any]
 
@@ -65,7 +65,7 @@ def corrects_earlier(row: ChargeRow, period_start: datetime) -> bool:
 class Base:
     """Makes and keeps the common part of the rows, for one file."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: FocusNames) -> None:
         self.names = names
         self._kept: dict[tuple[object, ...], Document] = {}
 

@@ -12,14 +12,14 @@ from decimal import Decimal
 from budgets.exports.focus.columns import COLUMNS, Version
 from budgets.exports.focus.reading import FocusFile, Texts
 from budgets.exports.focus.rows import RowView, check_row
-from budgets.exports.focus.sums import Finding, Sums
+from budgets.exports.focus.sums import FocusFinding, Sums
 
 KEPT_VALUES = 20_000
 
 
 def check_file(
     file: FocusFile, version: Version, *, payables: Mapping[str, Decimal] | None = None
-) -> Iterator[Finding]:
+) -> Iterator[FocusFinding]:
     """Yield everything that is wrong with a file, in the order of its rows.
 
     Args:
@@ -41,14 +41,14 @@ def check_file(
         yield from cells.check(number, texts)
         view = RowView(texts, present)
         for column, rule, message in check_row(view):
-            yield Finding(number, column, texts.get(column), rule, message)
+            yield FocusFinding(number, column, texts.get(column), rule, message)
         yield from sums.add(number, view)
     if not number:
-        yield Finding(0, "", None, "rows", "the file has no rows; export at least one charge")
+        yield FocusFinding(0, "", None, "rows", "the file has no rows; export at least one charge")
     yield from sums.finish()
 
 
-def check_header(names: tuple[str, ...], version: Version) -> Iterator[Finding]:
+def check_header(names: tuple[str, ...], version: Version) -> Iterator[FocusFinding]:
     """Yield what is wrong with the columns."""
     known = COLUMNS[version]
     seen: set[str] = set()
@@ -56,20 +56,20 @@ def check_header(names: tuple[str, ...], version: Version) -> Iterator[Finding]:
     by_lower = {name.lower(): name for name in known}
     for name in names:
         if name in seen:
-            yield Finding(0, name, None, "column", "the column stands twice; keep one")
+            yield FocusFinding(0, name, None, "column", "the column stands twice; keep one")
         seen.add(name)
         if name in known:
             if custom_begun:
                 message = f"put it before {custom_begun}: own columns come last"
-                yield Finding(0, name, None, "column_order", message)
+                yield FocusFinding(0, name, None, "column_order", message)
         elif name.startswith("x_"):
             custom_begun = custom_begun or name
         else:
-            yield Finding(0, name, None, "column", _stranger(name, version, by_lower))
+            yield FocusFinding(0, name, None, "column", _stranger(name, version, by_lower))
     for name, column in known.items():
         if column.is_mandatory and name not in seen:
             message = f"FOCUS {version} has it in every file; add the column"
-            yield Finding(0, name, None, "column", message)
+            yield FocusFinding(0, name, None, "column", message)
 
 
 def _stranger(name: str, version: Version, by_lower: Mapping[str, str]) -> str:
@@ -92,18 +92,20 @@ class _Cells:
             (column.name, column.is_nullable, column.check, set[str]()) for column in columns
         ]
 
-    def check(self, number: int, texts: Texts) -> Iterator[Finding]:
+    def check(self, number: int, texts: Texts) -> Iterator[FocusFinding]:
         for name, is_nullable, rule, fine in self._checks:
             text = texts[name]
             if text is None:
                 if not is_nullable:
-                    yield Finding(number, name, None, "not_null", "fill it in: it is never null")
+                    yield FocusFinding(
+                        number, name, None, "not_null", "fill it in: it is never null"
+                    )
                 continue
             if text in fine:
                 continue
             fault = rule(text)
             if fault is not None:
-                yield Finding(number, name, text, *fault)
+                yield FocusFinding(number, name, text, *fault)
             else:
                 if len(fine) >= KEPT_VALUES:
                     fine.clear()

@@ -19,7 +19,7 @@ from budgets.charging.rows import ChargeRow, RowKind
 from budgets.exports.focus import amounts, values
 from budgets.exports.focus.base import Base, Document, above, bought, covered, invoice_id, named
 from budgets.exports.focus.columns import Version, focus_table
-from budgets.exports.focus.source import Commitment, FocusInput, Names, WorkloadShare
+from budgets.exports.focus.source import Commitment, FocusInput, FocusNames, WorkloadShare
 from budgets.exports.table import Cell
 
 ZERO = Decimal(0)
@@ -27,7 +27,7 @@ EXACT = Context(prec=60)
 
 
 def focus_rows(
-    source: Iterable[FocusInput], names: Names, version: Version
+    source: Iterable[FocusInput], names: FocusNames, version: Version
 ) -> Iterator[tuple[Cell, ...]]:
     """Yield the rows of a FOCUS file in the columns of :func:`focus_table`.
 
@@ -46,7 +46,7 @@ def focus_rows(
         yield cut(document)
 
 
-def documents(source: Iterable[FocusInput], names: Names) -> Iterator[Document]:
+def documents(source: Iterable[FocusInput], names: FocusNames) -> Iterator[Document]:
     """Yield each row as column → value, with the columns of both versions."""
     base = Base(names)
     payable: dict[str, Decimal] = {}

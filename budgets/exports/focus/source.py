@@ -79,7 +79,7 @@ class FocusInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class FocusNames:
     """Names and constants of a FOCUS file.
 
     Attributes:

@@ -59,7 +59,7 @@ class Sums:
         self._commitments: dict[str, _Commitment] = {}
         self._invoices: dict[str, _Invoice] = {}
 
-    def add(self, number: int, row: RowView) -> Iterator[Finding]:
+    def add(self, number: int, row: RowView) -> Iterator[FocusFinding]:
         """Count a row in; yield what contradicts an earlier one."""
         for (child, parent, message), known in zip(PARENTS, self._parents, strict=True):
             name, value = row.texts.get(child), row.texts.get(parent)
@@ -68,7 +68,7 @@ class Sums:
             first = known.setdefault(name, value)
             if first != value:
                 text = f"{child} {name!r} had {first!r} before: {message}"
-                yield Finding(number, parent, value, "parent", text)
+                yield FocusFinding(number, parent, value, "parent", text)
         self._commit(number, row)
         invoice = row.texts.get("InvoiceId")
         if invoice is not None:
@@ -90,7 +90,7 @@ class Sums:
             found.borne = EXACT.add(found.borne, row.number("EffectiveCost") or ZERO)
             found.covered_quantity = EXACT.add(found.covered_quantity, quantity)
 
-    def finish(self) -> Iterator[Finding]:
+    def finish(self) -> Iterator[FocusFinding]:
         """Yield the identities that do not hold, at the first row of their group."""
         for key, found in self._commitments.items():
             yield from _commitment_findings(key, found)
@@ -98,15 +98,15 @@ class Sums:
             yield from self._invoice_findings(key, invoice)
         for key in self._payables.keys() - self._invoices.keys():
             message = f"no row has the invoice {key!r}; its charges are missing"
-            yield Finding(0, "InvoiceId", key, "payable", message)
+            yield FocusFinding(0, "InvoiceId", key, "payable", message)
 
-    def _invoice_findings(self, key: str, found: _Invoice) -> Iterator[Finding]:
+    def _invoice_findings(self, key: str, found: _Invoice) -> Iterator[FocusFinding]:
         total = f"{found.billed:f}"
         payable = self._payables.get(key)
         if payable is not None:
             if abs(EXACT.subtract(found.billed, payable)) > TOLERANCE:
                 message = f"BilledCost of invoice {key!r} sums to this; payable is {payable:f}"
-                yield Finding(found.row, "BilledCost", total, "payable", message)
+                yield FocusFinding(found.row, "BilledCost", total, "payable", message)
             return
         try:
             cent = Decimal(1).scaleb(-currency_digits(found.currency))
@@ -120,24 +120,26 @@ class Sums:
                 f"BilledCost of invoice {key!r} sums to this, which nobody can pay in "
                 f"{found.currency}; add an Adjustment row that rounds it to the payable"
             )
-            yield Finding(found.row, "BilledCost", total, "payable", message)
+            yield FocusFinding(found.row, "BilledCost", total, "payable", message)
 
 
-def _commitment_findings(key: str, found: _Commitment) -> Iterator[Finding]:
+def _commitment_findings(key: str, found: _Commitment) -> Iterator[FocusFinding]:
     room = TOLERANCE * found.rows
     if abs(EXACT.subtract(found.bought, found.borne)) > room:
         message = (
             f"EffectiveCost of the Usage of {key!r} sums to this, BilledCost of its Purchase to "
             f"{found.bought:f}; they are equal over whole charge periods"
         )
-        yield Finding(found.row, "EffectiveCost", f"{found.borne:f}", "commitment_cost", message)
+        yield FocusFinding(
+            found.row, "EffectiveCost", f"{found.borne:f}", "commitment_cost", message
+        )
     if abs(EXACT.subtract(found.bought_quantity, found.covered_quantity)) > room:
         message = (
             f"Used and Unused of {key!r} sum to this, its Purchase to "
             f"{found.bought_quantity:f}; what was bought is used or unused"
         )
         value = f"{found.covered_quantity:f}"
-        yield Finding(
+        yield FocusFinding(
             found.row, "CommitmentDiscountQuantity", value, "commitment_quantity", message
         )
 
@@ -146,7 +148,7 @@ SHOWN_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FocusFinding:
     """One thing that is wrong in a FOCUS file.
 
     Attributes:

@@ -11,7 +11,7 @@ from budgets.exports.about import About
 from budgets.exports.table import Row, Table
 
 
-class Writer(Protocol):
+class TableWriter(Protocol):
     """Writes a table to an open file and returns the number of data rows."""
 
     def __call__(self, file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
@@ -35,10 +35,10 @@ class Format:
     suffix: str
     content_type: str
 
-    def writer(self) -> Writer:
+    def writer(self) -> TableWriter:
         """Return what writes it; its library is loaded now, for few processes ever need it."""
         module = import_module(f"{__name__}.{self.name}_file")
-        writer: Writer = getattr(module, f"write_{self.name}")
+        writer: TableWriter = getattr(module, f"write_{self.name}")
         return writer
 
 

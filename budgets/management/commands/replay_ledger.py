@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError
 
 from budgets.charging import (
-    Difference,
+    LedgerDifference,
     LedgerFaults,
     differences,
     read_ledger,
@@ -80,7 +80,7 @@ class Command(BaseCommand):
                     break
         self._end(told, file, refused, (matches, compared, read))
 
-    def _show(self, told: Any, name: str, found: list[Difference]) -> None:
+    def _show(self, told: Any, name: str, found: list[LedgerDifference]) -> None:
         told.write(f"{name} differs")
         for difference in found[:SHOWN]:
             told.write(f"  {difference.place}")

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from budgets.metering import CapacityFact, Span, seconds_by_hour
+from budgets.metering import CapacityFact, KeyedSpan, seconds_by_hour
 from budgets.models import CapacityHour, ClusterHour, Flavor, Interval
 from budgets.selectors.fleet.places import counted_intervals
 from budgets.units import HOUR_S, Period, utc_hour
@@ -116,7 +116,7 @@ def _held(cluster: str, window: Period) -> _Held:
     return _Held(used, found)
 
 
-def _unbilled(cluster: str, window: Period) -> Iterable[Span]:
+def _unbilled(cluster: str, window: Period) -> Iterable[KeyedSpan]:
     """Intervals that are nobody's; quota that is only reserved counts where pods are there."""
     with_pods = set(
         Flavor.objects.filter(clock_start=Flavor.ClockStart.PODS_READY).values_list(
@@ -128,7 +128,7 @@ def _unbilled(cluster: str, window: Period) -> Iterable[Span]:
         "kind", "flavor", "gpus", "start", "end"
     ):
         if kind != Interval.Kind.RESERVED or flavor in with_pods:
-            yield Span(f"{flavor}/{KINDS[Interval.Kind(kind)]}", gpus, start, end)
+            yield KeyedSpan(f"{flavor}/{KINDS[Interval.Kind(kind)]}", gpus, start, end)
 
 
 def settled_hours(start: datetime, end: datetime) -> Period | None:

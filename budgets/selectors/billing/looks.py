@@ -38,7 +38,7 @@ class LineChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StatementChanges:
     """Every line that moved; their differences add up to that of the totals.
 
     ``gpu_seconds`` of a change are those that it has more (or, below zero, fewer) now.
@@ -49,7 +49,7 @@ class Changes:
     difference: Decimal
 
 
-def changes_since_look(user: User, sheet: StatementSheet) -> Changes | None:
+def changes_since_look(user: User, sheet: StatementSheet) -> StatementChanges | None:
     """Compare a sheet with what its reader saw last. One query.
 
     Returns:
@@ -64,7 +64,7 @@ def changes_since_look(user: User, sheet: StatementSheet) -> Changes | None:
     now = {_place(line): line for part in sheet.parts for line in part.lines}
     lines = tuple(_changes(before, now))
     total = sum((row.difference for row in lines), Decimal(0))
-    return Changes(look.seen_at, lines, total)
+    return StatementChanges(look.seen_at, lines, total)
 
 
 def content_of(sheet: StatementSheet) -> Content:

@@ -34,7 +34,7 @@ UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LedgerIdentity:
     """Two sums of GPU-seconds that have to be equal."""
 
     left: str
@@ -67,7 +67,7 @@ class Reconciliation:
     facts: tuple[CapacityFact, ...]
     clusters: tuple[str, ...]
     known_until: datetime | None
-    sums: tuple[Identity, ...]
+    sums: tuple[LedgerIdentity, ...]
     gaps: tuple[str, ...]
 
 
@@ -127,7 +127,7 @@ def reconciliation(user: User, *, cluster: str = "", day: date | None = None) ->
     )
 
 
-def _sums(window: Period) -> tuple[Identity, ...]:
+def _sums(window: Period) -> tuple[LedgerIdentity, ...]:
     """The identities of spec money 3.5, over every workspace and account. Three queries."""
     hours = {"hour__gte": window.start, "hour__lt": window.end}
     use = _added(UsageRecord.objects.filter(**hours), METERED)
@@ -135,15 +135,15 @@ def _sums(window: Period) -> tuple[Identity, ...]:
     work = _added(WorkloadUsage.objects.filter(**hours), HELD)
     covered = cover["from_pool"] + cover["lent"] + cover["from_platform"] + cover["uncovered"]
     return (
-        Identity(
+        LedgerIdentity(
             "committed",
             "used + lent + idle",
             use["committed"],
             use["committed_used"] + use["lent"] + use["idle"],
         ),
-        Identity("burst", "pool + lent + platform + uncovered", use["burst"], covered),
-        Identity("borrowed", "lent", use["borrowed"], use["lent"]),
-        Identity(
+        LedgerIdentity("burst", "pool + lent + platform + uncovered", use["burst"], covered),
+        LedgerIdentity("borrowed", "lent", use["borrowed"], use["lent"]),
+        LedgerIdentity(
             "used + burst of workspaces",
             "used + burst of workloads",
             use["committed_used"] + use["burst"],

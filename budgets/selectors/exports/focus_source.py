@@ -18,7 +18,7 @@ from operator import itemgetter
 from django.db.models import Q
 
 from budgets.charging import ChargeRow, RowKind
-from budgets.exports.focus import Commitment, FocusInput, Names, WorkloadShare
+from budgets.exports.focus import Commitment, FocusInput, FocusNames, WorkloadShare
 from budgets.models import (
     Account,
     Adjustment,
@@ -37,9 +37,9 @@ HELD = (RowKind.FLOOR, RowKind.BURST)
 OF_A_FLOOR = (RowKind.FLOOR, RowKind.LENDING_CREDIT)
 
 
-def focus_names(period: BillingPeriod, *, provider: str) -> Names:
+def focus_names(period: BillingPeriod, *, provider: str) -> FocusNames:
     """Display names and the bounds of the period. Two queries."""
-    return Names(
+    return FocusNames(
         provider=provider,
         periods={period.name: (period.start, period.end)},
         accounts=dict(Account.objects.values_list("slug", "name")),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from budgets.intervals import ClockSettings, ClockStart
-from budgets.metering import AccountPool, Floor, Held, PlatformPool, PoolChange, Pools, Revision
+from budgets.metering import AccountPool, Floor, Held, PoolChange, Pools, Revision, SharedPool
 from budgets.models import Flavor, FlavorClock, Interval, Pool, PoolAmount, PoolShare, Workspace
 from budgets.models.reading import read_rows
 from budgets.plan import DatedGpus, FleetTimeline, RevisionSpan, amounts_at, edges, in_force_at
@@ -104,13 +104,13 @@ def metered_pools(workspaces: Iterable[Workspace], window: Period) -> Pools:
     for pool_id, slug in PoolShare.objects.values_list("pool_id", "account__slug"):
         accounts_of.setdefault(pool_id, set()).add(AccountName(slug))
     own: list[AccountPool] = []
-    platform: list[PlatformPool] = []
+    platform: list[SharedPool] = []
     for pool in Pool.objects.select_related("account").order_by("slug"):
         changes = _pool_changes(pool, spans.get(pool.pk, []), window)
         if pool.account is not None:
             own.append(AccountPool(AccountName(pool.account.slug), changes))
         elif accounts_of.get(pool.pk):
-            platform.append(PlatformPool(frozenset(accounts_of[pool.pk]), changes))
+            platform.append(SharedPool(frozenset(accounts_of[pool.pk]), changes))
     return Pools(
         accounts={
             WorkspaceName(workspace.namespace): AccountName(workspace.account.slug)

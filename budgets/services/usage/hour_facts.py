@@ -64,7 +64,7 @@ class FactSource:
         self._revisions = metered_revisions(span)
         self._held = list(held_intervals(span))
         self._waiting = [
-            metering.Span(key=str(workspace), gpus=gpus, start=start, end=end)
+            metering.KeyedSpan(key=str(workspace), gpus=gpus, start=start, end=end)
             for workspace, gpus, start, end in read_rows(
                 PendingSpan.objects.filter(
                     Q(end__isnull=True) | Q(end__gt=span.start),
@@ -138,7 +138,7 @@ class FactSource:
         }
 
 
-def _overlaps(row: metering.Held | metering.Span, window: Period) -> bool:
+def _overlaps(row: metering.Held | metering.KeyedSpan, window: Period) -> bool:
     return row.start < window.end and (row.end is None or row.end > window.start)
 
 
