@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import TypeVar
 
 from budgets.charging.model import Rate
 from budgets.charging.rows import RowKind
@@ -58,6 +59,9 @@ class SpotPoint:
     price: Decimal
 
 
+Dated = TypeVar("Dated", PriceList, SpotPoint)
+
+
 def merged_rates(
     everybody: Sequence[PriceList],
     own: Sequence[PriceList] = (),
@@ -76,7 +80,7 @@ def merged_rates(
         that would take a price away is refused before it gets here.
     """
     shared, owned = _ordered(everybody), _ordered(own)
-    series = {flavor: _points(points) for flavor, points in (spot or {}).items()}
+    series = {flavor: _ordered(points) for flavor, points in (spot or {}).items()}
     flavors = {flavor for row in (*shared, *owned) for flavor in row.prices}
     found: list[Rate] = []
     for flavor in sorted(flavors):
@@ -124,9 +128,5 @@ def _named(
     return lists[at - 1].card, lists[at - 1].prices[flavor]
 
 
-def _ordered(lists: Sequence[PriceList]) -> list[PriceList]:
-    return sorted({row.start: row for row in lists}.values(), key=lambda row: row.start)
-
-
-def _points(points: Sequence[SpotPoint]) -> list[SpotPoint]:
-    return sorted({row.start: row for row in points}.values(), key=lambda row: row.start)
+def _ordered(dated: Sequence[Dated]) -> list[Dated]:
+    return sorted({row.start: row for row in dated}.values(), key=lambda row: row.start)

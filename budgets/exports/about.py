@@ -6,7 +6,7 @@ Pure. Source: issue 6, section 3; spec money, section 2.1 (data that the generat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -47,19 +47,7 @@ class About:
 
     def document(self) -> dict[str, Any]:
         """JSON-able; the shape of the sidecar and of the API."""
-        until = self.complete_until
-        return {
-            "title": self.title,
-            "made_at": time_text(self.made_at),
-            "filter": dict(self.filter),
-            "time_zone": self.time_zone,
-            "complete_until": None if until is None else time_text(until),
-            "late_clusters": list(self.late_clusters),
-            "rate_cards": list(self.rate_cards),
-            "currency": self.currency,
-            "rows": self.rows,
-            "notes": list(self.notes),
-        }
+        return {name: _plain(value) for name, value in asdict(self).items()}
 
     def lines(self) -> list[tuple[str, str]]:
         """(name, text) lines for a sheet."""
@@ -73,3 +61,9 @@ class About:
             else:
                 lines.append((title, "none yet" if value is None else str(value)))
         return lines
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return time_text(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -32,16 +32,14 @@ def audit_entries(
     found = AuditEntry.objects.select_related("account", "workspace")
     if not roles.sees_everything:
         found = found.filter(roles.within())
-    if workspace is not None:
-        found = found.filter(workspace=workspace)
-    if account is not None:
-        found = found.filter(account=account)
-    if cluster:
-        found = found.filter(cluster=cluster)
-    if action:
-        found = found.filter(action__startswith=action)
-    if before is not None:
-        found = found.filter(pk__lt=before)
+    asked = {
+        "workspace": workspace,
+        "account": account,
+        "cluster": cluster or None,
+        "action__startswith": action or None,
+        "pk__lt": before,
+    }
+    found = found.filter(**{name: value for name, value in asked.items() if value is not None})
     return list(found.order_by("-pk")[:limit])
 
 

@@ -177,13 +177,12 @@ def cap_window(rule: SpendRule, now: datetime) -> Period:
 def cap_windows(rules: Sequence[SpendRule], now: datetime) -> dict[int, Period]:
     """Rule → its window that holds an instant. One query."""
     zones = zones_of({row.budget.workspace.account_id for row in rules})
-    return {row.pk: _window(row, zones, now) for row in rules}
-
-
-def _window(rule: SpendRule, zones: Mapping[int, str], now: datetime) -> Period:
-    zone = ZoneInfo(zones[rule.budget.workspace.account_id])
-    grant = (rule.grant_start, rule.grant_end) if rule.grant_start is not None else None
-    return window_at(Window(rule.window), now, zone=zone, grant=grant)
+    found = {}
+    for row in rules:
+        zone = ZoneInfo(zones[row.budget.workspace.account_id])
+        grant = (row.grant_start, row.grant_end) if row.grant_start is not None else None
+        found[row.pk] = window_at(Window(row.window), now, zone=zone, grant=grant)
+    return found
 
 
 def latest_glasses(

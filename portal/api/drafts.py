@@ -130,7 +130,7 @@ class ClusterChangesSerializer(RecordSerializer[ClusterChanges]):
 class PreviewSerializer(RecordSerializer[RevisionPreview]):
     """What a draft would do."""
 
-    without = ("promises_before", "promises_after", "price")
+    without = ("promises_before", "promises_after")
     state = serializers.ChoiceField(["live", "requested", "rejected"])
     manifests = ClusterChangesSerializer(many=True)
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet
 
 from budgets.amounts import METERED
 from budgets.charging import Charges, Rates, RowKind, charge
@@ -23,6 +23,7 @@ from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, Correction, UsageRecord, Workspace
 from budgets.selectors.billing.months import unstored_month, zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book
+from budgets.selectors.usage.scope import amounts_of, sums_of
 from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
 
 FEW_EDGES = 24
@@ -227,8 +228,7 @@ def facts_in(window: Period) -> QuerySet[UsageRecord]:
 
 
 def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFact]]:
-    sums = {f"sum_{name}": Sum(name) for name in METERED}
-    rows = grouped.annotate(**sums).filter(
+    rows = grouped.annotate(**sums_of(METERED)).filter(
         Q(sum_committed__gt=0) | Q(sum_burst__gt=0) | Q(sum_lent__gt=0)
     )
     for row in rows.annotate(namespace=F("workspace__namespace")):
@@ -240,7 +240,7 @@ def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFac
                 start=at or hour,
                 workspace=WorkspaceName(row["namespace"]),
                 flavor=FlavorName(row["flavor__slug"]),
-                **{name: GpuSeconds(row[f"sum_{name}"]) for name in METERED},
+                **{name: GpuSeconds(seconds) for name, seconds in amounts_of(row, METERED).items()},
             ),
         )
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Case, Q, QuerySet, Sum, When
+from django.db.models import Case, Q, QuerySet, When
 
 from budgets.amounts import COVER, HELD, METERED
 from budgets.errors import NotAllowed
@@ -28,6 +28,7 @@ from budgets.models import (
 from budgets.selectors.billing.capacity import capacity_facts
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
+from budgets.selectors.usage.scope import amounts_of, sums_of
 from budgets.units import Period
 
 UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)
@@ -153,8 +154,7 @@ def _sums(window: Period) -> tuple[LedgerIdentity, ...]:
 
 
 def _added(facts: QuerySet[Any], names: Sequence[str]) -> dict[str, int]:
-    sums = facts.order_by().aggregate(**{f"sum_{name}": Sum(name) for name in names})
-    return {name: int(sums[f"sum_{name}"] or 0) for name in names}
+    return amounts_of(facts.order_by().aggregate(**sums_of(names)), names)
 
 
 MOST = 20

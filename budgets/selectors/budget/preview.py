@@ -47,7 +47,6 @@ class RevisionPreview:
         promises_before: What stands at the draft's beginning (this account and its pools).
         promises_after: The same with the draft in its place.
         impact: Who can borrow more or less; names the viewer may not see are replaced.
-        price: Not priced yet.
     """
 
     faults: tuple[Fault, ...]
@@ -59,7 +58,6 @@ class RevisionPreview:
     promises_before: Promises
     promises_after: Promises
     impact: tuple[ImpactRow, ...]
-    price: None = None
 
 
 def preview_revision(

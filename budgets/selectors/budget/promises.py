@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
 from django.db.models import Exists, F, OuterRef, Prefetch, Q, QuerySet
 
@@ -33,16 +32,6 @@ from budgets.plan import (
 from budgets.spending import HARD_ACTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """Some accounts by slug, or all of them."""
-
-    accounts: tuple[str, ...] | None
-
-    def __call__(self, path: str) -> Q:
-        return Q() if self.accounts is None else Q(**{f"{path}__in": self.accounts})
-
-
 def promises_in_force(*, accounts: Iterable[str] | None = None) -> Promises:
     """Everything that generations speak of: recorded revisions, allocations and pool amounts.
 
@@ -55,7 +44,11 @@ def promises_in_force(*, accounts: Iterable[str] | None = None) -> Promises:
     Returns:
         Promises; a bounded number of queries, whatever the size of the fleet.
     """
-    scope = _Scope(None if accounts is None else tuple(accounts))
+    slugs = None if accounts is None else tuple(accounts)
+
+    def scope(path: str) -> Q:
+        return Q() if slugs is None else Q(**{f"{path}__in": slugs})
+
     workspaces = _workspace_promises(scope)
     named = {workspace.account for workspace in workspaces}
     pools = list(
@@ -79,7 +72,7 @@ def promises_in_force(*, accounts: Iterable[str] | None = None) -> Promises:
     )
 
 
-def _workspace_promises(scope: _Scope) -> list[WorkspacePromise]:
+def _workspace_promises(scope: Callable[[str], Q]) -> list[WorkspacePromise]:
     rows = list(
         Workspace.objects.filter(scope("account__slug"), budget__isnull=False)
         .filter(Q(archived_at__isnull=True) | ~Q(budget__held_flavors=[]))

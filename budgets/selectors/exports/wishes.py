@@ -5,9 +5,9 @@ Source: issue 6, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -49,16 +49,7 @@ class ExportWish:
 
     def as_export(self, actor: User) -> Export:
         """An unsaved row that wishes the same."""
-        return Export(
-            requested_by=actor,
-            dataset=self.dataset,
-            format=self.format,
-            columns=list(self.columns),
-            period=self.period,
-            zone=self.zone,
-            account=self.account,
-            workspace=self.workspace,
-        )
+        return Export(requested_by=actor, **(asdict(self) | {"columns": list(self.columns)}))
 
 
 def faults_of_wish(actor: User, wish: ExportWish) -> list[Fault]:
@@ -102,8 +93,7 @@ def preview(user: User, **wanted: Any) -> Preview:
     return Preview(table.names, rows, found.total)
 
 
-def _unknown(field: str, value: str, known: object) -> list[Fault]:
-    assert isinstance(known, dict)
+def _unknown(field: str, value: str, known: Mapping[str, object]) -> list[Fault]:
     if value in known:
         return []
     return [Fault(field, "unknown", f"{value[:80]!r} is none of {', '.join(known)}.")]

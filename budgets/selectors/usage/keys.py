@@ -93,8 +93,8 @@ def sums_by_workspace(scope: UsageScope, *keys: str) -> dict[tuple[int, ...], di
     for rows in queries:
         for row in rows.values(*keys).annotate(**SUMS):
             so_far = found.setdefault(tuple(row[key] for key in keys), dict.fromkeys(STORED, 0))
-            for name in STORED:
-                so_far[name] += row[f"sum_{name}"]
+            for name, seconds in amounts_of(row).items():
+                so_far[name] += seconds
     return found
 
 

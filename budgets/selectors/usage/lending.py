@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, Sum
+from django.db.models import Q
 
 from budgets.amounts import COVER
 from budgets.models import AccountUsage, UsageRecord, User, Workspace
 from budgets.selectors.usage.keys import sums_by_workspace
-from budgets.selectors.usage.scope import UsageFilter, UsageScope
+from budgets.selectors.usage.scope import UsageFilter, UsageScope, amounts_of, sums_of
 from budgets.units import apportion
 
 MOST_FACTS = 5_000
@@ -233,8 +233,6 @@ def _covers(scope: UsageScope) -> Iterable[CoverRow]:
         rows = rows.filter(account__in=scope.roles.accounts)
     if scope.chosen.flavors:
         rows = rows.filter(flavor__slug__in=scope.chosen.flavors)
-    sums: Any = rows.values("account__slug").annotate(
-        **{f"sum_{name}": Sum(name) for name in COVER}
-    )
+    sums: Any = rows.values("account__slug").annotate(**sums_of(COVER))
     for row in sums.order_by("-sum_burst", "account__slug"):
-        yield CoverRow(row["account__slug"], **{name: row[f"sum_{name}"] for name in COVER})
+        yield CoverRow(row["account__slug"], **amounts_of(row, COVER))

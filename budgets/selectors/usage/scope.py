@@ -7,7 +7,7 @@ the table that it came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property, reduce
@@ -29,9 +29,15 @@ from budgets.models import (
 )
 from budgets.selectors.roles import RoleSet, roles_of, workspaces_of
 
-SUMS: Mapping[str, Sum] = {f"sum_{name}": Sum(name) for name in STORED}
-"""What a query of hour facts or totals adds up; :func:`amounts_of` reads it."""
-HELD_SUMS: Mapping[str, Sum] = {f"sum_{name}": Sum(name) for name in HELD}
+
+def sums_of(names: Iterable[str]) -> dict[str, Sum]:
+    """What a query adds up of some amounts, by other names than theirs; see :func:`amounts_of`."""
+    return {f"sum_{name}": Sum(name) for name in names}
+
+
+SUMS: Mapping[str, Sum] = sums_of(STORED)
+"""What a query of hour facts or totals adds up."""
+HELD_SUMS: Mapping[str, Sum] = sums_of(HELD)
 USED: Combinable = reduce(add, map(F, HELD))
 """All that was used, committed or burst."""
 STEPS = ("hour", "day")
@@ -195,6 +201,6 @@ def source_of(amount: Amount) -> str | Combinable:
     return reduce(add, map(F, amount.of)) if amount.of else amount.name
 
 
-def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
-    """The summed amounts of one row of a query, by their own names."""
-    return {name: row[f"sum_{name}"] for name in STORED if f"sum_{name}" in row}
+def amounts_of(row: Mapping[str, Any], names: Iterable[str] = STORED) -> dict[str, int]:
+    """The summed amounts of one row of a query, by their own names; 0 where there are no rows."""
+    return {name: int(row[f"sum_{name}"] or 0) for name in names if f"sum_{name}" in row}
