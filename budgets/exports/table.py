@@ -72,7 +72,7 @@ def pick(table: Table, names: Sequence[str]) -> tuple[Table, Callable[[Row], Row
         Rejected: Unknown or repeated names, all of them at once, at ``columns``.
     """
     if not names:
-        return table, _whole
+        return table, lambda row: row
     known = {column.name: at for at, column in enumerate(table.columns)}
     faults = [
         Fault(
@@ -93,7 +93,3 @@ def pick(table: Table, names: Sequence[str]) -> tuple[Table, Callable[[Row], Row
     places = [known[name] for name in names]
     chosen = Table(table.name, tuple(table.columns[at] for at in places), table.digits)
     return chosen, lambda row: [row[at] for at in places]
-
-
-def _whole(row: Row) -> Row:
-    return row

@@ -5,8 +5,7 @@ Source: issue 6, section 1; spec money, section 1.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Sum
@@ -26,14 +25,6 @@ HOUR = timedelta(hours=1)
 Place = tuple[datetime, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """GPU-seconds that the ledger holds of a cluster, by (hour, flavor) and kind."""
-
-    used: dict[Place, tuple[int, int]]
-    unbilled: dict[tuple[datetime, str, str], int]
-
-
 def capacity_facts(
     cluster: str, window: Period, *, flavors: Sequence[str] | None = None
 ) -> list[CapacityFact]:
@@ -51,13 +42,16 @@ def capacity_facts(
         cluster=cluster, hour__gte=window.start, hour__lt=window.end
     )
     sampled = {(row.hour, row.flavor): row for row in hours}
-    held = _held(cluster, window)
-    places = {place for place in sampled if place[1]} | set(held.used)
-    places |= {(hour, flavor) for hour, flavor, kind in held.unbilled if kind != "starting"}
+    used = _used(cluster, window)
+    unbilled = seconds_by_hour(_unbilled(cluster, window), window)
+    places = {place for place in sampled if place[1]} | used.keys()
+    places |= {
+        (hour, key.partition("/")[0]) for hour, key in unbilled if not key.endswith("/starting")
+    }
     if flavors is not None:
         places = {place for place in places if place[1] in flavors}
     return [
-        _fact(cluster, place, sampled.get(place), sampled.get((place[0], "")), held)
+        _fact(cluster, place, sampled, used.get(place, (0, 0)), unbilled)
         for place in sorted(places)
     ]
 
@@ -74,14 +68,14 @@ def unmeasured_hours(cluster: str, window: Period) -> list[datetime]:
 def _fact(
     cluster: str,
     place: Place,
-    sampled: CapacityHour | None,
-    whole: CapacityHour | None,
-    held: _Held,
+    sampled: Mapping[Place, CapacityHour],
+    used: tuple[int, int],
+    unbilled: Mapping[Place, int],
 ) -> CapacityFact:
+    """``unbilled``: by hour and ``flavor/kind``; a sample of no flavor is of the whole cluster."""
     hour, flavor = place
-    used, burst = held.used.get(place, (0, 0))
-    sums = {name: held.unbilled.get((hour, flavor, name), 0) for name in KINDS.values()}
-    row = sampled or CapacityHour()
+    row, whole = sampled.get(place) or CapacityHour(), sampled.get((hour, ""))
+    sums = {name: unbilled.get((hour, f"{flavor}/{name}"), 0) for name in KINDS.values()}
     sums["outside"] = max(sums["outside"], row.outside)
     return CapacityFact(
         hour=hour,
@@ -89,8 +83,8 @@ def _fact(
         flavor=flavor,
         measured_s=whole.measured_s if whole else 0,
         capacity=row.capacity,
-        committed_used=used,
-        burst=burst,
+        committed_used=used[0],
+        burst=used[1],
         **sums,
         free=row.free,
         down=row.down,
@@ -99,21 +93,13 @@ def _fact(
     )
 
 
-def _held(cluster: str, window: Period) -> _Held:
-    used: dict[Place, tuple[int, int]] = {}
-    rows = ClusterHour.objects.filter(
-        cluster=cluster, hour__gte=window.start, hour__lt=window.end
-    ).order_by()
-    for hour, flavor, committed, burst in rows.values_list("hour", "flavor").annotate(
-        Sum("committed_used"), Sum("burst")
-    ):
-        used[hour, flavor] = (committed, burst)
-    unbilled = seconds_by_hour(_unbilled(cluster, window), window)
-    found = {}
-    for (hour, key), seconds in unbilled.items():
-        flavor, _, name = key.partition("/")
-        found[hour, flavor, name] = int(seconds)
-    return _Held(used, found)
+def _used(cluster: str, window: Period) -> dict[Place, tuple[int, int]]:
+    """(hour, flavor) → GPU-seconds committed and of burst."""
+    hours = ClusterHour.objects.filter(cluster=cluster, hour__gte=window.start, hour__lt=window.end)
+    sums = (
+        hours.order_by().values_list("hour", "flavor").annotate(Sum("committed_used"), Sum("burst"))
+    )
+    return {(hour, flavor): (committed, burst) for hour, flavor, committed, burst in sums}
 
 
 def _unbilled(cluster: str, window: Period) -> Iterable[KeyedSpan]:

@@ -19,7 +19,15 @@ from typing import Any
 from django.db.models import QuerySet
 
 from budgets.charging import HOURLY, ChargeRow, HourPricer, Rates, RowKind
-from budgets.models import Account, BillingPeriod, Correction, Statement, UsageRecord, User
+from budgets.models import (
+    Account,
+    BillingPeriod,
+    Correction,
+    Statement,
+    UsageRecord,
+    User,
+    Workspace,
+)
 from budgets.selectors.billing.costs import by_month, correction_card, facts_in, tiered
 from budgets.selectors.billing.documents import draw
 from budgets.selectors.billing.prices import price_book
@@ -172,11 +180,7 @@ def _paper(row: Statement, plain: tuple[PlainLine, ...]) -> Paper:
 
 def _drawn(period: BillingPeriod) -> list[Paper]:
     names = dict(Account.objects.values_list("pk", "slug"))
-    keys = {
-        row.namespace: row.pk
-        for account in Account.objects.prefetch_related("workspaces")
-        for row in account.workspaces.all()
-    }
+    keys = dict(Workspace.objects.values_list("namespace", "pk"))
     return [
         Paper(
             drawn.account_id,

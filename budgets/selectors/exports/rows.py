@@ -5,7 +5,7 @@ Source: issue 6, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -154,22 +154,17 @@ def _charges(
     """The charge rows of the filter; several rows come from one hour fact."""
     place: tuple[str, str, datetime] | None = None
     facts = 0
-    for row in _wanted(charge_lines(user, period=period), export):
+    for row in charge_lines(user, period=period):
+        if export.account and row.account != export.account:
+            continue
+        if export.workspace and row.workspace != export.workspace:
+            continue
         if row.gpu_seconds and place != (row.workspace, row.flavor, row.start):
             place = (row.workspace, row.flavor, row.start)
             facts += 1
             advance(facts)
         if row.rate_card:
             rate_cards.add(row.rate_card)
-        yield row
-
-
-def _wanted(rows: Iterable[ChargeRow], export: Export) -> Iterator[ChargeRow]:
-    for row in rows:
-        if export.account and row.account != export.account:
-            continue
-        if export.workspace and row.workspace != export.workspace:
-            continue
         yield row
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db.models import F, Sum
 
@@ -78,8 +77,10 @@ def idle_floors(user: User, chosen: UsageFilter, *, limit: int = 25) -> IdleTabl
     judged_from = max(chosen.start, chosen.end - timedelta(days=MOST_DAYS))
     floors = _floors_now(shown)
     used = _used_by_hour(shown, judged_from, chosen.end)
-    names = dict(_names(Workspace, shown, 0))
-    slugs = dict(_names(Flavor, shown, 1))
+    workspaces = Workspace.objects.filter(pk__in={workspace for workspace, _ in shown})
+    names = dict(workspaces.values_list("pk", "namespace"))
+    flavors = Flavor.objects.filter(pk__in={flavor for _, flavor in shown})
+    slugs = dict(flavors.values_list("pk", "slug"))
     rows = tuple(
         IdleRow(
             namespace=names[place[0]],
@@ -98,11 +99,6 @@ def idle_floors(user: User, chosen: UsageFilter, *, limit: int = 25) -> IdleTabl
         saved_hours=sum(row.advice.saved_hours for row in rows if row.advice is not None),
         judged_from=judged_from,
     )
-
-
-def _names(model: Any, places: Sequence[Place], at: int) -> Any:
-    column = "namespace" if model is Workspace else "slug"
-    return model.objects.filter(pk__in={place[at] for place in places}).values_list("pk", column)
 
 
 def _floors_now(places: Sequence[Place]) -> dict[Place, int]:

@@ -12,7 +12,7 @@ from budgets.models.reading import read_rows
 from budgets.plan import DatedGpus, FleetTimeline, RevisionSpan, amounts_at, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
 from budgets.selectors.fleet.places import counted_intervals
-from budgets.units import AccountName, ClusterName, FlavorName, Period, WorkloadUid, WorkspaceName
+from budgets.units import AccountName, FlavorName, Period, WorkspaceName
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,28 +40,10 @@ def held_intervals(window: Period, *, workspaces: Iterable[int] | None = None) -
     )
     if workspaces is not None:
         rows = rows.filter(workspace__in=list(workspaces))
-    columns = rows.values_list(
-        "uid",
-        "workspace__namespace",
-        "flavor",
-        "gpus",
-        "admitted_at",
-        "start",
-        "end",
-        "cluster",
+    columns = rows.values_list(  # as Held has them
+        "uid", "workspace__namespace", "flavor", "gpus", "admitted_at", "start", "end", "cluster"
     )
-    for uid, workspace, flavor, gpus, admitted, start, end, cluster in read_rows(columns):
-        if flavor in flavors:
-            yield Held(
-                uid=WorkloadUid(uid),
-                workspace=WorkspaceName(workspace),
-                flavor=FlavorName(flavor),
-                gpus=gpus,
-                admitted=admitted,
-                start=start,
-                end=end,
-                cluster=ClusterName(cluster),
-            )
+    return (Held(*row) for row in read_rows(columns) if row[2] in flavors)
 
 
 def metered_revisions(
