@@ -89,7 +89,7 @@ def intervals(
 
 def _waiting(epoch: Epoch) -> list[RoleSegment]:
     """The manager's reservation is dispatch time until a worker has taken the workload."""
-    return [RoleSegment(epoch.reserved_at, epoch.admitted_at, Role.MANAGER_WAIT)]
+    return [RoleSegment(epoch.reserved_at, epoch.admitted_at, IntervalKind.MANAGER_WAIT)]
 
 
 def _cuts(

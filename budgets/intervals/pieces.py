@@ -123,7 +123,7 @@ def _with_clock(
 ) -> Iterator[RoleSegment]:
     """Before the clock starts quota is only withheld, whoever it is for."""
     if start is None or start > epoch.reserved_at:
-        yield RoleSegment(epoch.reserved_at, start, Role.RESERVED)
+        yield RoleSegment(epoch.reserved_at, start, IntervalKind.RESERVED)
     if start is None:
         return
     for segment in segments:
@@ -140,7 +140,7 @@ def _with_cut(segments: Iterator[RoleSegment], cut: Cut | None) -> Iterator[Role
         if segment.start < cut.at:
             yield RoleSegment(segment.start, cut.at, segment.role, segment.note)
         if cut.role is not None:
-            role = cut.role if segment.role is not Role.RESERVED else Role.RESERVED
+            role = cut.role if segment.role is not IntervalKind.RESERVED else IntervalKind.RESERVED
             yield RoleSegment(max(segment.start, cut.at), segment.end, role, cut.note)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from budgets.intervals.epochs import Epoch, WorkloadCopy
-from budgets.intervals.model import Role
+from budgets.intervals.model import IntervalKind
 from budgets.units import ClusterName, WorkloadUid
 
 
@@ -95,7 +95,7 @@ class Managers:
         """Return an admission's roles over time, in order, without gaps."""
         start = epoch.reserved_at
         if not self.is_copy(copy):
-            return [RoleSegment(start, None, Role.BILLABLE)]
+            return [RoleSegment(start, None, IntervalKind.BILLABLE)]
         manager = self.manager_of(copy)
         if manager is None:
             return [_unknown(copy, start)]
@@ -106,9 +106,9 @@ class Managers:
         naming = namings[at]
         if naming.cluster != copy.cluster:
             note = f"{naming.cluster} was named"
-            return [RoleSegment(start, None, Role.RACE, note)]
+            return [RoleSegment(start, None, IntervalKind.RACE, note)]
         if _is_too_late(naming.start, copy, epoch):
-            return [RoleSegment(start, None, Role.RACE, "it was named only later")]
+            return [RoleSegment(start, None, IntervalKind.RACE, "it was named only later")]
         return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
 
     def is_copy(self, copy: WorkloadCopy) -> bool:
@@ -138,16 +138,16 @@ def _is_about(naming: Naming, copy: WorkloadCopy, start: datetime) -> bool:
 def _unknown(copy: WorkloadCopy, start: datetime) -> RoleSegment:
     """The manager's workload may still come to be known, or never: then nobody named the copy."""
     if copy.gone_at is not None:
-        return RoleSegment(start, None, Role.RACE, "its manager's workload was never seen")
-    return RoleSegment(start, None, Role.UNDECIDED, "its manager's workload is not known")
+        return RoleSegment(start, None, IntervalKind.RACE, "its manager's workload was never seen")
+    return RoleSegment(start, None, IntervalKind.UNDECIDED, "its manager's workload is not known")
 
 
 def _unnamed(copy: WorkloadCopy, epoch: Epoch, manager: WorkloadCopy) -> RoleSegment:
     start = epoch.reserved_at
     is_lost = copy.gone_at is not None or epoch is not copy.epochs[-1]
     if is_lost or manager.over_at is not None:
-        return RoleSegment(start, None, Role.RACE, "no cluster was named for it")
-    return RoleSegment(start, None, Role.UNDECIDED, "no cluster is named yet")
+        return RoleSegment(start, None, IntervalKind.RACE, "no cluster was named for it")
+    return RoleSegment(start, None, IntervalKind.UNDECIDED, "no cluster is named yet")
 
 
 def _is_too_late(named_at: datetime, copy: WorkloadCopy, epoch: Epoch) -> bool:
@@ -168,8 +168,8 @@ def _until_next(
     """Billed until another worker is named, should this copy live on (a worker that was lost)."""
     rival = next((row for row in later if row.cluster != cluster), None)
     if rival is None or (epoch.end is not None and rival.start >= epoch.end):
-        return [RoleSegment(start, None, Role.BILLABLE)]
+        return [RoleSegment(start, None, IntervalKind.BILLABLE)]
     return [
-        RoleSegment(start, rival.start, Role.BILLABLE),
-        RoleSegment(rival.start, None, Role.RACE, f"{rival.cluster} was named"),
+        RoleSegment(start, rival.start, IntervalKind.BILLABLE),
+        RoleSegment(rival.start, None, IntervalKind.RACE, f"{rival.cluster} was named"),
     ]

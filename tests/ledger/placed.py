@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from budgets.intervals import Interval, IntervalState, Role
+from budgets.intervals import Interval, IntervalKind, IntervalState
 from budgets.metering import Held
 from budgets.units import WorkspaceName
 
@@ -28,7 +28,7 @@ def held_by(intervals: Iterable[Interval], *, workspaces: Mapping[str, Workspace
     held: list[Held] = []
     outside: list[Interval] = []
     for row in intervals:
-        if row.role is not Role.BILLABLE or row.state is IntervalState.SUPERSEDED:
+        if row.role is not IntervalKind.BILLABLE or row.state is IntervalState.SUPERSEDED:
             continue
         workspace = workspaces.get(row.cluster_queue)
         if workspace is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from budgets.intervals import intervals
-from budgets.intervals.model import PodSet, Role
+from budgets.intervals.model import IntervalKind, PodSet
 from tests.ledger.placed import held_by
 from tests.ledger.story import Job, at, shown
 

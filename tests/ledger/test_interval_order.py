@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from budgets.intervals import EventType, Role, intervals
+from budgets.intervals import EventType, IntervalKind, intervals
 from tests.ledger.placed import held_by
 from tests.ledger.story import Job, at
 

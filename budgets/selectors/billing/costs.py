@@ -8,6 +8,7 @@ Source: spec money, section 3.4.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from budgets.amounts import METERED
-from budgets.charging import Charges, Rates, RowKind, charge
+from budgets.charging import HOURLY, Charges, Rates, RowKind, charge
 from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, Correction, UsageRecord, Workspace
 from budgets.selectors.billing.months import unstored_month, zones_of
@@ -43,20 +44,17 @@ class Cost:
         unpriced: Flavors that were used or committed in hours without a price.
     """
 
-    currency: str
-    floor: Fraction
-    burst: Fraction
-    lending_credit: Fraction
-    payable: Money | None
-    unpriced: tuple[str, ...]
+    currency: str = ""
+    floor: Fraction = Fraction(0)
+    burst: Fraction = Fraction(0)
+    lending_credit: Fraction = Fraction(0)
+    payable: Money | None = None
+    unpriced: tuple[str, ...] = ()
 
     @property
     def exact(self) -> Fraction:
         """The sum of the three."""
         return self.floor + self.burst + self.lending_credit
-
-
-NOTHING = Cost("", Fraction(0), Fraction(0), Fraction(0), None, ())
 
 
 def cost(workspace: Workspace, start: datetime, end: datetime) -> Cost:
@@ -72,12 +70,10 @@ def costs(workspaces: Iterable[Workspace], start: datetime, end: datetime) -> di
     window = Period(start, end)
     book = price_book(window, accounts={row.account_id for row in rows})
     if not book.currency:
-        return {row.pk: NOTHING for row in rows}
+        return {row.pk: Cost() for row in rows}
     charged = account_charges(window, book=book, workspaces=rows)
     by_name = {name: cost for part in charged.values() for name, cost in _costs_of(part)}
-    empty = Cost(
-        book.currency, Fraction(0), Fraction(0), Fraction(0), Money.zero(book.currency), ()
-    )
+    empty = Cost(book.currency, payable=Money.zero(book.currency))
     return {row.pk: by_name.get(row.namespace, empty) for row in rows}
 
 
@@ -256,23 +252,14 @@ def _delta(row: Correction) -> HourFact:
 
 
 def _costs_of(charges: Charges) -> Iterator[tuple[str, Cost]]:
-    sums: dict[str, dict[RowKind, Fraction]] = {}
+    sums: dict[tuple[str, RowKind], Fraction] = defaultdict(Fraction)
     for line in charges.lines:
-        of_kind = sums.setdefault(line.workspace, dict.fromkeys(RowKind, Fraction(0)))
-        of_kind[line.kind] += line.exact
-    unpriced: dict[str, set[str]] = {}
+        sums[line.workspace, line.kind] += line.exact
+    unpriced: dict[str, set[str]] = defaultdict(set)
     for row in charges.unpriced:
-        unpriced.setdefault(row.workspace, set()).add(row.flavor)
+        unpriced[row.workspace].add(row.flavor)
     for total in charges.totals:
-        of_kind = sums.get(total.workspace, dict.fromkeys(RowKind, Fraction(0)))
-        yield (
-            total.workspace,
-            Cost(
-                total.payable.currency,
-                of_kind[RowKind.FLOOR],
-                of_kind[RowKind.BURST],
-                of_kind[RowKind.LENDING_CREDIT],
-                total.payable,
-                tuple(sorted(unpriced.get(total.workspace, ()))),
-            ),
-        )
+        name = total.workspace
+        floor, burst, credit = (sums[name, kind] for kind in HOURLY)
+        missing = tuple(sorted(unpriced[name]))
+        yield name, Cost(total.payable.currency, floor, burst, credit, total.payable, missing)

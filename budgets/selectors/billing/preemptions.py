@@ -89,18 +89,17 @@ def lost_burst(window: Period, *, within: timedelta) -> Iterable[Loss]:
         hour__lt=window.end,
         burst__gt=0,
     ).order_by()
-    bursts: dict[tuple[str, str, str, datetime], int] = {}
-    owners: dict[tuple[str, str, str, datetime], tuple[int, str]] = {}
+    found: dict[tuple[str, str, str, datetime], tuple[int, int, str]] = {}
     for cluster, uid, flavor, hour, burst, account, namespace in charged.values_list(
         "cluster", "uid", "flavor", "hour", "burst", "workspace__account", "workspace__namespace"
     ):
         key = (cluster, uid, flavor, hour)
-        bursts[key] = bursts.get(key, 0) + burst
-        owners[key] = (account, namespace)
+        before = found[key][0] if key in found else 0
+        found[key] = (before + burst, account, namespace)
     for key, seconds in sorted(losses.items()):
-        if key in bursts:
-            account, namespace = owners[key]
-            yield Loss(account, namespace, key[2], key[3], min(seconds, bursts[key]))
+        if key in found:
+            burst, account, namespace = found[key]
+            yield Loss(account, namespace, key[2], key[3], min(seconds, burst))
 
 
 def _losses(window: Period, within: timedelta) -> Mapping[tuple[str, str, str, datetime], int]:

@@ -50,10 +50,8 @@ def budget_history(
     """
     seen = workspace_for(user, workspace.namespace)
     instant = now or utc_now()
-    found = list(_revisions().filter(budget=seen.budget).order_by("-number"))
-    for revision in found:
-        revision.phase = _phase(revision, seen.budget.in_force_id, instant)
-    return found
+    own = _revisions().filter(budget=seen.budget).order_by("-number")
+    return _phased(own, seen.budget.in_force_id, instant)
 
 
 def budget_news(
@@ -75,10 +73,8 @@ def budget_news(
     is_to_come = Q(state=BudgetRevision.State.REQUESTED) | Q(
         state=BudgetRevision.State.LIVE, valid_from__gt=instant
     )
-    found = list(own.filter(is_recent | is_to_come).order_by("-number"))
-    for revision in found:
-        revision.phase = _phase(revision, workspace.budget.in_force_id, instant)
-    return found
+    wanted = own.filter(is_recent | is_to_come).order_by("-number")
+    return _phased(wanted, workspace.budget.in_force_id, instant)
 
 
 def revision_for(user: User, namespace: str, number: int) -> BudgetRevision:
@@ -176,6 +172,15 @@ def draft_of(request: BudgetRevision) -> RevisionDraft:
         valid_until=request.valid_until,
         reason=request.reason or "as requested",
     )
+
+
+def _phased(
+    revisions: Iterable[BudgetRevision], in_force_id: int | None, now: datetime
+) -> list[BudgetRevision]:
+    found = list(revisions)
+    for revision in found:
+        revision.phase = _phase(revision, in_force_id, now)
+    return found
 
 
 def _phase(revision: BudgetRevision, in_force_id: int | None, now: datetime) -> str:

@@ -66,13 +66,9 @@ class CapacityRow:
 
 @dataclass(frozen=True, slots=True)
 class CapacityUse:
-    """Rows by flavor and cluster, and their sum.
+    """Rows by flavor and cluster, and their sum, of [start, end): complete on every cluster.
 
-    Attributes:
-        rows: By flavor and cluster.
-        total: Sum of the rows; its capacity is None when one of them has none.
-        start: First instant that counts.
-        end: Facts of every cluster stand up to it.
+    The capacity of ``total`` is None when a row has none.
     """
 
     rows: tuple[CapacityRow, ...]
