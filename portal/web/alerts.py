@@ -49,17 +49,15 @@ class RuleForm(PortalForm):
         self, *args: Any, workspaces: list[Workspace], accounts: list[Account], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._subjects: dict[str, dict[str, Any]] = {
-            **{f"workspace:{row.namespace}": {"workspace": row} for row in workspaces},
-            **{f"account:{row.slug}": {"account": row} for row in accounts},
-        }
-        self.part("subject").choices = [
-            *(
-                (f"workspace:{row.namespace}", f"{row.name} ({row.namespace})")
-                for row in workspaces
-            ),
-            *((f"account:{row.slug}", f"all of {row.name}") for row in accounts),
-        ]
+        self._subjects: dict[str, dict[str, Any]] = {}
+        words: dict[str, str] = {}
+        for space in workspaces:
+            self._subjects[f"workspace:{space.namespace}"] = {"workspace": space}
+            words[f"workspace:{space.namespace}"] = f"{space.name} ({space.namespace})"
+        for account in accounts:
+            self._subjects[f"account:{account.slug}"] = {"account": account}
+            words[f"account:{account.slug}"] = f"all of {account.name}"
+        self.part("subject").choices = list(words.items())
 
     def clean(self) -> dict[str, Any]:
         typed: dict[str, Any] = super().clean() or self.cleaned_data

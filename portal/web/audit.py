@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponseBase
 from budgets import selectors
 from budgets.models import AuditEntry, User
 from budgets.units import time_text
-from portal.web.forms import PortalForm, offer_names
+from portal.web.forms import WorkspaceFilter
 from portal.web.htmx import render
 from portal.web.pages import page
 from portal.web.tables import csv_answer
@@ -20,10 +20,9 @@ from portal.web.tables import csv_answer
 PAGE = 50
 
 
-class AuditFilter(PortalForm):
+class AuditFilter(WorkspaceFilter):
     """What of the log is asked for."""
 
-    workspace = forms.ChoiceField(required=False)
     action = forms.ChoiceField(
         required=False,
         choices=[
@@ -43,10 +42,6 @@ class AuditFilter(PortalForm):
     )
     cluster = forms.SlugField(required=False)
     before = forms.IntegerField(required=False, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        offer_names(self.part("workspace"), names)
 
 
 @page()

@@ -52,17 +52,9 @@ class LineView:
     leads_on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PartView:
-    """One workspace's lines."""
-
-    part: Part
-    lines: tuple[LineView, ...]
-
-
-def part_views(sheet: StatementSheet) -> list[PartView]:
-    """The parts of a sheet in words."""
-    return [PartView(part, tuple(line_view(line) for line in part.lines)) for part in sheet.parts]
+def part_views(sheet: StatementSheet) -> list[tuple[Part, list[LineView]]]:
+    """The parts of a sheet, each with its lines in words."""
+    return [(part, [line_view(line) for line in part.lines]) for part in sheet.parts]
 
 
 def change_views(changes: StatementChanges) -> list[tuple[LineChange, str]]:

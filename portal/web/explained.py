@@ -18,7 +18,7 @@ from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
-from portal.web.forms import PortalForm, offer_names
+from portal.web.forms import GpuField, PortalForm, offer_names
 from portal.web.htmx import is_partial, polled, render
 from portal.web.pages import page
 
@@ -30,10 +30,14 @@ ACCOUNT, POOL = "account", "pool"
 class GpuCountField(forms.IntegerField):
     """Whole GPUs; how many are sensible is the service's business."""
 
+    widget = GpuField.widget
+    default_error_messages = {
+        "invalid": "Type a number of whole GPUs.",
+        "required": "Type a number of GPUs.",
+    }
+
     def __init__(self, **kwargs: Any) -> None:
-        words = {"invalid": "Type a number of whole GPUs.", "required": "Type a number of GPUs."}
-        widget = forms.NumberInput(attrs={"inputmode": "numeric", "autocomplete": "off"})
-        super().__init__(label="GPUs", error_messages=words, widget=widget, initial=8, **kwargs)
+        super().__init__(label="GPUs", initial=8, **kwargs)
 
 
 class WhatIfForm(PortalForm):

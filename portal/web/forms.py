@@ -83,6 +83,16 @@ class PortalForm(forms.Form):
             return None
 
 
+class WorkspaceFilter(PortalForm):
+    """What of a list is asked for, one workspace or all; it is in the address."""
+
+    workspace = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer_names(self.part("workspace"), names)
+
+
 CHOSEN = {
     Account: ("accounts", "slug"),
     Flavor: ("flavors", "slug"),
@@ -108,20 +118,24 @@ def choice_of(model: Any, label: str, **options: Any) -> forms.ModelChoiceField[
     return forms.ModelChoiceField(rows, to_field_name=CHOSEN[model][1], label=label, **options)
 
 
+def radio(label: str, *, help_text: str = "", **words: str) -> forms.ChoiceField:
+    """One of a few values, each with its words beside it."""
+    return forms.ChoiceField(
+        label=label, choices=list(words.items()), widget=forms.RadioSelect, help_text=help_text
+    )
+
+
 class GpuField(forms.IntegerField):
     """Whole GPUs."""
 
+    widget = forms.NumberInput(attrs={"inputmode": "numeric", "autocomplete": "off"})
+    default_error_messages = {
+        "invalid": "Type a number of whole GPUs.",
+        "required": "Type a number of GPUs; 0 is one too.",
+    }
+
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("min_value", 0)
-        kwargs.setdefault("max_value", MOST_GPUS)
-        attributes = {"inputmode": "numeric", "autocomplete": "off"}
-        kwargs.setdefault("widget", forms.NumberInput(attrs=attributes))
-        messages = {
-            "invalid": "Type a number of whole GPUs.",
-            "required": "Type a number of GPUs; 0 is one too.",
-        }
-        kwargs.setdefault("error_messages", messages)
-        super().__init__(**kwargs)
+        super().__init__(**{"min_value": 0, "max_value": MOST_GPUS, **kwargs})
 
 
 YEARS: Final = range(2000, 2200)
@@ -134,33 +148,21 @@ def check_year(moment: date) -> None:
         raise forms.ValidationError(f"Give a year from {YEARS[0]} to {YEARS[-1]}.", code="year")
 
 
-def radio(label: str, *, help_text: str = "", **words: str) -> forms.ChoiceField:
-    """One of a few values, each with its words beside it."""
-    return forms.ChoiceField(
-        label=label, choices=list(words.items()), widget=forms.RadioSelect, help_text=help_text
-    )
-
-
 class DayField(forms.DateField):
     """A day; browsers offer a calendar."""
 
+    widget = forms.DateInput(attrs={"type": "date"})
     default_validators = [check_year]
-
-    def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("widget", forms.DateInput(attrs={"type": "date"}))
-        super().__init__(**kwargs)
 
 
 class TimeField(forms.DateTimeField):
     """A time in the reader's zone; the service gets it aware."""
 
+    widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"})
     default_validators = [check_year]
 
-    def __init__(self, **kwargs: Any) -> None:
-        widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"})
-        kwargs.setdefault("widget", widget)
-        kwargs.setdefault("required", False)
-        super().__init__(**kwargs)
+    def __init__(self, *, required: bool = False, **kwargs: Any) -> None:
+        super().__init__(required=required, **kwargs)
 
 
 class NameForm(PortalForm):
@@ -239,12 +241,10 @@ class VersionedForm(Versioned, ReasonForm):
 class YamlField(forms.CharField):
     """One YAML document → mapping; None when nothing was typed."""
 
+    widget = forms.Textarea(attrs={"class": "code", "rows": 6, "spellcheck": "false"})
+
     def __init__(self, **kwargs: Any) -> None:
-        widget = forms.Textarea(attrs={"class": "code", "rows": 6, "spellcheck": "false"})
-        kwargs.setdefault("widget", widget)
-        kwargs.setdefault("required", False)
-        kwargs.setdefault("max_length", 200_000)
-        super().__init__(**kwargs)
+        super().__init__(required=False, max_length=200_000, **kwargs)
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -17,7 +15,7 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import WorkloadAction
 from clusters.selectors.bars import DEACTIVATED
-from portal.web.forms import PortalForm, ReasonForm, offer_names
+from portal.web.forms import ReasonForm, WorkspaceFilter
 from portal.web.htmx import polled, render
 from portal.web.pages import form_page, page, typed
 
@@ -63,20 +61,15 @@ WORDS = {
 }
 
 
-class JobFilter(PortalForm):
+class JobFilter(WorkspaceFilter):
     """Which jobs, in which order; all of it is in the address."""
 
-    workspace = forms.ChoiceField(required=False)
     phase = forms.ChoiceField(label="State", required=False, choices=PHASES)
     text = forms.CharField(label="Name contains", required=False, max_length=100)
     sort = forms.ChoiceField(label="Order", required=False, choices=SORTS)
     # Boxes beside the jobs, to act on several; such a list does not renew itself meanwhile.
     select = forms.BooleanField(required=False, widget=forms.HiddenInput)
     cursor = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        offer_names(self.part("workspace"), names)
 
 
 @page()

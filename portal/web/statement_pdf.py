@@ -18,8 +18,8 @@ from fpdf.enums import Align, TableBordersLayout, XPos, YPos
 from fpdf.fonts import FontFace, TTFFont
 
 from budgets.models import Statement
-from budgets.selectors.billing import StatementSheet
-from portal.web.billing_lines import LineView, PartView, part_views
+from budgets.selectors.billing import Part, StatementSheet
+from portal.web.billing_lines import LineView, part_views
 from portal.web.numbers import hours_text, money_text
 
 MARGIN_MM = 16
@@ -50,8 +50,8 @@ def statement_pdf(sheet: StatementSheet) -> bytes:
     made.set_title(made.known(_title(paper)))
     made.add_page()
     _head(made, sheet)
-    for view in part_views(sheet):
-        _part(made, view, paper.currency, paper.priced_in)
+    for part, lines in part_views(sheet):
+        _part(made, part, lines, paper.currency, paper.priced_in)
     _foot(made, sheet)
     return bytes(made.output())
 
@@ -154,8 +154,9 @@ def _head(made: _Paper, sheet: StatementSheet) -> None:
         made.paragraph(fact)
 
 
-def _part(made: _Paper, view: PartView, currency: str, priced_in: str) -> None:
-    part = view.part
+def _part(
+    made: _Paper, part: Part, lines: Iterable[LineView], currency: str, priced_in: str
+) -> None:
     made.ln(5)
     name = part.name or "The account as a whole"
     made.paragraph(
@@ -174,7 +175,7 @@ def _part(made: _Paper, view: PartView, currency: str, priced_in: str) -> None:
         padding=(0.6, 1),
     ) as table:
         table.row(heads)
-        for row in view.lines:
+        for row in lines:
             table.row([made.known(text) for text in _cells(row, currency)])
         total = table.row(style=strong)
         total.cell(made.known(part.namespace or "Together"), colspan=len(HEADS) - 1)
