@@ -28,11 +28,15 @@ def uid_of(document: Document) -> str:
 
 
 def version_of(document: Document) -> int:
-    """Its resourceVersion; 0 where it has none.
+    """Its resourceVersion; 0 where it has none."""
+    return version_number(document["metadata"].get("resourceVersion", ""))
+
+
+def version_number(text: str) -> int:
+    """A resourceVersion as what is compared; 0 for none.
 
     Whole numbers that grow, on every API server that the portal supports.
     """
-    text = document["metadata"].get("resourceVersion", "")
     return int(text) if len(text) <= _VERSION_DIGITS and text.isdecimal() else 0
 
 

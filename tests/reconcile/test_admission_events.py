@@ -11,8 +11,9 @@ from clusters.devcluster.cluster import ApiRequest, ClusterOptions, DevCluster
 from clusters.jobs.batch import JOB
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Configuration
-from clusters.reconcile.admission.events import Known, events_of
+from clusters.reconcile.admission.events import events_of
 from clusters.reconcile.admission.pods_ready import changed_condition, first_condition
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.writer import Verb, Write
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -59,11 +60,13 @@ def write(step: str, resource=r.WORKLOAD, *, status: bool = True, decided: bool 
 
 
 def told(write_: Write, document: Any, *, before: Any = None, others: tuple[Any, ...] = ()):
-    by_uid = {other["metadata"]["uid"]: other for other in others}
-    known = Known(workload={KEY: before}.get, workload_of_uid=by_uid.get, now=NOW)
+    cache = JobCache()
+    for known in (before, *others):
+        if known is not None:
+            cache.put(r.WORKLOAD, known)
     return [
         (item.about.kind, item.is_warning, item.reason, item.message)
-        for item in events_of(write_, document, KEY, known)
+        for item in events_of(write_, document, KEY, cache, now=NOW)
     ]
 
 
@@ -182,7 +185,8 @@ def test_long_messages_are_cut_to_what_the_api_server_takes():
         write("explain", decided=True),
         workload(entry("QuotaReserved", "False", "WaitingForQuota", "x" * 5000)),
         KEY,
-        Known({}.get, {}.get, NOW),
+        JobCache(),
+        now=NOW,
     )))  # fmt: skip
     document = one.document(now=NOW)
     assert len(document["message"]) == 1024

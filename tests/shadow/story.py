@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from clusters.kueue.cycle.engine import Engine
-from clusters.reconcile.shadow.compare import Difference
+from clusters.reconcile.shadow.compare import Disagreement
 from clusters.reconcile.shadow.episodes import Episodes
 from tests.kueue.builders import START, flavor, local_queue, reserved
 
@@ -48,6 +49,10 @@ def finished(document: Document) -> Document:
     return with_condition(document, "Finished", "True", "Succeeded")
 
 
+def _raised(trees: Iterable[str], error: Exception) -> None:
+    raise error
+
+
 class Story:
     """Tells events and keeps count of what was found."""
 
@@ -55,7 +60,7 @@ class Story:
         self.now = START + timedelta(hours=1)
         self.episodes = Episodes(Engine(configuration))
         self.compared = self.passed_over = 0
-        self.differences: list[Difference] = []
+        self.differences: list[Disagreement] = []
         namespace = {"kind": "Namespace", "metadata": {"name": "ns"}}
         self.tell(namespace, flavor("f0"), *documents)
         self.episodes.begin(self.now)
@@ -82,7 +87,7 @@ class Story:
         ends = self.now + timedelta(seconds=seconds)
         while self.now < ends:
             self.now += timedelta(seconds=1)
-            for verdict in self.episodes.settle(self.now):
+            for verdict in self.episodes.settle(self.now, failed=_raised):
                 self.compared += verdict.compared
                 self.passed_over += verdict.passed_over
                 self.differences.extend(verdict.differences)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusters.reconcile.shadow.compare import Kind
-from clusters.reconcile.shadow.events import Decision
+from clusters.reconcile.shadow.events import Fate
 from tests.kueue.builders import (
     GPU,
     cluster_queue,
@@ -75,8 +75,8 @@ def test_workload_that_is_left_waiting_is_a_difference_only_when_it_stays_so():
     story.tell(document).rest(10)
     assert story.differences == []
     [found] = story.rest(10).differences
-    assert found.portal_says.decision is Decision.ADMITTED
-    assert found.kueue_did.decision is Decision.PENDING
+    assert found.portal_says.decision is Fate.ADMITTED
+    assert found.kueue_did.decision is Fate.PENDING
 
 
 def test_late_admission_is_none():
@@ -152,7 +152,7 @@ def test_preemption_against_the_rules_is_a_difference():
     story.admit(high, "q")
     found = {item.key: item for item in story.rest().differences}
     assert found["ns/low"].kind is Kind.PREEMPTION
-    assert found["ns/low"].portal_says.decision is Decision.ADMITTED
+    assert found["ns/low"].portal_says.decision is Fate.ADMITTED
     assert found["ns/low"].kueue_did.reason == "InClusterQueue"
 
 

@@ -26,7 +26,7 @@ from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
 from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.reconcile.admission.decided import Decided
-from clusters.reconcile.admission.events import Known, events_of
+from clusters.reconcile.admission.events import events_of
 from clusters.reconcile.admission.pace import CyclePace, LowPriority
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.queue_status import queue_keys, queue_write
@@ -306,12 +306,8 @@ class AdmissionBody(Controller[str]):
         self._note_haste(answer)
         self._decided.written(answer.key, answer.about)
         document = answer.effects[-1].document if answer.effects else None
-        known = Known(
-            workload=self.cache.of(r.WORKLOAD).get,
-            workload_of_uid=self.cache.workload_by_uid,
-            now=self.context.now(),
-        )
-        self.recorder.record(events_of(answer.about, document, answer.key, known))
+        now = self.context.now()
+        self.recorder.record(events_of(answer.about, document, answer.key, self.cache, now=now))
 
     def failed(self, answer: Answer[str]) -> None:
         """A write failed, or may have: a refused decision is taken back when its time is over."""

@@ -8,8 +8,7 @@ told once, not with every cycle; the flavors that were tried are not listed (``w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +17,7 @@ from clusters.documents.conditions import condition
 from clusters.documents.keys import Document, annotations_of, key_of
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
+from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.recorder import Event, Reference, workload_reference
 from clusters.reconcile.runtime.writer import Write
 
@@ -25,31 +25,19 @@ _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
 _NOT_ADMITTED: Final = "Not admitted by cluster queue"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is looked up besides the object that was written.
-
-    Attributes:
-        workload: Workload of a key, or None.
-        workload_of_uid: Workload of a UID, or None.
-        now: Current time.
-    """
-
-    workload: Callable[[str], Document | None]
-    workload_of_uid: Callable[[str], Document | None]
-    now: datetime
-
-
-def events_of(write: Write, document: Document | None, key: str, known: Known) -> Iterator[Event]:
+def events_of(
+    write: Write, document: Document | None, key: str, cache: JobCache, *, now: datetime
+) -> Iterator[Event]:
     """What to tell after a write.
 
     Args:
         write: As it was sent.
         document: The object as it is now; None after a deletion.
         key: Of the Workload, ``namespace/name``.
-        known: What else is known; the Workload there is as it was before the write.
+        cache: Of the cluster.
+        now: Current time.
     """
-    before = known.workload(key)
+    before = cache.get(r.WORKLOAD, key)
     if write.resource.group != r.KUEUE_GROUP:
         if document is not None:
             yield from _about_job(write, document, before)
@@ -64,7 +52,7 @@ def events_of(write: Write, document: Document | None, key: str, known: Known) -
         reason, text = _TO_OWNER[write.step]
         yield Event(owner, reason, text.format(key=key))
     if document is not None and write.subresource:
-        yield from _about_workload(write, document, known)
+        yield from _about_workload(write, document, cache, now)
 
 
 def owner_reference(workload: Document) -> Reference | None:
@@ -109,12 +97,14 @@ def _about_job(write: Write, job: Document, workload: Document | None) -> Iterat
         yield Event(about, "Stopped", str(evicted["message"]) if is_evicted else _NOT_ADMITTED)
 
 
-def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[Event]:
+def _about_workload(
+    write: Write, workload: Document, cache: JobCache, now: datetime
+) -> Iterator[Event]:
     about = workload_reference(workload)
     queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
     match write.step:
         case "reserve":
-            waited = _seconds_since(_queued_at(workload), known.now)
+            waited = _seconds_since(_queued_at(workload), now)
             text = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
             yield Event(about, "QuotaReserved", text)
             if condition(workload, "Admitted").get("status") == "True":
@@ -122,13 +112,13 @@ def _about_workload(write: Write, workload: Document, known: Known) -> Iterator[
             yield from _open_checks(workload)
         case "admit":
             since = parse_time(condition(workload, "QuotaReserved").get("lastTransitionTime"))
-            waited = _seconds_since(since, known.now)
+            waited = _seconds_since(since, now)
             yield Event(about, "Admitted", _admitted_text(queue, waited))
         case "explain" if write.decided:
             shown = condition(workload, "QuotaReserved")
             yield Event(about, str(shown["reason"]), str(shown["message"]), is_warning=True)
         case "preempt":
-            yield from _preemption(workload, queue, known)
+            yield from _preemption(workload, queue, cache)
             yield _eviction(workload)
         case "evict":
             yield _eviction(workload)
@@ -157,10 +147,10 @@ def _eviction(workload: Document) -> Event:
     return Event(workload_reference(workload), reason, str(evicted.get("message", "")))
 
 
-def _preemption(victim: Document, queue: str, known: Known) -> Iterator[Event]:
+def _preemption(victim: Document, queue: str, cache: JobCache) -> Iterator[Event]:
     text = str(condition(victim, "Preempted").get("message", ""))
     found = _PREEMPTOR.search(text)
-    preemptor = known.workload_of_uid(found[1]) if found else None
+    preemptor = cache.workload_by_uid(found[1]) if found else None
     if preemptor is None:
         yield Event(workload_reference(victim), "Preempted", text)
         return

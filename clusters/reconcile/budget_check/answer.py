@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from budgets.plan import StopPolicy
 from budgets.spending import QueueEffect
 from clusters.documents.conditions import Condition, conditions_of, is_true, with_conditions
-from clusters.documents.keys import Document
+from clusters.documents.keys import Document, bound
 from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.manifests import names
@@ -28,7 +28,7 @@ RUNS: Final = "It ran before a spend rule was set."
 NOT_REJECTED: Final = "The cap allows it again."
 
 
-class State(StrEnum):
+class CheckAnswer(StrEnum):
     """What an AdmissionCheck says of a workload."""
 
     PENDING = "Pending"
@@ -47,7 +47,7 @@ def entry_of(workload: Document, check: str) -> Document:
 def waits_for_answer(workload: Document, check: str) -> bool:
     """Whether a verdict is due: it holds quota, and nothing ends or takes it back (6.2, 6.3)."""
     return (
-        entry_of(workload, check).get("state") == State.PENDING
+        entry_of(workload, check).get("state") == CheckAnswer.PENDING
         and _is_alive(workload)
         and is_active(workload)
         and is_true(workload, "QuotaReserved")
@@ -72,14 +72,18 @@ def answer(
     if waits_for_answer(workload, check):
         if is_true(workload, "Admitted"):
             # The check came onto the queue while it ran: a running job is never stopped here.
-            return _entry(workload, check, State.READY, RUNS, controller=controller, now=now)
-        state, message = (State.REJECTED, HELD_BACK) if is_held else (State.READY, LET_IN)
+            return _entry(workload, check, CheckAnswer.READY, RUNS, controller=controller, now=now)
+        state, message = (
+            (CheckAnswer.REJECTED, HELD_BACK) if is_held else (CheckAnswer.READY, LET_IN)
+        )
         return _entry(workload, check, state, message, controller=controller, now=now)
     if is_held or not _is_alive(workload) or not was_rejected(workload, check):
         return None
-    if entry_of(workload, check).get("state") == State.REJECTED:
+    if entry_of(workload, check).get("state") == CheckAnswer.REJECTED:
         # Else it would be deactivated again at once; writing Pending is harmless at any time.
-        return _entry(workload, check, State.PENDING, NOT_REJECTED, controller=controller, now=now)
+        return _entry(
+            workload, check, CheckAnswer.PENDING, NOT_REJECTED, controller=controller, now=now
+        )
     return reactivation(workload)
 
 
@@ -99,21 +103,14 @@ def activation(check: Document, *, controller: str, now: datetime) -> Write | No
     conditions = with_conditions(check, [wanted], now=now)
     if conditions == conditions_of(check):
         return None
-    metadata = check["metadata"]
-    body: dict[str, Any] = {
-        "metadata": {"resourceVersion": metadata["resourceVersion"]},
-        "status": {"conditions": conditions},
-    }
-    return Write(
-        "activate-check", Verb.PATCH, r.ADMISSION_CHECK, "", metadata["name"], body,
-        subresource="status",
-    )  # fmt: skip
+    body = {**bound(check), "status": {"conditions": conditions}}
+    return Write.patch("activate-check", r.ADMISSION_CHECK, check, body, subresource="status")
 
 
 def _entry(
     workload: Document,
     check: str,
-    state: State,
+    state: CheckAnswer,
     message: str,
     *,
     controller: str,

@@ -7,7 +7,7 @@ so that nothing it decides there lasts. It only lists and watches: no client of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -28,7 +28,7 @@ from clusters.reconcile.explained.store import Comparison
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.watches import Change, Seen
-from clusters.reconcile.shadow.compare import Difference, Verdict
+from clusters.reconcile.shadow.compare import Disagreement, EpisodeVerdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
@@ -67,7 +67,8 @@ class ShadowBody(Controller[str]):
         self._episodes = Episodes(Engine(in_force or None), patience=patience)
         self._outside: set[tuple[Resource, str]] = set()
         self._looks = Looks()
-        self._view: View | None = None
+        self._view: Preview | None = None
+        self._undecided: set[str] = set()
         self._reporter = Reporter.of(context)
 
     def watched(self) -> Iterable[Watched]:
@@ -151,7 +152,7 @@ class ShadowBody(Controller[str]):
             self._note(verdicts)
             self._reporter.report(total)
 
-    def _note(self, verdicts: list[Verdict]) -> None:
+    def _note(self, verdicts: list[EpisodeVerdict]) -> None:
         for verdict in verdicts:
             for tree in verdict.trees:
                 self.faults.clear(_of_tree(tree))
@@ -177,35 +178,20 @@ class ShadowBody(Controller[str]):
             return
         view = self._view
         if view is None or now - view.at > VIEW_LASTS:
-            view = self._view = View(engine, self._episodes.workloads, now=now)
+            view = self._view = Preview(engine, self._episodes.workloads, now=now)
+            for key in self._undecided - view.failed.keys():
+                self.faults.clear(self.says(key))
             for key, error in view.failed.items():
                 self.faults.park(self.says(key), error, doing=Doing.DECIDING)
-        self._reporter.tell(
-            waiting_keys(engine), self._explainer(view), self._episodes.workloads, now=now
-        )
-
-    def _explainer(self, view: View) -> Callable[[str], Explanation | None]:
-        """Of one that cannot be explained nothing is known yet."""
-
-        def explain(key: str) -> Explanation | None:
-            subject = self.says(key)
-            try:
-                found = view.explain(key)
-            except Exception as error:
-                self.faults.park(subject, error, doing=Doing.DECIDING)
-                return None
-            if key not in view.failed:
-                self.faults.clear(subject)
-            return found
-
-        return explain
+            self._undecided = set(view.failed)
+        self._reporter.tell(waiting_keys(engine), view.explain, self._episodes.workloads, now=now)
 
     def says(self, key: str) -> str:
         """A Workload."""
         return f"Workload {key}"
 
 
-class View:
+class Preview:
     """What the engine says of the workloads that Kueue lets wait, after cycles on a copy."""
 
     def __init__(
@@ -255,7 +241,7 @@ def _of_tree(tree: str) -> str:
     return f"What Kueue decided in {tree or 'any tree of queues'}"
 
 
-def _differing(item: Difference) -> ShadowDifference:
+def _differing(item: Disagreement) -> ShadowDifference:
     namespace, _, name = item.key.partition("/")
     return ShadowDifference(
         uid=item.uid,

@@ -11,21 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from clusters.documents.keys import uid_of
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE
 from clusters.kueue.cycle.scheduler import PASSING_MESSAGES
+from clusters.models import ShadowDifference
 from clusters.reconcile.shadow.events import (
-    Decision,
     Document,
-    Event,
+    Fate,
     Said,
+    WatchedEvent,
     admission_of,
     holds_quota,
     waiting_of,
 )
-from clusters.reconcile.shadow.replay import Outcome
+from clusters.reconcile.shadow.replay import ReplayOutcome
+
+Kind = ShadowDifference.Kind
 
 # Reasons that the scheduler gives about quota; others are told by other controllers, or in passing.
 _VERDICTS: Final = frozenset(
@@ -42,16 +45,8 @@ _NO_FLAVOR: Final = "couldn't assign flavors to pod set "
 _AMOUNT: Final = re.compile(r"(?<![\w/.-])\d+(?:\.\d+)?(?:[EPTGMk]i?|Ki|m)?(?![\w/.-])")
 
 
-class Kind(StrEnum):
-    """What differs; the values are those of ``ShadowDifference.Kind``."""
-
-    ADMISSION = "admission"
-    PREEMPTION = "preemption"
-    PENDING = "pending"
-
-
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Disagreement:
     """Both sides of one difference.
 
     Attributes:
@@ -67,7 +62,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EpisodeVerdict:
     """What a comparison found.
 
     Attributes:
@@ -78,17 +73,17 @@ class Verdict:
 
     compared: int = 0
     passed_over: int = 0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Disagreement, ...] = ()
     trees: frozenset[str] = frozenset()
 
 
 def compare(
-    events: Sequence[Event],
-    outcomes: Sequence[Outcome],
+    events: Sequence[WatchedEvent],
+    outcomes: Sequence[ReplayOutcome],
     *,
-    rest: Outcome,
+    rest: ReplayOutcome,
     workloads: Mapping[str, Document],
-) -> Verdict:
+) -> EpisodeVerdict:
     """Compare what Kueue did with what the engine decides.
 
     Args:
@@ -105,17 +100,17 @@ class _Referee:
 
     def __init__(
         self,
-        events: Sequence[Event],
-        outcomes: Sequence[Outcome],
-        rest: Outcome,
+        events: Sequence[WatchedEvent],
+        outcomes: Sequence[ReplayOutcome],
+        rest: ReplayOutcome,
         workloads: Mapping[str, Document],
     ) -> None:
         self._outcomes, self._rest, self._workloads = outcomes, rest, workloads
-        self._said: dict[str, dict[Decision, Said]] = {}
+        self._said: dict[str, dict[Fate, Said]] = {}
         self._uids: dict[str, str] = {}
         self._reused: set[str] = set()
         self._count = self._passed = 0
-        self._found: list[Difference] = []
+        self._found: list[Disagreement] = []
         self._blurred: set[str] = set()
         facts = 0
         for event in events:
@@ -124,27 +119,27 @@ class _Referee:
             if event.kind == "Workload":
                 self._learn(event, is_blurred=facts > FEW_FACTS)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> EpisodeVerdict:
         for key, said in self._said.items():
             if key in self._reused:
                 self._passed += 1
-            elif Decision.PREEMPTED in said:
-                self._judge_preemption(key, said[Decision.PREEMPTED])
-            elif Decision.ADMITTED in said:
-                self._judge_admission(key, said[Decision.ADMITTED])
+            elif Fate.PREEMPTED in said:
+                self._judge_preemption(key, said[Fate.PREEMPTED])
+            elif Fate.ADMITTED in said:
+                self._judge_admission(key, said[Fate.ADMITTED])
             else:
                 self._judge_waiting(key)
         self._judge_rest()
-        return Verdict(self._count, self._passed, tuple(self._found))
+        return EpisodeVerdict(self._count, self._passed, tuple(self._found))
 
-    def _learn(self, event: Event, *, is_blurred: bool) -> None:
-        uid = _uid(event.document)
+    def _learn(self, event: WatchedEvent, *, is_blurred: bool) -> None:
+        uid = uid_of(event.document)
         if self._uids.setdefault(event.key, uid) != uid:
             # Two workloads took turns under one name.
             self._reused.add(event.key)
         if event.said is not None:
             known = self._said.setdefault(event.key, {})
-            if is_blurred and known.keys() <= {Decision.PENDING}:
+            if is_blurred and known.keys() <= {Fate.PENDING}:
                 self._blurred.add(event.key)
             known.setdefault(event.said.decision, event.said)
 
@@ -153,7 +148,7 @@ class _Referee:
         if any(item is not None and item.reason == did.reason for item in says):
             self._count += 1
         elif self._is_certain(key, says):
-            stays = Said(Decision.ADMITTED, did.cluster_queue)
+            stays = Said(Fate.ADMITTED, did.cluster_queue)
             self._differ(key, Kind.PREEMPTION, says[0] or stays, did)
         else:
             self._passed += 1
@@ -199,25 +194,25 @@ class _Referee:
         """What the engine says of a workload that it does not admit."""
         return next(
             (outcome.waiting[key] for outcome in self._outcomes if key in outcome.waiting),
-            Said(Decision.PENDING),
+            Said(Fate.PENDING),
         )
 
     def _standing(self, key: str) -> Said:
         """How Kueue left a workload."""
         document = self._workloads.get(key)
         if document is None:
-            return Said(Decision.PENDING)
+            return Said(Fate.PENDING)
         if holds_quota(document):
             return admission_of(document)
-        return waiting_of(document) or Said(Decision.PENDING)
+        return waiting_of(document) or Said(Fate.PENDING)
 
     def _differ(
         self, key: str, kind: Kind, says: Said, did: Said, *, is_omission: bool = False
     ) -> None:
         self._count += 1
         document = self._workloads.get(key)
-        uid = self._uids.get(key) or (_uid(document) if document is not None else "")
-        self._found.append(Difference(key, uid, kind, says, did, is_omission))
+        uid = self._uids.get(key) or (uid_of(document) if document is not None else "")
+        self._found.append(Disagreement(key, uid, kind, says, did, is_omission))
 
 
 def _is_verdict(said: Said) -> bool:
@@ -246,7 +241,3 @@ def _obstacles(said: Said) -> frozenset[str]:
         if colon and head.startswith(_NO_FLAVOR):
             found.update(f"{head}: {_AMOUNT.sub('#', item)}" for item in rest.split(", "))
     return frozenset(found)
-
-
-def _uid(document: Document) -> str:
-    return str(document["metadata"].get("uid") or "")

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from clusters.documents.keys import key_of
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.changes import ObjectChange, queues_by_tree, trees_of
 from clusters.kueue.workload.workloads import Workload
-from clusters.reconcile.shadow.compare import Verdict, compare
-from clusters.reconcile.shadow.events import Event, decision_in
+from clusters.reconcile.shadow.compare import EpisodeVerdict, compare
+from clusters.reconcile.shadow.events import WatchedEvent, decision_in
 from clusters.reconcile.shadow.replay import at_rest, replays
 
 EVERYTHING: Final = "*"
@@ -48,7 +49,7 @@ class _Episode:
     began: datetime
     last: datetime
     look_at: datetime
-    events: list[Event] = field(default_factory=list)
+    events: list[WatchedEvent] = field(default_factory=list)
 
 
 class Episodes:
@@ -86,7 +87,7 @@ class Episodes:
             KeyError: a required field is missing.
             ValueError: a malformed document.
         """
-        key = _key(document)
+        key = key_of(document)
         before = self._workloads.get(key) if kind == "Workload" else None
         change = ObjectChange(kind, None if is_gone else document, key)
         trees = trees_of(self.engine, change)
@@ -102,19 +103,18 @@ class Episodes:
             self.engine.state.settle(now)
             after = trees_of(self.engine, change)
             trees = None if trees is None or after is None else trees | after
-        event = Event(kind, key, document, now, is_gone, said, is_fact)
+        event = WatchedEvent(kind, key, document, now, is_gone, said, is_fact)
         self._keep(event, {EVERYTHING} if trees is None else set(trees))
         return True
 
     def settle(
-        self, now: datetime, *, failed: Callable[[Iterable[str], Exception], None] | None = None
-    ) -> list[Verdict]:
+        self, now: datetime, *, failed: Callable[[Iterable[str], Exception], None]
+    ) -> list[EpisodeVerdict]:
         """Compare and close episodes that are due, as many as a short while allows.
 
         Args:
             now: Current time.
             failed: Told of trees that could not be compared, and why; they are passed over.
-                None to raise it.
         """
         verdicts = []
         ends = time.monotonic() + SETTLE_S
@@ -124,15 +124,12 @@ class Episodes:
             try:
                 verdict = self._look(episode, now)
             except Exception as error:
-                if failed is None:
-                    raise
                 failed(episode.trees, error)
                 verdict = _passed_over(episode)
             else:
-                if verdict is not None:
-                    verdict = replace(verdict, trees=frozenset(episode.trees))
-            if verdict is None:
-                continue
+                if verdict is None:
+                    continue
+                verdict = replace(verdict, trees=frozenset(episode.trees))
             self._episodes.remove(episode)
             self._catch_up(episode)
             verdicts.append(verdict)
@@ -149,7 +146,7 @@ class Episodes:
         if kind == "Workload":
             self._workloads[key] = document
 
-    def _keep(self, event: Event, trees: set[str]) -> None:
+    def _keep(self, event: WatchedEvent, trees: set[str]) -> None:
         joined = [
             item
             for item in self._episodes
@@ -175,7 +172,7 @@ class Episodes:
         if len(episode.events) > patience.most_events:
             episode.look_at = event.at
 
-    def _look(self, episode: _Episode, now: datetime) -> Verdict | None:
+    def _look(self, episode: _Episode, now: datetime) -> EpisodeVerdict | None:
         """The verdict on an episode; ``None`` when it is too early for one."""
         patience = self._patience
         is_large = len(episode.events) > patience.most_events
@@ -222,8 +219,8 @@ class Episodes:
                 self._base.upsert(event.document, kind=event.kind, now=event.at)
 
 
-def _passed_over(episode: _Episode) -> Verdict:
-    return Verdict(passed_over=sum(event.said is not None for event in episode.events))
+def _passed_over(episode: _Episode) -> EpisodeVerdict:
+    return EpisodeVerdict(passed_over=sum(event.said is not None for event in episode.events))
 
 
 def _bearing(workload: Workload | None) -> tuple[object, ...]:
@@ -240,9 +237,3 @@ def _bearing(workload: Workload | None) -> tuple[object, ...]:
         workload.gated_by,
         workload.requeue_at,
     )
-
-
-def _key(document: Mapping[str, Any]) -> str:
-    metadata = document["metadata"]
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

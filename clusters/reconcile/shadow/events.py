@@ -19,7 +19,7 @@ Document = Mapping[str, Any]
 PREEMPTED = "Preempted"
 
 
-class Decision(StrEnum):
+class Fate(StrEnum):
     """What Kueue decided about a workload."""
 
     ADMITTED = "admitted"
@@ -36,7 +36,7 @@ class Said:
         reason, message: of a preemption or of waiting.
     """
 
-    decision: Decision
+    decision: Fate
     cluster_queue: str = ""
     flavors: Mapping[str, Mapping[str, str]] | None = None
     reason: str = ""
@@ -55,7 +55,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchedEvent:
     """One change that was watched.
 
     Attributes:
@@ -99,7 +99,7 @@ def decision_in(before: Document | None, after: Document) -> Said | None:
     if was_preempted(after) and not (before is not None and was_preempted(known)):
         cause = condition(after, PREEMPTED)
         return Said(
-            Decision.PREEMPTED,
+            Fate.PREEMPTED,
             cluster_queue=_queue(after) or _queue(known),
             reason=str(cause.get("reason") or ""),
             message=str(cause.get("message") or ""),
@@ -116,7 +116,7 @@ def admission_of(workload: Document) -> Said:
     """The admission that a document shows."""
     admission = workload["status"]["admission"]
     return Said(
-        Decision.ADMITTED,
+        Fate.ADMITTED,
         cluster_queue=str(admission.get("clusterQueue") or ""),
         flavors=flavors_of(admission),
     )
@@ -128,7 +128,7 @@ def waiting_of(workload: Document) -> Said | None:
     if found.get("status") != "False":
         return None
     return Said(
-        Decision.PENDING,
+        Fate.PENDING,
         reason=str(found.get("reason") or ""),
         message=str(found.get("message") or ""),
     )

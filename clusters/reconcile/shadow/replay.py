@@ -21,9 +21,9 @@ from clusters.kueue.explanation.changes import ObjectChange, touched_queues
 from clusters.kueue.explanation.what_if import Bounds, run_until_quiet
 from clusters.kueue.explanation.why import CHECKS_PENDING, Explainer
 from clusters.reconcile.shadow.events import (
-    Decision,
-    Event,
+    Fate,
     Said,
+    WatchedEvent,
     holds_quota,
     was_preempted,
     without_reservation,
@@ -33,7 +33,7 @@ BOUNDS: Final = Bounds(most_cycles=100)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ReplayWay:
     """How the engine's cycles run while events come in.
 
     Attributes:
@@ -49,7 +49,7 @@ class Way:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """What the engine decided, one way.
 
     Attributes:
@@ -66,7 +66,7 @@ class Outcome:
     doubles: set[str] = field(default_factory=set)
 
 
-def replays(base: Engine, events: Sequence[Event], *, now: datetime) -> list[Outcome]:
+def replays(base: Engine, events: Sequence[WatchedEvent], *, now: datetime) -> list[ReplayOutcome]:
     """What the engine decides about events, one outcome for each way that makes a difference.
 
     Args:
@@ -83,7 +83,7 @@ def replays(base: Engine, events: Sequence[Event], *, now: datetime) -> list[Out
 
 def at_rest(
     engine: Engine, queues: Collection[str] | None, asked: Iterable[str], *, now: datetime
-) -> Outcome:
+) -> ReplayOutcome:
     """What the engine would do with a state as it is; victims do not stop.
 
     Args:
@@ -92,34 +92,34 @@ def at_rest(
         asked: workloads of which to say why they wait.
         now: current time.
     """
-    return _Replay(engine.fork(now=now, names=queues), Way()).look(asked, now=now)
+    return _Replay(engine.fork(now=now, names=queues), ReplayWay()).look(asked, now=now)
 
 
-def _ways(events: Sequence[Event]) -> list[Way]:
+def _ways(events: Sequence[WatchedEvent]) -> list[ReplayWay]:
     """Those that may make a difference."""
-    ways = [Way(is_eager=True, lingers=False), Way()]
-    if any(item.said and item.said.decision is Decision.PREEMPTED for item in events):
-        ways.append(Way(is_eager=True))
+    ways = [ReplayWay(is_eager=True, lingers=False), ReplayWay()]
+    if any(item.said and item.said.decision is Fate.PREEMPTED for item in events):
+        ways.append(ReplayWay(is_eager=True))
     if {event.kind == "Workload" for event in events} == {True, False}:
-        ways.append(Way(knows_quota_first=True))
+        ways.append(ReplayWay(knows_quota_first=True))
     return ways
 
 
 class _Replay:
     """One way through the events, on an engine of its own."""
 
-    def __init__(self, engine: Engine, way: Way) -> None:
+    def __init__(self, engine: Engine, way: ReplayWay) -> None:
         self._engine, self._way = engine, way
         self._held_before = {holding.workload.key for holding in engine.state.snapshot.holdings()}
         self._kueue_holds: set[str] = set()
         self._victims: set[str] = set()
-        self._outcome = Outcome()
+        self._outcome = ReplayOutcome()
 
-    def run(self, events: Sequence[Event], *, now: datetime) -> Outcome:
+    def run(self, events: Sequence[WatchedEvent], *, now: datetime) -> ReplayOutcome:
         if self._way.knows_quota_first:
             events = sorted(events, key=lambda event: event.kind == "Workload")
         for event in events:
-            is_decision = event.said is not None and event.said.decision is not Decision.PENDING
+            is_decision = event.said is not None and event.said.decision is not Fate.PENDING
             if is_decision and not self._way.is_eager:
                 self._decide(event.at)
             self._feed(event)
@@ -129,7 +129,7 @@ class _Replay:
             self._engine.release_evicted(holding.workload.key, now=now)
         return self.look((event.key for event in events), now=now)
 
-    def look(self, asked: Iterable[str], *, now: datetime) -> Outcome:
+    def look(self, asked: Iterable[str], *, now: datetime) -> ReplayOutcome:
         """Run the last cycles and say why workloads wait."""
         self._decide(now)
         outcome, queues = self._outcome, self._engine.state.queues
@@ -143,7 +143,7 @@ class _Replay:
             found = explainer.explain(key)
             if found is not None and found.reason and found.reason != CHECKS_PENDING:
                 outcome.waiting[key] = Said(
-                    Decision.PENDING, found.cluster_queue, None, found.reason, found.message
+                    Fate.PENDING, found.cluster_queue, None, found.reason, found.message
                 )
             item = queues.item(key)
             if item and shapes[queues.queue_of(key), item.workload.shape_hash] > 1:
@@ -162,14 +162,20 @@ class _Replay:
         for victim in result.preempted:
             self._outcome.preempted.setdefault(
                 victim.key,
-                Said(Decision.PREEMPTED, victim.cluster_queue, None, victim.reason, victim.message),
+                Said(
+                    Fate.PREEMPTED,
+                    victim.cluster_queue,
+                    None,
+                    victim.reason,
+                    victim.message,
+                ),
             )
         for item in result.admitted:
             queue = str(item.admission["clusterQueue"])
-            said = Said(Decision.ADMITTED, queue, flavors_of(item.admission))
+            said = Said(Fate.ADMITTED, queue, flavors_of(item.admission))
             self._outcome.admitted.setdefault(item.key, said)
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: WatchedEvent) -> None:
         engine = self._engine
         if event.is_gone:
             engine.delete(event.kind, key=event.key, now=event.at)
@@ -178,7 +184,7 @@ class _Replay:
         else:
             self._feed_workload(event)
 
-    def _feed_workload(self, event: Event) -> None:
+    def _feed_workload(self, event: WatchedEvent) -> None:
         """Take in what the world did to a workload, and leave out what Kueue decided about it."""
         engine, key, document = self._engine, event.key, event.document
         is_held = engine.state.snapshot.holding(key) is not None
@@ -206,5 +212,5 @@ class _Replay:
         engine.upsert(document, kind="Workload", now=event.at)
 
 
-def _change(event: Event) -> ObjectChange:
+def _change(event: WatchedEvent) -> ObjectChange:
     return ObjectChange(event.kind, None if event.is_gone else event.document, event.key)

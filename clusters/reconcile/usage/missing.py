@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from clusters.documents.keys import version_number
 from clusters.errors import ClusterError, NotFound
 from clusters.jobs.table import KINDS
 from clusters.kube.client import KubeClient
@@ -34,7 +35,9 @@ def newest_of_missing(cluster_id: int, slug: str, listed: Listed) -> list[Worklo
         )
         for row in rows.order_by("pk"):
             known = newest.get(row.uid)
-            if known is None or _version(row) >= _version(known):
+            if known is None or version_number(row.resource_version) >= version_number(
+                known.resource_version
+            ):
                 newest[row.uid] = row
     return [newest[uid] for uid in gone if uid in newest]
 
@@ -68,7 +71,3 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
         if str(found["metadata"].get("uid")) == str(owner.get("uid")):
             return kind.ended_at(found)
     return None
-
-
-def _version(row: WorkloadEvent) -> int:
-    return int(row.resource_version) if row.resource_version.isdecimal() else 0

@@ -11,6 +11,7 @@ from msgspec.json import Decoder
 
 from budgets.intervals import WorkloadEvent as LedgerEvent
 from budgets.intervals import WorkloadFacts
+from clusters.documents.keys import version_number
 from clusters.models import WorkloadEvent, WorkloadState
 
 Phase = WorkloadState.Phase
@@ -73,8 +74,7 @@ class Recorded(Struct, frozen=True):
     @property
     def order(self) -> tuple[int, int, int]:
         """Later states compare greater; a deletion comes after the state that it ended."""
-        version = self.seen.resource_version
-        return int(version) if version.isdecimal() else 0, _RANK[self.type], self.pk
+        return version_number(self.seen.resource_version), _RANK[self.type], self.pk
 
 
 def state_of(

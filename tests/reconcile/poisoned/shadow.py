@@ -13,7 +13,7 @@ from clusters.kube.pulse import Pulse
 from clusters.kueue.explanation.why import Explanation
 from clusters.reconcile.context import Clients, Registered, ShiftContext
 from clusters.reconcile.runtime.faults import Doing, Standing
-from clusters.reconcile.shadow.body import ShadowBody, View
+from clusters.reconcile.shadow.body import Preview, ShadowBody
 from tests.builders import SmallFleet
 from tests.reconcile.admission_harness import NS, Embedded, facts, job, kueue, quota_objects
 from tests.reconcile.poisoned import Poison, Stage
@@ -77,13 +77,16 @@ class Shadow:
 @contextmanager
 def shadow(fleet: SmallFleet) -> Iterator[Stage]:
     poison, listener = Poison(), Listener()
-    explained = View.explain
+    explained = Preview.explain
 
-    def explain(view: View, key: str) -> Explanation | None:
+    def explain(view: Preview, key: str) -> Explanation | None:
         poison.tried(Doing.DECIDING, key)
         return explained(view, key)
 
-    with Embedded("gpu-east", webhooks=True) as world, mock.patch.object(View, "explain", explain):
+    with (
+        Embedded("gpu-east", webhooks=True) as world,
+        mock.patch.object(Preview, "explain", explain),
+    ):
         world["gpu-east"].create(*quota_objects(0))
         client, stop, clients = world["gpu-east"].client, threading.Event(), Clients()
         context = ShiftContext(
