@@ -11,6 +11,6 @@ class ClustersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from clusters.services.broker import listen
+        from clusters.broker import listen
 
         listen()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import F, QuerySet
 
-from budgets.services.announcements import Work, announce
+from budgets.announcements import Work, announce
 from clusters.models import Cluster
 
 

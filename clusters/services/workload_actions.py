@@ -14,12 +14,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
 from budgets import services as promises
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
 from budgets.selectors.fleet.places import at_places
 from budgets.selectors.usage.scope import USED
-from budgets.services.announcements import Work, announce
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due

@@ -9,7 +9,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from clusters.services import broker
+from clusters import broker
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -110,4 +110,4 @@ def people(fleet: SmallFleet) -> People:
 @pytest.fixture(autouse=True)
 def quiet_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test here reaches for a broker, even where a transaction commits."""
-    monkeypatch.setattr("clusters.services.broker.send", lambda *_: True)
+    monkeypatch.setattr("clusters.broker.send", lambda *_: True)

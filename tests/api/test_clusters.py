@@ -195,7 +195,7 @@ def test_cluster_is_registered_examined_switched_and_let_go(people, dev, setting
 def test_preflight_answers_with_an_operation_to_follow(clustered, monkeypatch):
     sent = []
     monkeypatch.setattr(
-        "clusters.services.broker.current_app.send_task",
+        "clusters.broker.current_app.send_task",
         lambda name, **options: sent.append(options),
     )
     answer = clustered.send("admin", "POST", "clusters/gpu-east/preflight")

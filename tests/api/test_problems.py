@@ -79,7 +79,7 @@ def addresses(pattern) -> list[str]:
 
 @pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: pattern.name)
 def test_no_nonsense_makes_a_server_error(people, pattern, monkeypatch):
-    monkeypatch.setattr("clusters.services.broker.current_app.send_task", lambda *_, **__: None)
+    monkeypatch.setattr("clusters.broker.current_app.send_task", lambda *_, **__: None)
     add_workload(add_cluster("hub", role="manager"), "acme-vision", "1")
     add_cluster("gpu-east", blocked_reason="a restored backup")
     dice = random.Random(pattern.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from budgets.services.announcements import Work, announce, announced
+from budgets.announcements import Work, announce, announced
 from budgets.services.budget.in_force import raise_generations
 
 

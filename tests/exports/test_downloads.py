@@ -22,7 +22,7 @@ HTMX = {"HTTP_HX_REQUEST": "true"}
 
 @pytest.fixture(autouse=True)
 def quiet_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusters.services.broker.send", lambda *_: True)
+    monkeypatch.setattr("clusters.broker.send", lambda *_: True)
 
 
 def browser(user: User) -> Client:

@@ -11,11 +11,11 @@ from django.test import override_settings
 
 from budgets import services
 from budgets.models import Operation
+from clusters import broker
 from clusters import services as enforcement
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
-from clusters.services import broker
 from clusters.vault import seal
 from portal.cluster_changes import CHANGES
 from tests.web.conftest import Visitors

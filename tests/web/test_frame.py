@@ -13,8 +13,8 @@ from django_htmx.middleware import HtmxDetails
 from kombu.exceptions import OperationalError
 
 from budgets import services
-from budgets.services.announcements import Work
-from clusters.services import broker
+from budgets.announcements import Work
+from clusters import broker
 from portal.web import errors
 from portal.web.htmx import render
 from tests.builders import line

@@ -127,7 +127,7 @@ def test_no_nonsense_in_a_form_makes_a_server_error(
     roles: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clusters.services.broker.current_app.send_task", lambda *_, **__: None)
+    monkeypatch.setattr("clusters.broker.current_app.send_task", lambda *_, **__: None)
     dice = random.Random(seed)
     failed = []
     done: set[tuple[Any, ...]] = set()

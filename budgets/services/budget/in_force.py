@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from budgets.announcements import Work, announce
 from budgets.models import (
     Account,
     Allocation,
@@ -26,7 +27,6 @@ from budgets.selectors import flavor_terms, free_rooms, promises_in_force
 from budgets.selectors.budget.future import pool_split, split_for
 from budgets.selectors.budget.timeline import pool_amounts_at
 from budgets.selectors.clock import utc_now
-from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit
 from budgets.services.guards import lock_accounts, lock_flavors
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db import transaction
 
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, reject_any
 from budgets.models import Export, ExportPlan, Operation, User
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
-from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit, state_of
 from budgets.services.operations import start_operation
 

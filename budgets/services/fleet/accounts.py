@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, reject_any
 from budgets.models import (
     Account,
@@ -16,7 +17,6 @@ from budgets.models import (
 )
 from budgets.plan import RevisionDraft
 from budgets.selectors.clock import utc_now
-from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit, state_of
 from budgets.services.budget.holds import set_stop_policy
 from budgets.services.budget.in_force import generations_follow, lock_budget

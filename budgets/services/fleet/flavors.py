@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, reject_any
 from budgets.models import Flavor, FlavorClock, User, Workspace
 from budgets.plan import HOST_FLAVOR
 from budgets.selectors import fleet_timeline
 from budgets.selectors.clock import utc_now
-from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit, state_of
 from budgets.services.budget.in_force import generations_follow
 from budgets.services.guards import by_admin, lock_flavors, require_reason, save_checked

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from django.db import transaction
 
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, NotAllowed
 from budgets.models import Account, Flavor, Pool, PoolAmount, PoolShare, User
 from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
 from budgets.selectors import flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.budget.future import pool_split
 from budgets.selectors.clock import utc_now
-from budgets.services.announcements import Work, announce
 from budgets.services.audit import audit, state_of
 from budgets.services.budget.in_force import generations_follow, lock_pool, settle_pool
 from budgets.services.fleet.capacity import window_faults

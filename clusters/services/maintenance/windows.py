@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from budgets import services as promises
+from budgets.announcements import Work, announce
 from budgets.errors import Fault, Rejected
 from budgets.models import Flavor, User
 from budgets.selectors import utc_now
-from budgets.services.announcements import Work, announce
 from budgets.services.guards import require_admin, require_reason, save_checked
 from clusters.models import Cluster, MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models import WorkloadState as Seen

@@ -14,13 +14,13 @@ from django.utils import timezone
 from budgets import services as promises
 from budgets.models import Operation, User
 from budgets.services.guards import require_admin
+from clusters.broker import send
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
 from clusters.selectors.places import post_of
 from clusters.services import probes
-from clusters.services.broker import send
 from clusters.services.preflight import rows as shown
 from clusters.services.preflight.beside import beside_rows
 from clusters.services.preflight.rows import FAULT, PreflightRow

@@ -12,7 +12,7 @@ import structlog
 from celery import current_app
 from kombu.exceptions import KombuError, OperationalError
 
-from budgets.services.announcements import Work, announced
+from budgets.announcements import Work, announced
 
 log = structlog.stdlib.get_logger(__name__)
 
