@@ -7,24 +7,23 @@ registration, heartbeats and the stored credentials are missing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import structlog
-from django.utils.module_loading import import_string
 
 from clusters.errors import ClusterError, NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseSettings
 from clusters.kube.pulse import Pulse
 from clusters.reconcile.context import Clients, ClusterFacts, Identity, Registered, ShiftContext
-from clusters.reconcile.shift import BODIES, Body, BodyFactory, lease_name
+from clusters.reconcile.shift import BodyFactory, give_back, lease_name, make_body
 
 log = structlog.stdlib.get_logger(__name__)
 
 ACQUIRE_EVERY_S = 0.5
+FOLLOW_S = 0.1
 
 
 class NamedClients(Clients):
@@ -81,7 +80,7 @@ class ForegroundShift:
     workers: Mapping[str, str] = field(default_factory=dict, repr=False)
     portal_workers: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease_s: int = 15
-    body: Callable[[ShiftContext], Body] | None = None
+    body: BodyFactory | None = None
 
 
 def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None:
@@ -98,17 +97,18 @@ def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None
         clients = NamedClients(shift.workers, shift.portal_workers)
         stack.callback(clients.close)
         pulse = Pulse(client)
+        name = lease_name(shift.role, shift.facts.installation)
         lease = ClusterLease(
             client,
-            lease_name(shift.role, shift.facts.installation),
+            name,
             holder=shift.holder,
             settings=LeaseSettings(duration_s=shift.lease_s),
         )
         if not _acquire(lease, stop):
             return
         threads = [
-            threading.Thread(target=target, name=f"{shift.facts.slug}-{name}", daemon=True)
-            for name, target in (
+            threading.Thread(target=target, name=f"{shift.facts.slug}-{what}", daemon=True)
+            for what, target in (
                 ("stop", lambda: _follow(stop, over)),
                 ("pulse", lambda: pulse.run(over)),
                 ("lease", lambda: lease.keep(over, over.set)),
@@ -127,21 +127,15 @@ def work_in_foreground(shift: ForegroundShift, *, stop: threading.Event) -> None
             role=shift.role,
         )
         try:
-            _factory(shift)(context).run()
+            body = shift.body(context) if shift.body else make_body(shift.role, context)
+            body.run()
             if not stop.is_set():
                 lease.check()
         finally:
             over.set()
             for thread in threads:
                 thread.join(timeout=10)
-            _release(lease)
-
-
-def _factory(shift: ForegroundShift) -> BodyFactory:
-    if shift.body is not None:
-        return shift.body
-    found = BODIES[shift.role]
-    return import_string(found) if isinstance(found, str) else found
+            give_back(lease, name)
 
 
 def _acquire(lease: ClusterLease, stop: threading.Event) -> bool:
@@ -158,13 +152,5 @@ def _acquire(lease: ClusterLease, stop: threading.Event) -> bool:
 
 def _follow(stop: threading.Event, over: threading.Event) -> None:
     while not over.is_set():
-        if stop.wait(timedelta(milliseconds=100).total_seconds()):
+        if stop.wait(FOLLOW_S):
             over.set()
-
-
-def _release(lease: ClusterLease) -> None:
-    try:
-        lease.release()
-    except ClusterError as error:
-        # It ends by itself; the successor waits for that.
-        log.info("lease_not_released", reason=error.reason)

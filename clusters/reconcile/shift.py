@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -23,7 +24,7 @@ from django.utils.module_loading import import_string
 
 from clusters.errors import ClusterError, LeaseLost, Retryable
 from clusters.kube.client import KubeClient
-from clusters.kube.lease import LeaseName, LeaseSettings
+from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse
 from clusters.models import ShiftRun
 from clusters.reconcile import claims
@@ -131,7 +132,7 @@ def run_shift(
         return ShiftOutcome(Ending.HELD_ELSEWHERE)
     outcome = ShiftOutcome(Ending.FAILED, "ended by an unexpected error; see the worker's log")
     try:
-        outcome = _Shift(registration, role, claim).work(stop, seconds)
+        outcome = _work(registration, role, claim, stop=stop, seconds=seconds)
     finally:
         _end_claim(claim, outcome)
         log.info(
@@ -149,81 +150,101 @@ def _end_claim(claim: Claim, outcome: ShiftOutcome) -> None:
         connection.close()
 
 
+def make_body(role: str, context: ShiftContext) -> Body:
+    """The body of a role."""
+    factory = BODIES[role]
+    if isinstance(factory, str):
+        factory = import_string(factory)
+    return factory(context)
+
+
+def give_back(lease: ClusterLease, name: LeaseName) -> None:
+    """Release a Lease, so that a successor need not wait."""
+    try:
+        lease.release()
+    except ClusterError as error:
+        # It ends by itself; the successor waits for that.
+        log.info("lease_not_released", lease=name, reason=error.reason)
+
+
+def _work(
+    registration: Registered, role: str, claim: Claim, *, stop: threading.Event, seconds: float
+) -> ShiftOutcome:
+    try:
+        client = KubeClient.from_kubeconfig(unseal(registration.sealed))
+    except (ClusterError, SealBroken) as error:
+        reason = error.reason if isinstance(error, ClusterError) else "SealBroken"
+        if role == ShiftRun.Role.QUOTA and isinstance(error, ClusterError):
+            record_contact(registration.facts.pk, Contact(timezone.now(), error))
+        return ShiftOutcome(Ending.FAILED, f"{reason}: {error}")
+    with client, closing(Clients()) as clients:
+        return _Shift(registration, role, claim, client, clients).work(stop, seconds)
+
+
 class _Shift:
     """The threads around a body, and the one event that ends them all."""
 
-    def __init__(self, registration: Registered, role: str, claim: Claim) -> None:
-        facts = registration.facts
-        self._registration, self._role, self._claim = registration, role, claim
+    def __init__(
+        self,
+        registration: Registered,
+        role: str,
+        claim: Claim,
+        client: KubeClient,
+        clients: Clients,
+    ) -> None:
+        self._facts, self._role, self._claim = registration.facts, role, claim
         self._over = threading.Event()
         self._ending: Ending | None = None
         self._writes_health = role == ShiftRun.Role.QUOTA
         self._seen: tuple[bool, str] | None = None
-        self._settings = LeaseSettings(duration_s=settings.LEASE_SECONDS)
-        self._name = lease_name(role, facts.installation)
-        self._context: ShiftContext | None = None
-        self._lease: ShiftLease | None = None
-        self._pulse: Pulse | None = None
+        self._pulse = Pulse(client)
+        self._name = lease_name(role, registration.facts.installation)
+        self._lease = ShiftLease(
+            client,
+            self._name,
+            holder=claim.holder,
+            settings=LeaseSettings(duration_s=settings.LEASE_SECONDS),
+            evidence=claim.evidence,
+        )
+        self._context = ShiftContext(
+            registration,
+            client=client,
+            clients=clients,
+            pulse=self._pulse,
+            stop=self._over,
+            fence=self._lease.check,
+            holder=claim.holder,
+            role=role,
+        )
 
     def work(self, stop: threading.Event, seconds: float) -> ShiftOutcome:
+        threads = [
+            self._thread(lambda: self._watch_over(stop, seconds), "heartbeat"),
+            self._thread(lambda: self._pulse.run(self._over), "pulse"),
+        ]
         try:
-            client = KubeClient.from_kubeconfig(unseal(self._registration.sealed))
-        except (ClusterError, SealBroken) as error:
-            return self._refused(error)
-        with ExitStack() as stack:
-            stack.callback(client.close)
-            clients = Clients()
-            stack.callback(clients.close)
-            self._pulse = Pulse(client)
-            self._lease = ShiftLease(
-                client,
-                self._name,
-                holder=self._claim.holder,
-                settings=self._settings,
-                evidence=self._claim.evidence,
-            )
-            self._context = ShiftContext(
-                self._registration,
-                client=client,
-                clients=clients,
-                pulse=self._pulse,
-                stop=self._over,
-                fence=self._lease.check,
-                holder=self._claim.holder,
-                role=self._role,
-            )
-            stack.callback(self._over.set)
-            threads = [
-                self._thread(lambda: self._watch_over(stop, seconds), "heartbeat"),
-                self._thread(lambda: self._feel(self._over), "pulse"),
-            ]
-            try:
-                return self._hold_and_run(threads)
-            finally:
-                self._over.set()
-                for thread in threads:
-                    thread.join(timeout=10)
+            return self._hold_and_run(threads)
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join(timeout=10)
 
     def _hold_and_run(self, threads: list[threading.Thread]) -> ShiftOutcome:
-        assert self._lease is not None
         if not self._acquire():
             return ShiftOutcome(self._ending or Ending.STOPPED)
-        lost = self._end_because(Ending.LEASE_LOST)
-        threads.append(self._thread(lambda: self._keep(lost), "lease"))
+        lost = partial(self._end, Ending.LEASE_LOST)
+        threads.append(self._thread(lambda: self._lease.keep(self._over, lost), "lease"))
         log.info(
-            "shift_begins",
-            cluster=self._registration.facts.slug,
-            role=self._role,
-            holder=self._claim.holder,
+            "shift_begins", cluster=self._facts.slug, role=self._role, holder=self._claim.holder
         )
         try:
-            self._run_body()
+            make_body(self._role, self._context).run()
         except LeaseLost as error:
             return ShiftOutcome(Ending.LEASE_LOST, error.message)
         except ClusterError as error:
             log.warning(
                 "shift_failed",
-                cluster=self._registration.facts.slug,
+                cluster=self._facts.slug,
                 role=self._role,
                 reason=error.reason,
                 message=error.message,
@@ -232,19 +253,11 @@ class _Shift:
             return ShiftOutcome(ending, f"{error.reason}: {error.message}")
         finally:
             self._over.set()
-            self._give_back()
+            give_back(self._lease, self._name)
         return ShiftOutcome(self._ending or Ending.STOPPED)
-
-    def _run_body(self) -> None:
-        factory = BODIES[self._role]
-        if isinstance(factory, str):
-            factory = import_string(factory)
-        assert self._context is not None
-        factory(self._context).run()
 
     def _acquire(self) -> bool:
         """Tries for the Lease until it is ours or the shift is over."""
-        assert self._lease is not None
         wait = _RETRY_FIRST_S
         while not self._over.is_set():
             try:
@@ -254,30 +267,11 @@ class _Shift:
             except ClusterError as error:
                 self._tell(error)
                 log.info(
-                    "shift_waits",
-                    cluster=self._registration.facts.slug,
-                    role=self._role,
-                    reason=error.reason,
+                    "shift_waits", cluster=self._facts.slug, role=self._role, reason=error.reason
                 )
                 wait = min(_RETRY_CAP_S, wait * 2)
             self._over.wait(wait)
         return False
-
-    def _keep(self, lost: Callable[[], None]) -> None:
-        assert self._lease is not None
-        self._lease.keep(self._over, lost)
-
-    def _feel(self, over: threading.Event) -> None:
-        assert self._pulse is not None
-        self._pulse.run(over)
-
-    def _give_back(self) -> None:
-        assert self._lease is not None
-        try:
-            self._lease.release()
-        except ClusterError as error:
-            # It ends by itself; the successor waits for that.
-            log.info("lease_not_released", lease=self._name, reason=error.reason)
 
     def _watch_over(self, stop: threading.Event, seconds: float) -> None:
         """Heartbeat, health, and the reasons to end that come from outside."""
@@ -298,7 +292,7 @@ class _Shift:
                     # The Lease still guards the cluster; without a heartbeat the row goes stale.
                     log.warning(
                         "heartbeat_failed",
-                        cluster=self._registration.facts.slug,
+                        cluster=self._facts.slug,
                         role=self._role,
                         error=type(error).__name__,
                     )
@@ -307,8 +301,6 @@ class _Shift:
             connection.close()
 
     def _beat(self) -> None:
-        assert self._lease is not None
-        assert self._context is not None
         if not self._claim.beat(
             lease_version=self._lease.version,
             watch_age_s=self._context.watch_age_s,
@@ -316,7 +308,7 @@ class _Shift:
         ):
             self._end(Ending.ROW_LOST)
             return
-        found = registered(self._registration.facts.slug)
+        found = registered(self._facts.slug)
         if found is None:
             self._end(Ending.REMOVED)
         elif not found.is_same_access(self._context.registration):
@@ -326,7 +318,7 @@ class _Shift:
 
     def _tell_health(self, now: float, told_at: float) -> float:
         pulse = self._pulse
-        if not self._writes_health or pulse is None:
+        if not self._writes_health:
             return told_at
         error = pulse.last_error
         if error is not None and isinstance(error, Retryable) and not pulse.is_lost:
@@ -337,7 +329,7 @@ class _Shift:
         if contact.key == self._seen and now - told_at < HEALTH_EVERY_S:
             return told_at
         self._seen = contact.key
-        record_contact(self._registration.facts.pk, contact)
+        record_contact(self._facts.pk, contact)
         return now
 
     def _tell(self, error: ClusterError) -> None:
@@ -345,16 +337,7 @@ class _Shift:
         contact = Contact(timezone.now(), error)
         if self._writes_health and contact.key != self._seen:
             self._seen = contact.key
-            record_contact(self._registration.facts.pk, contact)
-
-    def _refused(self, error: ClusterError | SealBroken) -> ShiftOutcome:
-        reason = error.reason if isinstance(error, ClusterError) else "SealBroken"
-        if self._writes_health and isinstance(error, ClusterError):
-            self._tell(error)
-        return ShiftOutcome(Ending.FAILED, f"{reason}: {error}")
-
-    def _end_because(self, ending: Ending) -> Callable[[], None]:
-        return lambda: self._end(ending)
+            record_contact(self._facts.pk, contact)
 
     def _end(self, ending: Ending) -> None:
         if self._ending is None:
@@ -362,7 +345,7 @@ class _Shift:
         self._over.set()
 
     def _thread(self, target: Callable[[], None], what: str) -> threading.Thread:
-        name = f"{self._registration.facts.slug}-{self._role}-{what}"
+        name = f"{self._facts.slug}-{self._role}-{what}"
         thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         return thread
