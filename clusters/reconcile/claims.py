@@ -22,7 +22,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.resources import Document
 from clusters.models import Cluster, ShiftRun
-from clusters.reconcile.runtime.faults import ALL_WELL, Standing
+from clusters.reconcile.runtime.faults import ALL_WELL, Parked
 from clusters.selectors.places import nominates_beside
 
 HEARTBEAT_S = 2.0
@@ -86,7 +86,7 @@ class Claim:
     evidence: LeaseEvidence | None
 
     def beat(
-        self, *, lease_version: str, watch_age_s: float | None, standing: Standing = ALL_WELL
+        self, *, lease_version: str, watch_age_s: float | None, standing: Parked = ALL_WELL
     ) -> bool:
         """Say that the shift is alive; False when the row is somebody else's by now.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from clusters.documents.keys import key_of
+from clusters.documents.keys import Document, key_of
 from clusters.errors import Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -18,8 +18,6 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
 from clusters.reconcile.explained.reporter import evidence_of
 from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS
-
-Document = Mapping[str, Any]
 
 MOST_CYCLES: Final = 200
 

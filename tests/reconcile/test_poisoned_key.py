@@ -14,7 +14,7 @@ from django.test import Client
 
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile import claims
-from clusters.reconcile.runtime.faults import Doing, Faults, Standing
+from clusters.reconcile.runtime.faults import Doing, Faults, Parked
 from tests.api.rows import add_cluster
 from tests.builders import SmallFleet
 from tests.reconcile.poisoned import BAD, Stage
@@ -55,7 +55,7 @@ def until(stage: Stage, check: Callable[[], object], *, seconds: float = 60.0) -
         assert time.monotonic() < ends, stage.standing()
 
 
-def page_of(fleet: SmallFleet, role: str, standing: Standing) -> str:
+def page_of(fleet: SmallFleet, role: str, standing: Parked) -> str:
     """The cluster's page after a heartbeat of the shift."""
     cluster = Cluster.objects.filter(slug=PAGE).first() or add_cluster(PAGE)
     ShiftRun.objects.filter(cluster=cluster).delete()

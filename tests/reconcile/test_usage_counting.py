@@ -175,7 +175,7 @@ def test_pods_that_may_be_listed_and_not_watched_are_counted(
     east.cluster.access.denials.append(Denial(verbs=("watch",), resources=("pods",)))
     with usage_hand("gpu-east") as hand:
         hand.measure()
-        hand.until(lambda: hand.body.counting._pods.relists > 1)
+        hand.until(lambda: hand.body.counting._watches.of(r.POD).relists > 1)
         hand.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.used_gpus, row.by_pods) == (5, True)

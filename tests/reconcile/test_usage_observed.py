@@ -12,7 +12,7 @@ from clusters.kube.client import Probe
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.usage.observed import (
     ClusterClock,
-    Contact,
+    Completeness,
     Listed,
     Observation,
     Observer,
@@ -69,8 +69,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def contact(clock: Clock) -> Contact:
-    return Contact(clock.now, until=NOON)
+def contact(clock: Clock) -> Completeness:
+    return Completeness(clock.now, until=NOON)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def watch() -> Watch:
 class Inbox:
     """An observer, told by hand, and what it put down."""
 
-    def __init__(self, clock: Clock, contact: Contact, watch: Watch) -> None:
+    def __init__(self, clock: Clock, contact: Completeness, watch: Watch) -> None:
         self._items: list = []
         self._observer = Observer(
             ClusterClock(clock.now),
@@ -105,7 +105,7 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox(clock: Clock, contact: Contact, watch: Watch) -> Inbox:
+def inbox(clock: Clock, contact: Completeness, watch: Watch) -> Inbox:
     return Inbox(clock, contact, watch)
 
 
@@ -166,7 +166,7 @@ def test_inbox_deletion_told_by_a_watch_is_exact(inbox: Inbox, clock: Clock) -> 
     ],
 )
 def test_contact_news_after_a_gap_are_late(
-    contact: Contact, clock: Clock, gap_s: float, wait_s: float, want_late: bool
+    contact: Completeness, clock: Clock, gap_s: float, wait_s: float, want_late: bool
 ) -> None:
     clock.pass_s(gap_s)
     contact.sample(0)
@@ -175,7 +175,7 @@ def test_contact_news_after_a_gap_are_late(
     assert contact.is_late_news(clock.now()) is want_late
 
 
-def test_contact_never_goes_back(contact: Contact, clock: Clock) -> None:
+def test_contact_never_goes_back(contact: Completeness, clock: Clock) -> None:
     clock.pass_s(5)
     assert contact.sample(1) == NOON + timedelta(seconds=4)
     assert contact.sample(3) == NOON + timedelta(seconds=4)

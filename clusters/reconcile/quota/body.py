@@ -67,6 +67,7 @@ class QuotaBody(Controller[Key]):
     tick_s = 0.25
     threads = 6
     resync_s = 30.0
+    handles_always = True  # what would be written is decided and shown while writing is off, too
 
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
         super().__init__(context, hook=hook, indexes=(REFERRING,))
@@ -110,13 +111,6 @@ class QuotaBody(Controller[Key]):
         mark = fingerprint(self.context.cluster.pk)
         if mark != self._fingerprint:
             self.queue.add_all(self._reload(mark))
-
-    def turn(self) -> None:
-        """One turn; what would be written is decided and shown while writing is off, too."""
-        self.take_in()
-        self.pass_time()
-        self.look()
-        self.handle_all()
 
     def handle_all(self) -> None:
         """Look at all keys that are ready, together.

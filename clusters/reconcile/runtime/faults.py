@@ -32,14 +32,14 @@ class Doing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Parked:
     """What is parked now: how many, and the newest of them in a sentence."""
 
     parked: int = 0
     says: str = ""
 
 
-ALL_WELL: Final = Standing()
+ALL_WELL: Final = Parked()
 
 
 class Faults:
@@ -101,7 +101,7 @@ class Faults:
 
     def _stand(self) -> None:
         newest = next(reversed(self._parked.values()), "")
-        self.standing = Standing(len(self._parked), newest)
+        self.standing = Parked(len(self._parked), newest)
 
 
 def words_of(error: BaseException) -> str:

@@ -85,10 +85,8 @@ class ShadowBody(Controller[str]):
         """Writes what is left to tell."""
         self._reporter.close()
 
-    def turn(self) -> None:
-        """Takes in, compares, explains; nothing is ever written."""
-        self.take_in()
-        self.pass_time()
+    def look(self) -> None:
+        """Compares and explains; nothing is ever written."""
         self._compare()
         self._explain()
 

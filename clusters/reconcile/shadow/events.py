@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from clusters.documents.conditions import condition, conditions_of, is_true
+from clusters.documents.keys import Document
 from clusters.kueue.explanation.asking import flavors_of
-
-Document = Mapping[str, Any]
 
 PREEMPTED = "Preempted"
 

@@ -31,7 +31,7 @@ from clusters.reconcile.usage.counting import Counting
 from clusters.reconcile.usage.missing import ended_at, newest_of_missing
 from clusters.reconcile.usage.observed import (
     ClusterClock,
-    Contact,
+    Completeness,
     Listed,
     Observation,
     Observer,
@@ -75,7 +75,7 @@ class UsageBody(Controller[str]):
         self._message = state.message if state else ""
         clock = ClusterClock(context.now, pulse=context.pulse)
         self.counting = Counting(context, clock)
-        self._contact = Contact(clock.now, until=state.complete_until if state else None)
+        self._contact = Completeness(clock.now, until=state.complete_until if state else None)
         self._observer = Observer(
             clock, self._contact, watch=lambda: self.watches.of(WORKLOAD), put=self.inbox.put
         )

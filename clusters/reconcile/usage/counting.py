@@ -70,8 +70,6 @@ class Counting:
         self._watches = Watches(
             context.client, cluster=self._slug, pulse=context.pulse, sink=_nobody
         )
-        self._nodes: Reflector | None = None
-        self._pods: Reflector | None = None
 
     def run(self) -> None:
         """Counts now and then until the shift ends; what fails is told and tried again."""
@@ -98,8 +96,8 @@ class Counting:
 
     def start(self) -> None:
         """Begin to watch nodes and pods."""
-        self._nodes = self._watches.add(NODE, keep=node_facts)
-        self._pods = self._watches.add(
+        self._watches.add(NODE, keep=node_facts)
+        self._watches.add(
             POD, selection=ON_NODES, is_optional=True, settings=PATIENT, keep=pod_facts
         )
 
@@ -124,10 +122,10 @@ class Counting:
             ClusterError: Nodes, or pods for another reason than a missing right, are not known as
                 they are now.
         """
-        nodes = _current(self._nodes, late_s=LATE_S)
+        nodes = _current(self._watches.of(NODE), late_s=LATE_S)
         pods: list[Document] = []
         with contextlib.suppress(Forbidden):
-            pods = _current(self._pods, late_s=PODS_LATE_S)
+            pods = _current(self._watches.of(POD), late_s=PODS_LATE_S)
         flavors = [
             FlavorNodes(row.slug, row.resource_name, row.node_labels)
             for row in Flavor.objects.filter(archived_at__isnull=True)
@@ -160,15 +158,15 @@ class Counting:
         self._queues.look(queue_sights(documents, known, at=now), at=now)
 
 
-def _current(watch: Reflector | None, *, late_s: float) -> list[Document]:
+def _current(watch: Reflector, *, late_s: float) -> list[Document]:
     """The image of a watch.
 
     Raises:
         ClusterError: It is not there, or was current longer ago than ``late_s``.
     """
-    age = watch.age() if watch is not None and watch.is_synced else None
-    if watch is None or age is None or age > late_s:
-        error = watch.last_error if watch is not None else None
+    age = watch.age() if watch.is_synced else None
+    if age is None or age > late_s:
+        error = watch.last_error
         if error is not None:
             # Told again and again while it lasts: without what earlier times have added to it.
             raise error.with_traceback(None)

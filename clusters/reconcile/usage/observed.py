@@ -83,7 +83,7 @@ class ClusterClock:
         return (now + self.skew).replace(microsecond=0)
 
 
-class Contact:
+class Completeness:
     """Until when the watch is known to have told everything.
 
     Args:
@@ -139,7 +139,7 @@ class Observer:
     def __init__(
         self,
         clock: ClusterClock,
-        contact: Contact,
+        contact: Completeness,
         *,
         watch: Callable[[], Reflector],
         put: Callable[[Observation | Listed], None],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from clusters.reconcile.runtime.faults import Doing, Standing
+from clusters.reconcile.runtime.faults import Doing, Parked
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Moment, Write
 
@@ -56,5 +56,5 @@ class Stage(Protocol):
     def turn(self) -> None:
         """Let the role work for a moment."""
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         """What it has set aside."""

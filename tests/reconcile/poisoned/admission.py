@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.runtime.faults import Standing
+from clusters.reconcile.runtime.faults import Parked
 from tests.builders import SmallFleet
 from tests.reconcile.admission_harness import Embedded, is_true, job, quota_objects
 from tests.reconcile.poisoned import Poison
@@ -36,8 +36,8 @@ class Admission:
             if shift.error is not None:
                 raise shift.error
 
-    def standing(self) -> Standing:
-        return self.bodies[0].faults.standing if self.bodies else Standing()
+    def standing(self) -> Parked:
+        return self.bodies[0].faults.standing if self.bodies else Parked()
 
 
 @contextmanager

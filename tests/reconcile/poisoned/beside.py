@@ -12,7 +12,7 @@ from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.external import ExternalBody
-from clusters.reconcile.runtime.faults import Standing
+from clusters.reconcile.runtime.faults import Parked
 from tests.builders import SmallFleet
 from tests.reconcile.admission_harness import (
     CHECK,
@@ -57,8 +57,8 @@ class Beside:
             if shift.error is not None:
                 raise shift.error
 
-    def standing(self) -> Standing:
-        return self.bodies[0].faults.standing if self.bodies else Standing()
+    def standing(self) -> Parked:
+        return self.bodies[0].faults.standing if self.bodies else Parked()
 
 
 def condition(kind: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.manifests.names import SPEND_CHECK, spend_controller
-from clusters.reconcile.runtime.faults import Standing
+from clusters.reconcile.runtime.faults import Parked
 from tests.builders import SmallFleet, line
 from tests.reconcile.admission_harness import (
     INSTALLATION,
@@ -42,7 +42,7 @@ class BudgetCheck:
     def turn(self) -> None:
         self.hand.body.turn()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         return self.hand.context.faults.standing
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from clusters.kube import resources as r
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.dispatch import DispatchBody
-from clusters.reconcile.runtime.faults import Doing, Standing
+from clusters.reconcile.runtime.faults import Doing, Parked
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.builders import SmallFleet
@@ -51,7 +51,7 @@ class Dispatch:
         if self.shift.error is not None:
             raise self.shift.error
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         return self.body.faults.standing
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 from clusters.manifests.names import Key
 from clusters.reconcile.quota import body as quota_body
 from clusters.reconcile.quota.decide import Decision, decide_wanted
-from clusters.reconcile.runtime.faults import Doing, Standing
+from clusters.reconcile.runtime.faults import Doing, Parked
 from tests.builders import SmallFleet
 from tests.factories import FlavorFactory
 from tests.reconcile.fleet_rows import dev_server, quota_hand, register
@@ -35,7 +35,7 @@ class Quota:
     def turn(self) -> None:
         self.hand.body.turn()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         return self.hand.context.faults.standing
 
 

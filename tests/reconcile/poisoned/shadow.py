@@ -12,7 +12,7 @@ from unittest import mock
 from clusters.kube.pulse import Pulse
 from clusters.kueue.explanation.why import Explanation
 from clusters.reconcile.context import Clients, Registered, ShiftContext
-from clusters.reconcile.runtime.faults import Doing, Standing
+from clusters.reconcile.runtime.faults import Doing, Parked
 from clusters.reconcile.shadow.body import Preview, ShadowBody
 from tests.builders import SmallFleet
 from tests.reconcile.admission_harness import NS, Embedded, facts, job, kueue, quota_objects
@@ -70,7 +70,7 @@ class Shadow:
     def turn(self) -> None:
         self.body.turn()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         return self.body.faults.standing
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 from clusters.kube.client import KubeClient
 from clusters.models import WorkloadEvent, WorkloadState
-from clusters.reconcile.runtime.faults import Doing, Standing
+from clusters.reconcile.runtime.faults import Doing, Parked
 from clusters.reconcile.usage import body as usage_body
 from clusters.reconcile.usage.build import Built, Source
 from clusters.reconcile.usage.build import build as build_states
@@ -41,7 +41,7 @@ class Usage:
     def turn(self) -> None:
         self.hand.body.turn()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Parked:
         return self.hand.context.faults.standing
 
 
