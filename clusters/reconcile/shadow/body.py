@@ -7,7 +7,7 @@ so that nothing it decides there lasts. It only lists and watches: no client of 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -68,7 +68,6 @@ class ShadowBody(Controller[str]):
         self._outside: set[tuple[Resource, str]] = set()
         self._looks = Looks()
         self._view: Preview | None = None
-        self._undecided: set[str] = set()
         self._reporter = Reporter.of(context)
 
     def watched(self) -> Iterable[Watched]:
@@ -177,12 +176,27 @@ class ShadowBody(Controller[str]):
         view = self._view
         if view is None or now - view.at > VIEW_LASTS:
             view = self._view = Preview(engine, self._episodes.workloads, now=now)
-            for key in self._undecided - view.failed.keys():
-                self.faults.clear(self.says(key))
             for key, error in view.failed.items():
                 self.faults.park(self.says(key), error, doing=Doing.DECIDING)
-            self._undecided = set(view.failed)
-        self._reporter.tell(waiting_keys(engine), view.explain, self._episodes.workloads, now=now)
+        self._reporter.tell(
+            waiting_keys(engine), self._explainer(view), self._episodes.workloads, now=now
+        )
+
+    def _explainer(self, view: Preview) -> Callable[[str], Explanation | None]:
+        """Of one that cannot be explained nothing is known yet."""
+
+        def explain(key: str) -> Explanation | None:
+            subject = self.says(key)
+            try:
+                found = view.explain(key)
+            except Exception as error:
+                self.faults.park(subject, error, doing=Doing.DECIDING)
+                return None
+            if key not in view.failed:
+                self.faults.clear(subject)
+            return found
+
+        return explain
 
     def says(self, key: str) -> str:
         """A Workload."""
