@@ -166,8 +166,11 @@ class AdmissionBody(Controller[str]):
         resource, document, is_gone = seen.resource, seen.document, seen.change is Change.DELETED
         key = key_of(document)
         put = self.cache.drop if is_gone else self.cache.put
-        if not put(resource, document) and (resource, key) not in self._outside:
-            return
+        if not put(resource, document):
+            if (resource, key) not in self._outside:
+                return
+            # It is tried again, and never by an older state that comes in late.
+            document = self.cache.get(resource, key) or document
         self._is_untold = True
         self._shown.get(resource, self._other_shown)(resource, key, document, is_gone)
 
