@@ -7,10 +7,11 @@ Queues by purpose: ``shift`` holds the long tasks, one slot per (cluster, role),
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery
-from celery.signals import celeryd_after_setup, worker_shutting_down
+from celery.signals import celeryd_after_setup, heartbeat_sent, worker_shutting_down
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -60,6 +61,17 @@ def require_shift_slots(instance: Any, **kwargs: Any) -> None:
     fault = slot_fault(slots=instance.concurrency)
     if fault:
         raise SystemExit(f"celery worker: {fault}")
+
+
+@heartbeat_sent.connect  # type: ignore[untyped-decorator]  # celery has no types
+def touch_heartbeat(**kwargs: Any) -> None:
+    """Say to whoever watches the file that this worker still has its broker.
+
+    Workers take no commands from the broker, so nobody can ask them for it there.
+    """
+    path = os.environ.get("PORTAL_HEARTBEAT_FILE")
+    if path:
+        Path(path).touch()
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # celery has no types

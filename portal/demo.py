@@ -174,6 +174,7 @@ def environment(port: int, broker: str) -> dict[str, str]:
         "CELERY_BROKER_URL": broker,
         "CELERY_FILESYSTEM_FOLDER": str(FOLDER / "broker"),
         "PORTAL_INSTALLATION": "demo",
+        "PORTAL_HTTPS": "false",
         "PORTAL_PUBLIC_URL": f"http://127.0.0.1:{port}",
         "PORTAL_STATIC_ROOT": str(FOLDER / "static"),
         "PORTAL_KUBECONFIG_FOLDER": str(FOLDER / "clusters"),

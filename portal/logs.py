@@ -54,7 +54,7 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
 def formatter(*, form: str = "logfmt") -> logging.Formatter:
     """Makes lines out of records, of the portal's and of any library's."""
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _said_once],
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _said_once, _refused_without_traceback],
         processors=[
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
@@ -73,6 +73,13 @@ def _said_once(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """
     event.pop("message", None)
     event.pop("data", None)
+    return event
+
+
+def _refused_without_traceback(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """A request that nobody could read is its sender's fault: no traceback of ours explains it."""
+    if 400 <= int(event.get("status_code") or 0) < 500:
+        event.pop("exc_info", None)
     return event
 
 

@@ -50,6 +50,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "portal.middleware.nowhere_kept",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -59,6 +60,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.middleware.bounded_body",
 ]
 
 TEMPLATES = [
@@ -134,7 +136,11 @@ if CELERY_BROKER_URL.startswith(("redis://", "rediss://")):
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": CELERY_BROKER_URL,
             "KEY_PREFIX": "portal",
-            "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
+            "OPTIONS": {
+                "serializer": "portal.cache.JsonSerializer",
+                "socket_timeout": 1,
+                "socket_connect_timeout": 1,
+            },
         }
     }
 CELERY_TASK_ACKS_LATE = True
@@ -143,6 +149,9 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "sync"
 CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Tasks are names and JSON; nobody steers a worker through the broker.
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 
 # --- Exports ----------------------------------------------------------------------------------
 # Files lie here until they expire; web and worker processes share the folder.
@@ -192,6 +201,7 @@ PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
+AUTHENTICATION_BACKENDS = ["portal.signin.CountedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {
@@ -204,11 +214,19 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
 CSRF_FAILURE_VIEW = "portal.web.errors.csrf_failure"
-_https = env.bool("PORTAL_HTTPS", default=False)
+# Off where nobody but this machine reads the wire: in the demo and the tests.
+_https = env.bool("PORTAL_HTTPS", default=True)
 SESSION_COOKIE_SECURE = _https
 CSRF_COOKIE_SECURE = _https
-SECURE_SSL_REDIRECT = False
+SECURE_SSL_REDIRECT = _https
+# Whoever asks for health stands beside the process, before the proxy.
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
+# Other hosts of the same domain are not the portal's to decide about.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+# Bytes of one request, refused before anything of it is parsed.
+PORTAL_BODY_LIMIT = env.int("PORTAL_BODY_LIMIT", default=2 * 1024 * 1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = PORTAL_BODY_LIMIT
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_SAMESITE = "Lax"

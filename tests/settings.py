@@ -10,6 +10,7 @@ os.environ.setdefault("PORTAL_SECRET_KEY", "test-only-" + "k" * 50)
 os.environ.setdefault("PORTAL_CREDENTIAL_KEYS", "dGVzdC1vbmx5LWtleS10ZXN0LW9ubHkta2V5LTEyMzQ=")
 os.environ.setdefault("DATABASE_URL", "sqlite://:memory:")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
+os.environ.setdefault("PORTAL_HTTPS", "false")
 
 from portal.settings import *  # noqa: F403  the tests change a few of the portal's own
 

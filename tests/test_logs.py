@@ -158,3 +158,19 @@ def test_the_product_logs_in_one_way() -> None:
         if "getLogger(__name__)" in path.read_text()
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("status", "is_told"), [(400, False), (404, False), (413, False), (500, True), (None, True)]
+)
+def test_only_a_fault_of_the_portal_has_a_traceback(
+    form: str, status: int | None, is_told: bool
+) -> None:
+    with lines(form) as (logger, text):
+        try:
+            raise ValueError("what a stranger sent")
+        except ValueError as error:
+            extra = {} if status is None else {"status_code": status}
+            logger.error("Bad Request: /x", exc_info=error, extra=extra)
+    assert ("Traceback" in text.getvalue()) is is_told

@@ -28,6 +28,7 @@ def audit(
     reason: str = "",
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    actor_name: str = SYSTEM_NAME,
 ) -> AuditEntry:
     """Add one entry to the audit log, in the caller's transaction.
 
@@ -41,6 +42,7 @@ def audit(
         reason: In the actor's words, cut at 500 characters.
         before: JSON-able state, without any secret.
         after: Likewise.
+        actor_name: Who it is said to be where ``actor`` is None.
     """
     if isinstance(subject, Model):
         workspace = workspace or _place(subject, Workspace, "workspace")
@@ -50,7 +52,7 @@ def audit(
         account = workspace.account
     return AuditEntry.objects.create(
         actor=actor,
-        actor_name=SYSTEM_NAME if actor is None else actor.get_username(),
+        actor_name=actor_name if actor is None else actor.get_username(),
         action=action,
         subject=subject[:200],
         account=account,

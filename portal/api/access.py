@@ -48,7 +48,7 @@ from portal.api.views import (
     workspace_named,
 )
 from portal.bounds import PERSON_NAME
-from portal.throttling import LoginThrottle
+from portal.signin import LoginThrottle
 
 
 class LoginInput(Strict):

@@ -50,6 +50,10 @@ def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResp
     return answer
 
 
+def too_large(request: HttpRequest, detail: str) -> HttpResponse:
+    return _answer(request, 413, detail=detail)
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     reference = uuid.uuid4().hex[:12]
     log.error("server_error", reference=reference, path=request.path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zoneinfo
 from datetime import timedelta
 from typing import Any
@@ -21,7 +20,7 @@ from django.views.decorators.cache import never_cache
 
 from budgets import services as promises
 from budgets.models import ApiToken, User
-from portal.throttling import WrongPasswordThrottle
+from portal.signin import Attempt
 from portal.web.forms import PortalForm
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, typed
@@ -35,17 +34,12 @@ class Login(LoginView):
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        self.throttle = WrongPasswordThrottle()
-        if self.throttle.allows(request):
+        wait_s = Attempt.of(request, request.POST.get("username", "")).wait_s()
+        if not wait_s:
             return super().post(request, *args, **kwargs)
-        wait_s = math.ceil(self.throttle.wait() or 1)
         # Not what was typed: to look at its errors would be an attempt.
         context = self.get_context_data(form=self.get_form_class()(request), wait_s=wait_s)
         return self.render_to_response(context, status=429, headers={"Retry-After": str(wait_s)})
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        self.throttle.count()
-        return super().form_invalid(form)
 
 
 class Logout(LogoutView):

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from budgets import services
 from budgets.models import Account, ApiToken, AuditEntry, User
-from portal.throttling import LoginThrottle
+from portal.signin import LoginThrottle
 from tests.api.conftest import API, client_of
 from tests.builders import PASSWORD
 

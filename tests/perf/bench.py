@@ -169,6 +169,7 @@ def main() -> int:
                 **os.environ,
                 "DATABASE_URL": url,
                 "DJANGO_SETTINGS_MODULE": "portal.settings",
+                "PORTAL_HTTPS": "false",
                 "PORTAL_SECRET_KEY": "bench",
                 "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
                 "PORTAL_INSTALLATION": "bench",

@@ -1,0 +1,184 @@
+"""Signing in: wrong passwords are counted per account and per address, at every door.
+
+The page, the API and Django's own admin ask the same backend. Counted are wrong passwords alone, in
+windows of the rate (``PORTAL_LOGIN_RATE``), for three things: the account from this address, this
+address, and this account. The first is a limit for everybody. The other two are limits for those
+whom the portal does not know there: an account that signed in from the same address within
+``FAMILIAR_DAYS`` is not shut out by what others try behind the same proxy, nor by a stranger who
+tries that account elsewhere.
+
+Counts are in Redis, over all processes of the web. While it is away nobody is counted: who has the
+right password is not locked out by it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final, cast
+
+import structlog
+from django.contrib.auth.backends import ModelBackend
+from django.core.cache import cache
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from redis.exceptions import RedisError
+from rest_framework.throttling import SimpleRateThrottle
+
+from budgets.models import AuditEntry, User
+from budgets.selectors import utc_now
+from budgets.services import audit
+
+log = structlog.stdlib.get_logger(__name__)
+
+FAMILIAR_DAYS: Final = 30
+SIGN_IN: Final = "session.sign_in"
+REFUSED: Final = "session.refuse"
+IPV6_PREFIX: Final = 64
+"""Bits of an IPv6 address that tell customers apart; what follows is theirs to choose."""
+_LONGEST_NAME: Final = 150
+
+
+class LoginThrottle(SimpleRateThrottle):
+    """The limit as the API asks for it: before a password is looked at."""
+
+    scope = "login"
+    num_requests: int
+    duration: int  # seconds
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        """Whether this account may be tried from this address now."""
+        data = request.data
+        name = data.get("username") if isinstance(data, dict) else None
+        self._wait_s = Attempt.of(request, name if isinstance(name, str) else "").wait_s()
+        return self._wait_s == 0
+
+    def wait(self) -> float | None:
+        """Seconds until then."""
+        return float(self._wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Somebody who tries to sign in.
+
+    Attributes:
+        username: As typed; need not exist.
+        network: Where from: an IPv4 address, or the first 64 bits of an IPv6 address.
+    """
+
+    username: str
+    network: str
+
+    @classmethod
+    def of(cls, request: HttpRequest, username: str) -> Attempt:
+        """Read from a request; only our own proxies are believed about its address."""
+        asked: Any = request
+        return cls(username[:_LONGEST_NAME], network_of(str(LoginThrottle().get_ident(asked))))
+
+    def wait_s(self) -> int:
+        """Seconds until a password may be tried, 0 for now."""
+        limit, window_s = self._limits()
+        now = time.time()
+        keys = self._keys(now, window_s)
+        try:
+            counts = cache.get_many(keys)
+        except RedisError as error:
+            log.warning("sign_in_not_counted", error=error)
+            return 0
+        both, *alone = (_number(counts.get(key)) for key in keys)
+        if both < limit and (max(alone) < limit or self._is_familiar()):
+            return 0
+        return math.ceil(window_s - now % window_s)
+
+    def count(self) -> None:
+        """It was wrong."""
+        _, window_s = self._limits()
+        try:
+            for key in self._keys(time.time(), window_s):
+                cache.add(key, 0, timeout=window_s)
+                cache.incr(key)
+        except (RedisError, ValueError) as error:
+            log.warning("sign_in_not_counted", error=error)
+
+    def _limits(self) -> tuple[int, int]:
+        throttle = LoginThrottle()
+        return throttle.num_requests, throttle.duration
+
+    def _keys(self, now: float, window_s: int) -> list[str]:
+        """Of the account from here, of the address, of the account."""
+        window = int(now // window_s)
+        name = sha256(self.username.encode("utf-8", "replace")).hexdigest()
+        return [f"sign-in:{window}:{of}" for of in (f"{name}@{self.network}", self.network, name)]
+
+    def _is_familiar(self) -> bool:
+        since = utc_now() - timedelta(days=FAMILIAR_DAYS)
+        return AuditEntry.objects.filter(
+            action=SIGN_IN,
+            actor__username=self.username,
+            at__gte=since,
+            after__network=self.network,
+        ).exists()
+
+
+class CountedBackend(ModelBackend):
+    """Django's own check of names and passwords, counted and written down."""
+
+    def authenticate(
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **kwargs: Any,
+    ) -> User | None:
+        """The user, or None.
+
+        Raises:
+            PermissionDenied: it was tried too often; no password was looked at.
+        """
+        if request is None or username is None:
+            return cast(User | None, super().authenticate(request, username, password, **kwargs))
+        attempt = Attempt.of(request, username)
+        if attempt.wait_s():
+            raise PermissionDenied
+        user = cast(User | None, super().authenticate(request, username, password, **kwargs))
+        if user is None:
+            attempt.count()
+        self._write_down(attempt, user)
+        return user
+
+    def _write_down(self, attempt: Attempt, user: User | None) -> None:
+        """In the audit log; names that nobody has are only in the log of the process."""
+        found = {"network": attempt.network}
+        if user is not None:
+            audit(user, action=SIGN_IN, subject=f"user:{user.username}", after=found)
+        elif User.objects.filter(username=attempt.username).exists():
+            subject = f"user:{attempt.username}"
+            audit(None, action=REFUSED, subject=subject, after=found, actor_name="somebody")
+        else:
+            log.info("sign_in_refused", network=attempt.network)
+
+
+def network_of(address: str) -> str:
+    """What stands for a client: its IPv4 address, or the network of its IPv6 address.
+
+    Args:
+        address: As the server or a proxy of ours gives it; what is no address stands as it is.
+    """
+    try:
+        found = ipaddress.ip_address(address.strip())
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((int(found), IPV6_PREFIX), strict=False))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
