@@ -195,6 +195,9 @@ PORTAL_ACCESS_PROVIDERS = env.str("PORTAL_ACCESS_PROVIDERS", default="")
 PORTAL_CREDENTIAL_KEYS = env.list("PORTAL_CREDENTIAL_KEYS", default=[])
 # Lets an admin name a kubeconfig file on the server instead of pasting it; for local use.
 PORTAL_KUBECONFIG_FOLDER = env.str("PORTAL_KUBECONFIG_FOLDER", default="")
+# Whether a cluster's address may be this server itself (the demo's are), or a private one.
+PORTAL_CLUSTER_LOOPBACK = env.bool("PORTAL_CLUSTER_LOOPBACK", default=False)
+PORTAL_CLUSTER_PRIVATE = env.bool("PORTAL_CLUSTER_PRIVATE", default=True)
 
 # --- Security ---------------------------------------------------------------------------------
 PASSWORD_HASHERS = [

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import structlog
 from django.contrib.auth.backends import ModelBackend
@@ -141,11 +141,11 @@ class CountedBackend(ModelBackend):
             PermissionDenied: it was tried too often; no password was looked at.
         """
         if request is None or username is None:
-            return cast(User | None, super().authenticate(request, username, password, **kwargs))
+            return super().authenticate(request, username, password, **kwargs)
         attempt = Attempt.of(request, username)
         if attempt.wait_s():
             raise PermissionDenied
-        user = cast(User | None, super().authenticate(request, username, password, **kwargs))
+        user = super().authenticate(request, username, password, **kwargs)
         if user is None:
             attempt.count()
         self._write_down(attempt, user)

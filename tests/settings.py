@@ -11,6 +11,7 @@ os.environ.setdefault("PORTAL_CREDENTIAL_KEYS", "dGVzdC1vbmx5LWtleS10ZXN0LW9ubHk
 os.environ.setdefault("DATABASE_URL", "sqlite://:memory:")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("PORTAL_HTTPS", "false")
+os.environ.setdefault("PORTAL_CLUSTER_LOOPBACK", "true")
 
 from portal.settings import *  # noqa: F403  the tests change a few of the portal's own
 

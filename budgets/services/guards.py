@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar
+from unicodedata import category
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
@@ -13,6 +14,7 @@ from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Account, Flavor, User
 from budgets.selectors import RoleSet, roles_of
 
+_CONTROL: Final = frozenset({"Cc", "Zl", "Zp"})
 NO_LIMITS = RoleSet(user_id=None, is_admin=True)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,7 +110,7 @@ def save_checked(row: models.Model, *, also: Iterable[Fault] = ()) -> None:
     Raises:
         Rejected: Everything that is wrong, at once.
     """
-    faults = list(also)
+    faults = [*also, *_line_faults(row)]
     try:
         row.full_clean()
     except ValidationError as error:
@@ -118,6 +120,17 @@ def save_checked(row: models.Model, *, also: Iterable[Fault] = ()) -> None:
         row.save()
     except ValidationError as error:
         raise Rejected(faults_of(error)) from error
+
+
+def _line_faults(row: models.Model) -> Iterator[Fault]:
+    """Names go into lines of mails, files and logs: one that breaks the line is refused."""
+    for field in row._meta.concrete_fields:
+        value = getattr(row, field.attname)
+        if not isinstance(field, models.CharField) or not isinstance(value, str):
+            continue
+        if any(category(character) in _CONTROL for character in value):
+            words = f"{value[:60]!r} has a line break or another control character. Leave it out."
+            yield Fault(field.name, "control_character", words)
 
 
 def lock_accounts(*accounts: Account) -> None:

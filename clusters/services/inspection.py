@@ -13,6 +13,7 @@ from budgets.models import User
 from budgets.services.guards import require_admin
 from clusters.errors import FieldFault, KubeconfigRejected
 from clusters.kube import kubeconfig as kc
+from clusters.services.addresses import address_faults
 from clusters.vault import SealBroken, seal, unseal
 
 HELD_S = 900
@@ -58,9 +59,13 @@ def chosen_kubeconfig(text: str, *, context: str) -> tuple[str, kc.KubeconfigFac
     """
     try:
         minimal = kc.choose(text, context=context)
-        return minimal, kc.facts_of(minimal)
+        facts = kc.facts_of(minimal)
     except KubeconfigRejected as error:
         raise Rejected(faults_of(error)) from None
+    faults = [_fault(each) for each in address_faults(facts.server)]
+    if faults:
+        raise Rejected(faults)
+    return minimal, facts
 
 
 def kubeconfig_from_file(actor: User | None, *, name: str) -> str:
@@ -113,14 +118,12 @@ def held_kubeconfig(actor: User | None, *, held: str) -> str:
 def faults_of(error: KubeconfigRejected) -> list[Fault]:
     """A refused kubeconfig in the words that forms and API use."""
     fields: Iterable[FieldFault] = error.fields or (FieldFault("", error.message, error.reason),)
-    return [
-        Fault(
-            "kubeconfig",
-            _code(fault.reason),
-            f"{fault.field}: {fault.message}" if fault.field else fault.message,
-        )
-        for fault in fields
-    ]
+    return [_fault(fault) for fault in fields]
+
+
+def _fault(fault: FieldFault) -> Fault:
+    words = f"{fault.field}: {fault.message}" if fault.field else fault.message
+    return Fault("kubeconfig", _code(fault.reason), words)
 
 
 def _row(text: str, name: str, *, is_current: bool) -> ContextRow:
@@ -128,7 +131,8 @@ def _row(text: str, name: str, *, is_current: bool) -> ContextRow:
         facts = kc.facts_of(text, context=name)
     except KubeconfigRejected as error:
         return ContextRow(name, "", "", "", tuple(faults_of(error)), is_current)
-    return ContextRow(name, facts.server, facts.user_kind, facts.ca_fingerprint, (), is_current)
+    faults = tuple(_fault(each) for each in address_faults(facts.server))
+    return ContextRow(name, facts.server, facts.user_kind, facts.ca_fingerprint, faults, is_current)
 
 
 def _code(reason: str) -> str:

@@ -170,6 +170,7 @@ def main() -> int:
                 "DATABASE_URL": url,
                 "DJANGO_SETTINGS_MODULE": "portal.settings",
                 "PORTAL_HTTPS": "false",
+                "PORTAL_CLUSTER_LOOPBACK": "true",
                 "PORTAL_SECRET_KEY": "bench",
                 "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
                 "PORTAL_INSTALLATION": "bench",

@@ -1,0 +1,67 @@
+"""Where a kubeconfig may lead this server: not into itself, and not to what hands out credentials.
+
+Source: the addresses of metadata services as AWS, Google Cloud, Azure and Alibaba Cloud document
+them; what is link-local is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from clusters.errors import FieldFault
+
+METADATA: Final = frozenset(
+    map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254"))
+)
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def address_faults(server: str) -> Iterator[FieldFault]:
+    """Why this server does not call an API server's address.
+
+    Args:
+        server: ``https://HOST:PORT`` of a kubeconfig; a name is resolved. One that has no address
+            now is nobody's fault here: the preflight says that it is not reached.
+    """
+    host = urlsplit(server).hostname or ""
+    for found in _addresses(host):
+        words = _refusal(found)
+        if words:
+            shown = host if host == str(found) else f"{host} ({found})"
+            yield FieldFault("cluster.server", f"{shown} {words}", "AddressRefused")
+            return
+
+
+def _addresses(host: str) -> list[_Address]:
+    try:
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    found = (ipaddress.ip_address(str(row[4][0]).partition("%")[0]) for row in rows)
+    return [getattr(each, "ipv4_mapped", None) or each for each in found]
+
+
+def _refusal(address: _Address) -> str:
+    if address in METADATA or address.is_link_local:
+        return (
+            "is where clouds hand out credentials, never a cluster's address. Register the address"
+            " of its API server."
+        )
+    if address.is_unspecified or address.is_multicast:
+        return "is no address of one server. Register the address of the cluster's API server."
+    if address.is_loopback:
+        if settings.PORTAL_CLUSTER_LOOPBACK:
+            return ""
+        return (
+            "is this server itself. Register an address that leads to the cluster;"
+            " PORTAL_CLUSTER_LOOPBACK=true allows loopback for trying things out."
+        )
+    if address.is_private and not settings.PORTAL_CLUSTER_PRIVATE:
+        return "is a private address, and PORTAL_CLUSTER_PRIVATE=false refuses those."
+    return ""
