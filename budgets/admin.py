@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group
 from django.db.models import Model
 from django.http import HttpRequest
 
@@ -32,14 +32,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not subscrip
 
 
 @admin.register(models.User)
-class PortalUserAdmin(UserAdmin):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Names, e-mail, active or not; roles and passwords are given in the portal."""
+class PortalUserAdmin(ReadOnlyAdmin):
+    """Who there is; people are added, changed and switched off in the portal, with an audit."""
 
     list_display = ("username", "email", "is_active", "last_login")
+    search_fields = ("username", "email")
+    exclude = ("password",)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """People stay in the log; switch them off instead."""
-        return False
+
+admin.site.unregister(Group)
 
 
 PLAIN = (

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
+from django.utils.crypto import salted_hmac
 
 from budgets.models.base import optional
 
 
 class User(AbstractUser):
-    """A person; the time zone is only for display."""
+    """A person; the time zone is only for display.
+
+    Attributes:
+        access_epoch: Sessions of an earlier one open nothing any more.
+    """
 
     time_zone = models.CharField(max_length=64, default="UTC")
+    access_epoch = models.PositiveIntegerField(default=0, editable=False)
 
     class Meta:
         ordering = ["username"]
+
+    def get_session_auth_hash(self) -> str:
+        """What a session has to know of its user to go on: the password and the epoch."""
+        return self._session_hash(None)
+
+    def get_session_auth_fallback_hash(self) -> Iterator[str]:
+        """The same under the keys before this one."""
+        return map(self._session_hash, settings.SECRET_KEY_FALLBACKS)
+
+    def _session_hash(self, secret: str | bytes | None) -> str:
+        told = f"{self.access_epoch}:{self.password}"
+        return salted_hmac(
+            "budgets.User.session", told, secret=secret, algorithm="sha256"
+        ).hexdigest()
 
 
 def person() -> models.ForeignKey[User | None, User | None]:

@@ -15,7 +15,14 @@ from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Account, ApiToken, Membership, Role, User, Workspace
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.guards import by_admin, faults_of, require_admin, roles_for, save_checked
+from budgets.services.guards import (
+    by_admin,
+    faults_of,
+    require_admin,
+    require_reason,
+    roles_for,
+    save_checked,
+)
 
 TOKEN_PREFIX = "gbp_"  # noqa: S105  a public marker in front of every token, not a secret
 
@@ -41,12 +48,39 @@ def create_user(
 
 @transaction.atomic
 def set_password(actor: User | None, *, user: User, password: str) -> None:
-    """Set a password: one's own, or anybody's as an admin."""
+    """Set a password: one's own, or anybody's as an admin. Sessions and tokens end."""
     _require_own(actor, user)
     reject_any(_password_faults(user, password))
     user.set_password(password)
     user.save(update_fields=["password"])
-    audit(actor, "user.set_password", user)
+    ended = _end_access(user)
+    audit(actor, "user.set_password", user, after=ended)
+
+
+@by_admin
+def deactivate_user(actor: User | None, *, user: User, reason: str) -> User:
+    """Let somebody in no more; sessions and tokens end, roles and the log stay.
+
+    Raises:
+        Rejected: No reason, or the last admin.
+    """
+    require_reason(reason)
+    _require_another_admin(user)
+    ended = _set_active(user, is_active=False) | _end_access(user)
+    audit(actor, "user.deactivate", user, reason=reason, after=ended)
+    return user
+
+
+@by_admin
+def reactivate_user(actor: User | None, *, user: User, reason: str) -> User:
+    """Let somebody in again, with the roles of before and none of the sessions and tokens.
+
+    Raises:
+        Rejected: No reason.
+    """
+    require_reason(reason)
+    audit(actor, "user.reactivate", user, reason=reason, after=_set_active(user, is_active=True))
+    return user
 
 
 @transaction.atomic
@@ -91,24 +125,25 @@ def grant_role(
 
 @by_admin
 def revoke_role(actor: User | None, *, membership: Membership) -> None:
-    """Take a role away; the last admin stays.
+    """Take a role away; sessions and tokens of whoever had it end. The last admin stays.
 
     Raises:
         Rejected: It is the last admin's role.
     """
+    user = membership.user
     if membership.role == Role.ADMIN:
-        admins = Membership.objects.select_for_update().filter(
-            role=Role.ADMIN, user__is_active=True
-        )
-        if not any(row.pk != membership.pk for row in admins):
-            raise Rejected.because("", "last_admin", "Nobody would be left to administer.")
+        _require_another_admin(user)
+        # What the first admin was given with the role goes with it.
+        user.is_staff = user.is_superuser = False
+        user.save(update_fields=["is_staff", "is_superuser"])
     audit(
         actor,
         "role.revoke",
-        membership.user,
+        user,
         account=membership.account,
         workspace=membership.workspace,
         before={"role": membership.role},
+        after=_end_access(user),
     )
     membership.delete()
 
@@ -163,6 +198,27 @@ def authenticate_api_token(plaintext: str) -> ApiToken | None:
     if token.last_used_at is None or (now - token.last_used_at).total_seconds() >= 60:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token
+
+
+def _end_access(user: User) -> dict[str, int]:
+    """End every session and token of somebody; says how many tokens that were."""
+    user.access_epoch += 1
+    user.save(update_fields=["access_epoch"])
+    tokens = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=utc_now())
+    return {"tokens_ended": tokens.update(revoked_at=utc_now())}
+
+
+def _set_active(user: User, *, is_active: bool) -> dict[str, bool]:
+    user.is_active = is_active
+    user.save(update_fields=["is_active"])
+    return {"is_active": is_active}
+
+
+def _require_another_admin(user: User) -> None:
+    """Raises Rejected: without this one nobody who can sign in would be an admin."""
+    admins = Membership.objects.select_for_update().filter(role=Role.ADMIN, user__is_active=True)
+    if {row.user_id for row in admins} == {user.pk}:
+        raise Rejected.because("", "last_admin", "Nobody would be left to administer.")
 
 
 def _require_own(actor: User | None, user: User) -> None:

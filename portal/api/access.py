@@ -26,6 +26,7 @@ from portal.api.authentication import KEYWORD
 from portal.api.paging import BY_USERNAME, CREATED, Slice
 from portal.api.shapes import (
     NamedField,
+    ReasonInput,
     RecordSerializer,
     RowSerializer,
     Strict,
@@ -39,6 +40,7 @@ from portal.api.views import (
     View,
     account_named,
     admin,
+    admin_in_session,
     answers,
     checked,
     deed,
@@ -211,18 +213,46 @@ class Tokens(Noun):
 class Users(Noun):
     """Everybody who can log in; for admins."""
 
+    each = "One person; for admins."
     shape = UserSerializer
     lookup_field, lookup_value_converter = "username", "str"
+    found = finds("user", lambda _, username: get_object_or_404(User, username=username))
     list = lists(lambda user: User.objects.all(), BY_USERNAME, by=admin)
-    create = deed(promises.create_user, takes=UserInput, code=MADE, by=admin)
+    create = deed(promises.create_user, takes=UserInput, code=MADE, by=admin_in_session)
+    retrieve = shows(by=admin)
+    deactivate = deed(
+        promises.deactivate_user,
+        takes=ReasonInput,
+        by=admin_in_session,
+        text="Lets somebody in no more; sessions and tokens end.",
+    )
+    reactivate = deed(
+        promises.reactivate_user,
+        takes=ReasonInput,
+        by=admin_in_session,
+        text="Lets somebody in again, with the roles of before.",
+    )
 
-    @answers(takes=PasswordInput, code=DONE, by=admin, method="PUT")
-    def password(self, user: User, username: str, password: str) -> None:
+    @answers(takes=PasswordInput, code=DONE, by=admin_in_session, method="PUT")
+    def password(self, admin: User, /, user: User, password: str) -> None:
         """A new password for somebody else; one's own is changed on its page, with the old one."""
-        if username == user.username:
+        if user == admin:
             raise NotAllowed("Change your own password on its page, where the old one is asked.")
-        found = get_object_or_404(User, username=username)
-        promises.set_password(user, user=found, password=password)
+        promises.set_password(admin, user=user, password=password)
+
+    @answers(TokenSerializer, order=CREATED, by=admin, method="GET")
+    def tokens(self, admin: User, /, user: User) -> QuerySet[ApiToken]:
+        """Somebody's tokens, without their texts; for admins."""
+        return ApiToken.objects.filter(user=user)
+
+
+class TokenOfUserView(View):
+    """One token of somebody."""
+
+    delete = deed(promises.revoke_api_token, code=DONE, by=admin_in_session)
+
+    def found(self, user: User, username: str, pk: int) -> dict[str, Any]:
+        return {"token": ApiToken.objects.get(user__username=username, pk=pk)}
 
 
 class Members(Noun):
@@ -241,9 +271,9 @@ class Members(Noun):
             "workspace": "workspace__namespace",
         },
     )
-    destroy = deed(promises.revoke_role, code=DONE)
+    destroy = deed(promises.revoke_role, code=DONE, by=admin_in_session)
 
-    @answers(takes=MemberInput, code=MADE, by=admin)
+    @answers(takes=MemberInput, code=MADE, by=admin_in_session)
     def create(self, admin: User, **given: Any) -> Any:
         """Gives a role; giving it twice changes nothing."""
         return promises.grant_role(admin, **given)

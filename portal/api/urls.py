@@ -64,6 +64,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("schema", access.SchemaView.as_view(), name="schema"),
     path("login", access.LoginView.as_view(), name="login"),
     path("me", access.MeView.as_view(), name="me"),
+    path(
+        "users/<str:username>/tokens/<int:pk>",
+        access.TokenOfUserView.as_view(),
+        name="user-token",
+    ),
     path("audit", access.AuditView.as_view(), name="audit"),
     path("setup", access.SetupView.as_view(), name="setup"),
     path("exports/<int:pk>/file", exports.ExportFileView.as_view(), name="export-file"),

@@ -25,7 +25,7 @@ from rest_framework.viewsets import ViewSetMixin
 
 from budgets import selectors
 from budgets.errors import Fault, NotAllowed, Rejected
-from budgets.models import Account, User, Workspace
+from budgets.models import Account, ApiToken, User, Workspace
 from budgets.texts import is_storable
 from portal.api.paging import Order, expected_version, page
 from portal.api.parsing import JSONBody
@@ -160,6 +160,23 @@ def admin(request: Request) -> User:
     return user
 
 
+def admin_in_session(request: Request) -> User:
+    """The authenticated user, when an admin who signed in to a browser session.
+
+    Whoever finds an admin's token is not to make people and roles with it.
+
+    Raises:
+        NotAllowed: For everybody else.
+    """
+    user = admin(request)
+    if isinstance(request.auth, ApiToken):
+        raise NotAllowed(
+            "People, roles and tokens of others are changed in a browser session, never with an"
+            " API token. Sign in to the portal."
+        )
+    return user
+
+
 def checked(takes: Shape, request: Request) -> dict[str, Any]:
     """The validated body, with rows for names; everything wrong is a 422."""
     body = takes(data=request.data, context={"user": request.user})
@@ -213,14 +230,14 @@ def answers(
     return decorate
 
 
-def shows(shape: Shape | None = None) -> Handler:
+def shows(shape: Shape | None = None, **declared: Any) -> Handler:
     """A GET of the one thing that the address names."""
 
-    def get(self: View, user: User, **found: Any) -> Any:
+    def get(self: View, user: User, /, **found: Any) -> Any:
         (row,) = found.values()
         return row
 
-    return answers(shape)(get)
+    return answers(shape, **declared)(get)
 
 
 def deed(
@@ -235,7 +252,7 @@ def deed(
         declared: As for :func:`answers`.
     """
 
-    def do(self: View, user: User, **arguments: Any) -> Any:
+    def do(self: View, user: User, /, **arguments: Any) -> Any:
         return service(user, **arguments)
 
     do.__doc__ = text or None

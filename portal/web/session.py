@@ -75,7 +75,7 @@ class PasswordForm(PortalForm):
 @never_cache
 @page("GET", "POST")
 def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
-    """Change one's own password; other sessions end, this one stays."""
+    """Change one's own password; other sessions and all tokens end, this session stays."""
 
     def change(given: dict[str, Any]) -> None:
         promises.set_password(user, user=user, password=given["password"])
@@ -86,7 +86,7 @@ def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
         "session/password.html",
         PasswordForm(typed(request), user=user),
         change,
-        said="The password is changed; other sessions have ended.",
+        said="The password is changed; your other sessions and your API tokens have ended.",
         to=reverse("home"),
     )
 

@@ -10,8 +10,9 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import Membership, Pool, PoolShare, User
+from budgets.models import ApiToken, Membership, Pool, PoolShare, User
 from portal.web import setup_forms
+from portal.web.forms import ReasonForm
 from portal.web.setup_pages import (
     Row,
     Section,
@@ -98,8 +99,10 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
             form=setup_forms.NewPasswordForm,
             do=lambda typed: promises.set_password(user, user=found, **typed),
             button="Set password",
-            said="The password is set.",
+            said="The password is set; sessions and API tokens of before have ended.",
         ),
+        _tokens_of(user, found),
+        _standing_of(user, found),
     ]
     return sections_page(
         request,
@@ -107,6 +110,52 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
         headline=f"{found.username}, {found.email}",
         sections=sections,
         crumbs=crumbs(("People and roles", "setup_people")),
+    )
+
+
+def _tokens_of(user: User, found: User) -> Section:
+    def revoke(key: str) -> None:
+        promises.revoke_api_token(user, token=get_object_or_404(ApiToken, pk=key, user=found))
+
+    rows = [
+        Row(
+            t.name,
+            t.prefix,
+            t.get_scope_display(),
+            when(t.last_used_at),
+            when(t.expires_at),
+            remove=str(t.pk),
+        )
+        for t in found.api_tokens.filter(revoked_at=None, expires_at__gt=promises.utc_now())
+    ]
+    return Section(
+        key="tokens",
+        title="API tokens",
+        columns=("Name", "Begins with", "May", "Last used", "Ends"),
+        rows=rows,
+        empty="No token that opens anything.",
+        remove=revoke,
+        remove_label="End",
+    )
+
+
+def _standing_of(user: User, found: User) -> Section:
+    if found.is_active:
+        return Section(
+            key="deactivate",
+            title="Deactivate",
+            form=ReasonForm,
+            do=lambda typed: promises.deactivate_user(user, user=found, **typed),
+            button="Deactivate",
+            said="Sign-in is off; sessions and API tokens have ended.",
+        )
+    return Section(
+        key="reactivate",
+        title="Reactivate",
+        form=ReasonForm,
+        do=lambda typed: promises.reactivate_user(user, user=found, **typed),
+        button="Reactivate",
+        said="Sign-in is on again, with the roles above.",
     )
 
 

@@ -60,10 +60,19 @@ class People:
             self.clients[role] = client_of(self.users[role])
         return self.clients[role]
 
+    def in_session(self, role: str) -> APIClient:
+        """A client that signed in as a browser does: people and roles are changed so alone."""
+        client, user = APIClient(), self.users[role]
+        if user is not None:
+            client.force_login(User.objects.get(pk=user.pk))
+        return client
+
     def send(self, role: str, method: str, path: str, body: Any = None, **headers: str) -> Response:
         """A request with a JSON body; ``path`` is relative to the API, or a whole address."""
         address = path if path.startswith(("/", "http")) else API + path
-        sent = getattr(self[role], method.lower())
+        is_identity = method != "GET" and path.startswith(("users", "members"))
+        client = self.in_session(role) if is_identity else self[role]
+        sent = getattr(client, method.lower())
         if method == "GET":
             return sent(address, **headers)
         return sent(address, body, format="json", **headers)

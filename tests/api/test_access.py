@@ -129,7 +129,9 @@ def test_admin_adds_a_person_with_a_role_and_a_password(people):
     assert names == ["acme-speech"]
     gone = people.send("admin", "DELETE", f"members/{member.json()['id']}")
     assert gone.status_code == 204
-    assert mia.get(API + "workspaces").json()["results"] == []
+    assert mia.get(API + "workspaces").status_code == 401
+    again = client_of(User.objects.get(username="mia"))
+    assert again.get(API + "workspaces").json()["results"] == []
     changed = people.send("admin", "PUT", "users/mia/password", {"password": "other good words 8"})
     assert changed.status_code == 204
     assert User.objects.get(username="mia").check_password("other good words 8")
@@ -170,3 +172,49 @@ def test_user_names_cannot_be_guessed_by_giving_roles(people):
     unknown = people.send("owner", "POST", "members", {"username": "zzz", "role": "admin"})
     assert known.status_code == unknown.status_code == 403
     assert known.json() == unknown.json()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("post", "users", {"username": "mia", "email": "mia@example.org"}),
+        ("put", "users/olga/password", {"password": "other good words 8"}),
+        ("post", "users/olga/deactivate", {"reason": "left"}),
+        ("post", "users/olga/reactivate", {"reason": "back"}),
+        ("delete", "users/olga/tokens/1", None),
+        ("post", "members", {"username": "olga", "role": "finance"}),
+        ("delete", "members/1", None),
+    ],
+)
+def test_identity_is_never_managed_with_a_token(people, method, path, body):
+    before = AuditEntry.objects.count()
+    people["admin"]
+    answer = getattr(people["admin"], method)(API + path, body, format="json")
+    assert answer.status_code == 403
+    assert "browser session" in answer.json()["message"]
+    assert AuditEntry.objects.count() == before + 1  # the token that was made for the test
+
+
+def test_admin_sees_and_ends_somebodys_tokens(people):
+    people["owner"]
+    (row,) = people.send("admin", "GET", "users/olga/tokens").json()["results"]
+    assert "digest" not in row and "token" not in row
+    assert people.send("admin", "DELETE", f"users/olga/tokens/{row['id']}").status_code == 204
+    assert people.send("owner", "GET", "me").status_code == 401
+    other = ApiToken.objects.get(user=people.fleet.admin)
+    assert people.send("admin", "DELETE", f"users/olga/tokens/{other.pk}").status_code == 404
+
+
+def test_deactivated_person_is_out_at_once_and_comes_back_with_nothing_open(people):
+    people["owner"]
+    browser = people.in_session("owner")
+    assert browser.get(API + "me").status_code == 200
+    answer = people.send("admin", "POST", "users/olga/deactivate", {"reason": "left"})
+    assert answer.json()["is_active"] is False
+    assert browser.get(API + "me").status_code in (401, 403)
+    assert people.send("owner", "GET", "me").status_code == 401
+    assert login(APIClient()).status_code == 401
+    people.send("admin", "POST", "users/olga/reactivate", {"reason": "came back"})
+    assert browser.get(API + "me").status_code in (401, 403)
+    assert people.send("owner", "GET", "me").status_code == 401
+    assert login(APIClient()).status_code == 201

@@ -44,6 +44,10 @@ CASES: list[tuple[str, str, Any, dict[str, int]]] = [
         {"password": "a long new password"},
         wanted(ADMINS, ALL, 204),
     ),
+    ("GET", "users/olga", None, wanted(ADMINS, ALL, 200)),
+    ("GET", "users/olga/tokens", None, wanted(ADMINS, ALL, 200)),
+    ("POST", "users/nobody/deactivate", {"reason": "r"}, wanted(ADMINS, ALL, 200)),
+    ("POST", "users/nobody/reactivate", {"reason": "r"}, wanted(ADMINS, ALL, 200)),
     ("GET", "members", None, wanted(ALL, ALL, 200)),
     (
         "POST",

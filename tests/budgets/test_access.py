@@ -188,3 +188,55 @@ def test_admin_site_shows_tables_and_changes_none(client, fleet: SmallFleet, set
         if model._meta.app_label == "budgets" and model is not User:
             assert isinstance(site, ReadOnlyAdmin), model
             assert not site.has_change_permission(request)
+
+
+def _opens(user: User) -> tuple[str, str]:
+    """A token of somebody, and what their sessions have to know."""
+    until = selectors.utc_now() + timedelta(days=1)
+    _, text = services.create_api_token(user, user=user, name="ci", scope="read", expires_at=until)
+    return text, user.get_session_auth_hash()
+
+
+WITHDRAWALS = {
+    "user.set_password": lambda f: services.set_password(
+        f.admin, user=f.owner, password="other good words 8"
+    ),
+    "role.revoke": lambda f: services.revoke_role(f.admin, membership=f.owner.memberships.get()),
+    "user.deactivate": lambda f: services.deactivate_user(f.admin, user=f.owner, reason="left"),
+}
+
+
+@pytest.mark.parametrize("action", WITHDRAWALS)
+def test_access_that_is_withdrawn_ends_sessions_and_tokens(fleet: SmallFleet, action: str):
+    token, session = _opens(fleet.owner)
+    others, _ = _opens(fleet.finance)
+    WITHDRAWALS[action](fleet)
+    assert services.authenticate_api_token(token) is None
+    assert User.objects.get(pk=fleet.owner.pk).get_session_auth_hash() != session
+    assert services.authenticate_api_token(others) is not None
+    entry = AuditEntry.objects.filter(action=action).latest("pk")
+    assert (entry.subject, entry.after["tokens_ended"]) == ("user:olga", 1)
+
+
+def test_last_admin_cannot_be_deactivated(fleet: SmallFleet):
+    with pytest.raises(Rejected, match="Nobody would be left"):
+        services.deactivate_user(fleet.admin, user=fleet.admin, reason="tired")
+    with pytest.raises(Rejected, match="Say why"):
+        services.deactivate_user(fleet.admin, user=fleet.owner, reason=" ")
+    services.grant_role(fleet.admin, user=fleet.finance, role=Role.ADMIN)
+    services.deactivate_user(fleet.finance, user=fleet.admin, reason="tired")
+    with pytest.raises(Rejected, match="Nobody would be left"):
+        services.revoke_role(
+            fleet.finance, membership=fleet.finance.memberships.get(role=Role.ADMIN)
+        )
+
+
+def test_first_admin_without_the_role_is_no_admin_any_more(fleet: SmallFleet):
+    first = User.objects.get(pk=fleet.admin.pk)
+    first.is_superuser = first.is_staff = True
+    first.save()
+    services.grant_role(fleet.admin, user=fleet.finance, role=Role.ADMIN)
+    services.revoke_role(fleet.finance, membership=first.memberships.get(role=Role.ADMIN))
+    left = User.objects.get(pk=first.pk)
+    assert not selectors.roles_of(left).is_admin
+    assert not left.is_superuser and not left.is_staff

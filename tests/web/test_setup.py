@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.test import Client
 
 from budgets import services
-from budgets.models import Account, Envelope, Flavor, Membership, Pool, User, Workspace
+from budgets.models import Account, AuditEntry, Envelope, Flavor, Membership, Pool, User, Workspace
 from tests.builders import PASSWORD
 from tests.web.conftest import Visitors
 
@@ -131,6 +133,9 @@ def test_role_is_given_and_taken_but_never_the_last_admins(visitors: Visitors):
     assert visitors["nobody"].get("/workspaces/acme-vision/").status_code == 200
     assert f'name="remove" value="{given.pk}"' in client.get(address).content.decode()
     client.post(address, {"section": "roles", "remove": given.pk})
+    left = visitors["nobody"].get("/workspaces/acme-vision/")
+    assert left["Location"].startswith("/login/"), "who lost a role signs in again"
+    visitors["nobody"].force_login(User.objects.get(pk=nora.pk))
     assert visitors["nobody"].get("/workspaces/acme-vision/").status_code == 404
 
     last = Membership.objects.get(user=admin)
@@ -156,3 +161,43 @@ def test_role_of_somebody_else_is_not_taken_through_ones_own_page(visitors: Visi
 def test_unknown_section_is_not_there(visitors: Visitors):
     assert post(visitors["admin"], "/setup/accounts/", "nothing").status_code == 404
     assert Account.objects.count() == 2
+
+
+def test_somebody_is_deactivated_and_let_in_again_on_their_page(visitors: Visitors):
+    client, vera = visitors["admin"], User.objects.get(username="vera")
+    address = f"/setup/people/{vera.pk}/"
+    until = services.utc_now() + timedelta(days=1)
+    _, text = services.create_api_token(
+        vera, user=vera, name="laptop", scope="read", expires_at=until
+    )
+    assert text[:12] in client.get(address).content.decode()
+    assert visitors["viewer"].get("/").status_code == 200
+
+    assert post(client, address, "deactivate", reason="").status_code == 422
+    post(client, address, "deactivate", reason="left the company")
+    assert visitors["viewer"].get("/")["Location"].startswith("/login/")
+    assert services.authenticate_api_token(text) is None
+    page = client.get(address).content.decode()
+    assert "Reactivate" in page and text[:12] not in page
+
+    post(client, address, "reactivate", reason="came back")
+    assert User.objects.get(pk=vera.pk).is_active
+    actions = AuditEntry.objects.filter(subject="user:vera").order_by("pk")
+    assert [entry.action for entry in actions][-2:] == ["user.deactivate", "user.reactivate"]
+
+
+def test_admin_ends_a_token_of_somebody(visitors: Visitors):
+    vera = User.objects.get(username="vera")
+    until = services.utc_now() + timedelta(days=1)
+    token, text = services.create_api_token(
+        vera, user=vera, name="laptop", scope="read", expires_at=until
+    )
+    address = f"/setup/people/{vera.pk}/"
+    visitors["admin"].post(address, {"section": "tokens", "remove": token.pk})
+    assert services.authenticate_api_token(text) is None
+    olga = visitors.fleet.owner
+    other, theirs = services.create_api_token(
+        olga, user=olga, name="laptop", scope="read", expires_at=until
+    )
+    visitors["admin"].post(address, {"section": "tokens", "remove": other.pk})
+    assert services.authenticate_api_token(theirs) is not None
