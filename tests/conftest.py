@@ -14,10 +14,25 @@ from django.db import connection, transaction
 from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
 from tests.databases import django_db_keepdb, django_db_setup
+from tests.secrets import WATCH, watch
 
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
 API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _secrets_are_watched() -> None:
+    watch()
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_is_logged() -> Iterator[None]:
+    """Whatever a test does, no line of its log has what opens something."""
+    yield
+    leaks = WATCH.leaks[:]
+    WATCH.leaks.clear()
+    assert not leaks, f"secrets are in the log: {leaks}"
 
 
 @pytest.fixture(autouse=True)

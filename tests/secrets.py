@@ -1,0 +1,85 @@
+"""Every line that a test run logs is looked through for every secret that the run has used.
+
+What opens something is noted where the product makes it or takes it: passwords, API tokens, keys of
+webhooks, whatever is sealed. A line with one of them fails the test, with the event's
+name and not the secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from django.conf import settings
+
+from portal.logs import formatter
+
+SHORTEST: Final = 12
+"""What is shorter is a word that a line may have by chance."""
+REMEMBERED: Final = 400
+"""So many of the newest are looked for: a secret is logged when it is used, if at all."""
+_IN_KUBECONFIG = re.compile(r"(?:token|client-key-data|password):\s*(\S+)")
+
+
+class Watch(logging.Handler):
+    """A handler at the root that keeps nothing but the places of leaks."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(formatter())
+        self.secrets: deque[str] = deque(maxlen=REMEMBERED)
+        self.leaks: list[str] = []
+
+    def note(self, *texts: str) -> None:
+        """From now on no line may have any of these."""
+        for text in texts:
+            if len(text) >= SHORTEST and text not in self.secrets:
+                self.secrets.append(text)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        if any(secret in line for secret in self.secrets):
+            self.leaks.append(f"{record.name}: {str(record.msg)[:60]} ({record.pathname})")
+
+
+WATCH = Watch()
+
+
+def watch() -> None:
+    """Begin: in each process of a test run, once."""
+    from budgets.models import User
+    from budgets.services import access
+    from budgets.services.alerts import webhooks
+    from clusters import vault
+
+    WATCH.note(settings.SECRET_KEY, *settings.PORTAL_CREDENTIAL_KEYS)
+    _note_with(vault.MultiFernet, "encrypt", lambda given, _: _of_sealed(given[1]))
+    _note_with(access, "_digest", lambda given, _: given[:1])
+    _note_with(webhooks, "signing_key", lambda _, made: (made,))
+    _note_with(User, "set_password", lambda given, _: given[1:2])
+    logging.getLogger().addHandler(WATCH)
+
+
+def _note_with(
+    place: Any, name: str, secrets_of: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
+) -> None:
+    """Have a function of the product note what is secret of its arguments and its result."""
+    whole = getattr(place, name)
+
+    @wraps(whole)
+    def noting(*given: Any, **named: Any) -> Any:
+        made = whole(*given, **named)
+        WATCH.note(*(text for text in secrets_of(given, made) if isinstance(text, str)))
+        return made
+
+    setattr(place, name, noting)
+
+
+def _of_sealed(plain: bytes) -> tuple[str, ...]:
+    """What opens something in a kubeconfig, or the whole of what is none."""
+    text = plain.decode()
+    return tuple(_IN_KUBECONFIG.findall(text)) or (text,)
