@@ -1,4 +1,4 @@
-"""docs/architecture.md: links into the code lead to what they name, the picture is the code's."""
+"""Links of docs into code and tests lead to what they name; the picture of rooms is the code's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests import architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
+LINKING = (PAGE, ROOT / "docs" / "security.md")
 # [what is said](../clusters/reconcile/shift.py "run_shift")
 LINK = re.compile(r'\]\((\.\./[\w/.]+\.py)(?: "([\w.]+)")?\)')
 
@@ -40,7 +41,7 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def links() -> list[tuple[str, str]]:
-    return LINK.findall(PAGE.read_text())
+    return [link for page in LINKING for link in LINK.findall(page.read_text())]
 
 
 @pytest.mark.parametrize(("file", "name"), links())
@@ -55,6 +56,14 @@ def test_every_row_of_what_happens_when_has_a_link() -> None:
     rows = [row for row in part.splitlines() if row.startswith("| ")][2:]
     assert len(rows) >= 9
     assert [row[:60] for row in rows if not LINK.search(row)] == []
+
+
+def test_every_promise_of_security_names_its_test() -> None:
+    promised = LINKING[1].read_text().partition("## What is not promised yet")[0]
+    rows = [row for row in promised.splitlines() if row.startswith("| ")]
+    promises = [row for row in rows if not row.startswith(("| promise |", "| --- |"))]
+    assert len(promises) > 20
+    assert [row[:60] for row in promises if "](../tests/" not in row] == []
 
 
 def test_the_picture_and_the_figures_are_those_of_the_code() -> None:
