@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import structlog
 from celery import shared_task
 
 from budgets import services
-from budgets.services import alerts, spending
+from budgets.services import alerts, billing, spending
 from budgets.services.exports import plans as export_plans
 from budgets.services.exports import runs as exports
 from budgets.services.usage import outlooks
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @shared_task(name="budgets.advance_in_force", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
@@ -56,3 +59,13 @@ def settle_spending() -> dict[str, int]:
     """Let spend rules take effect that were reached, and those go that are not any more."""
     found = spending.settle_spending()
     return {"looked_at": found.looked_at, "changed": len(found.changed)}
+
+
+@shared_task(name="budgets.verify_ledger", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
+def verify_ledger() -> dict[str, object]:
+    """Work the chain of closed months out again; what is broken is in the log and the audit log."""
+    found = billing.verify_chain()
+    if found.broken is not None:
+        log.error("ledger_broken", broken=str(found.broken))
+        services.audit(None, "ledger.broken", "ledger", reason=str(found.broken))
+    return {"periods": found.periods, "rows": found.rows, "is_whole": found.broken is None}

@@ -42,6 +42,8 @@ class BillingPeriod(models.Model):
     # Place in the chain of closed periods, and the digest of its last block.
     close_number = models.PositiveIntegerField(null=True, blank=True, unique=True)
     head = models.CharField(max_length=64, blank=True)
+    # Of the number and the head, by a key outside of the database; empty where none is set.
+    signature = models.CharField(max_length=96, blank=True, default="")
 
     class Meta:
         ordering = ["-start", "zone"]

@@ -196,6 +196,10 @@ def _foot(made: _Paper, sheet: StatementSheet) -> None:
     )
     made.ln(2)
     made.paragraph(ROUNDED, size=8)
+    month = sheet.statement.period
+    if month.close_number:
+        # Whoever keeps this page can show that a ledger without this month was cut or rewritten.
+        made.paragraph(f"Ledger: closed month {month.close_number}, head {month.head}", size=8)
     if made.lacks_letters:
         made.paragraph(NOTE, size=8)
 

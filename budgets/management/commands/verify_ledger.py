@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from budgets.services.billing import verify_chain
+from budgets.services.billing import Anchor, verify_chain
 
 
 class Command(BaseCommand):
@@ -21,10 +21,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """One month alone trusts the links of those before it."""
         parser.add_argument("--month", metavar="YYYY-MM", help="only months of this name")
+        parser.add_argument(
+            "--anchor",
+            metavar="NUMBER:HEAD",
+            type=_anchor,
+            help="a closed month as a statement or a mail told it: it has to be there, as it was",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Verify and print one line."""
-        found = verify_chain(name=options["month"])
+        found = verify_chain(name=options["month"], anchor=options["anchor"])
         if found.broken is not None:
             raise CommandError(f"broken: {found.broken}")
         self.stdout.write(
@@ -33,3 +39,10 @@ class Command(BaseCommand):
                 "are as they were closed."
             )
         )
+
+
+def _anchor(text: str) -> Anchor:
+    number, _, head = text.partition(":")
+    if not number.isascii() or not number.isdecimal() or len(head) != 64:
+        raise ArgumentTypeError(f"{text[:80]!r} is not NUMBER:HEAD, as 7:3f…, of 64 digits")
+    return Anchor(int(number), head.lower())

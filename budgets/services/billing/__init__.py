@@ -6,7 +6,7 @@ What asks whether a month is open takes the one lock of billing before any other
 from __future__ import annotations
 
 from budgets.services.billing.adjustments import decide_adjustment, propose_adjustment
-from budgets.services.billing.chain import BrokenRow, Verified, verify_chain
+from budgets.services.billing.chain import Anchor, BrokenRow, Verified, verify_chain
 from budgets.services.billing.closing import close_period
 from budgets.services.billing.discrepancies import decide_acceptance, propose_acceptance
 from budgets.services.billing.drawing import DrawSummary, draw_up_statements

@@ -21,7 +21,9 @@ from zlib import crc32
 from budgets.amounts import COVER, HELD, STORED
 from budgets.models import (
     AccountUsage,
+    AuditEntry,
     BillingPeriod,
+    BillingTerms,
     LedgerBlock,
     Statement,
     StatementLine,
@@ -29,9 +31,11 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.documents import accounts_of
+from budgets.services.billing.signing import has_keys, is_signed
 from budgets.units import Period, time_text, utc_hour
 
 MARK = 4
+UNSIGNED = "nobody signed it"
 CHUNK = 20_000
 
 
@@ -95,11 +99,15 @@ def write_chain(period: BillingPeriod) -> str:
     return _chained(head, "period", f"{period.name} {period.zone}", b"")
 
 
-def verify_chain(*, name: str | None = None) -> Verified:
+def verify_chain(*, name: str | None = None, anchor: Anchor | None = None) -> Verified:
     """Work every closed period's digests out again, in the order of closing.
+
+    Where keys are set, the month that was closed last is signed, and no signature is wrong; the
+    audit log and the accounts' closed edges know of no month that is missing after it.
 
     Args:
         name: Only months of this name, such as ``2026-10``; the links before them are trusted.
+        anchor: A closed month as somebody elsewhere knows it: it has to be there, with that head.
 
     Returns:
         Counts up to the first broken row, and that row.
@@ -111,6 +119,9 @@ def verify_chain(*, name: str | None = None) -> Verified:
         try:
             if period.close_number != expected:
                 raise _Broken("period", str(expected), "", "a closed period is missing")
+            _check_signature(period)
+            if anchor is not None and anchor.number == expected and anchor.head != period.head:
+                raise _Broken("period", period.name, "", "its head is not the one that was told")
             if name is None or period.name == name:
                 periods += 1
                 for count in _verified_blocks(period, head):
@@ -118,7 +129,48 @@ def verify_chain(*, name: str | None = None) -> Verified:
         except _Broken as broken:
             return Verified(periods, blocks, rows, BrokenRow(str(period), *broken.args))
         head = period.head
-    return Verified(periods, blocks, rows, _number_hole())
+    return Verified(periods, blocks, rows, _cut_off(anchor) or _number_hole())
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Number and head of a closed month, as they left the portal when it was closed."""
+
+    number: int
+    head: str
+
+
+def _check_signature(period: BillingPeriod) -> None:
+    if not has_keys():
+        return
+    newer = BillingPeriod.objects.filter(close_number__gt=period.close_number)
+    # What was closed before there was a key is covered by the heads that are signed after it.
+    if not period.signature and not newer.exists():
+        raise _Broken("period", period.name, "", UNSIGNED)
+    if period.signature and not is_signed(period):
+        raise _Broken("period", period.name, "", "its signature is by none of the keys")
+
+
+def _cut_off(anchor: Anchor | None) -> BrokenRow | None:
+    """A month that was closed and is not there any more, after all that are."""
+    number = BillingPeriod.objects.filter(close_number__isnull=False).count()
+    closed = AuditEntry.objects.filter(action="period.close").order_by("pk").last()
+    told = int(closed.after["number"]) if closed is not None else 0
+    if anchor is not None:
+        told = max(told, anchor.number)
+    if told > number:
+        words = f"closed months {number + 1} to {told} are missing"
+        return BrokenRow("ledger", "period", str(told), "", words)
+    edge = BillingTerms.objects.order_by("-closed_until").exclude(closed_until=None).first()
+    if (
+        edge is not None
+        and not BillingPeriod.objects.filter(
+            close_number__isnull=False, end__gte=edge.closed_until
+        ).exists()
+    ):
+        words = f"{edge.account.slug} is closed until {edge.closed_until:%Y-%m-%d}, no month is"
+        return BrokenRow("ledger", "terms", edge.account.slug, "", words)
+    return None
 
 
 class _Broken(Exception):

@@ -13,9 +13,10 @@ from budgets.selectors.billing.documents import accounts_of, draw
 from budgets.selectors.billing.periods import check_list
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.billing.chain import write_chain
+from budgets.services.billing.chain import UNSIGNED, verify_chain, write_chain
 from budgets.services.billing.drawing import write_drafts
 from budgets.services.billing.guards import lock_billing, stored_month
+from budgets.services.billing.signing import sign
 from budgets.services.guards import by_finance
 
 
@@ -41,7 +42,8 @@ def close_period(
     period = stored_month(month, zone)
     if period.closed_at is not None:
         raise Rejected.because("month", "closed_period", f"{period} is closed already.")
-    # 2. Everything holds.
+    # 2. Everything holds, the chain so far too.
+    _require_whole_chain()
     drawing = draw(period)
     reject_any(
         Fault("", check.key, f"{check.title}: {detail}")
@@ -56,14 +58,37 @@ def close_period(
     # 5. From here the triggers refuse every change.
     _close_accounts(period)
     period.closed_at, period.closed_by, period.close_number = instant, actor, number
+    period.signature = sign(period)
     period.save()
     audit(
         actor,
         "period.close",
         f"period:{period}",
-        after={"number": number, "head": period.head, "statements": len(drawing.drawn)},
+        after={
+            "number": number,
+            "head": period.head,
+            "signature": period.signature,
+            "statements": len(drawing.drawn),
+        },
     )
     return period
+
+
+def _require_whole_chain() -> None:
+    """The month that was closed last is as it was closed, and none after it is missing.
+
+    Raises:
+        Rejected: It is not: nothing is closed on top of a chain that somebody has changed.
+    """
+    last = BillingPeriod.objects.filter(close_number__isnull=False).order_by("close_number").last()
+    broken = verify_chain(name=last.name if last else "none").broken
+    if broken is None:
+        return
+    # The first key signs this month, and with its head all that were closed before.
+    is_first_key = broken.problem == UNSIGNED and not BillingPeriod.objects.exclude(signature="")
+    if not is_first_key:
+        words = f"The ledger is not as it was closed: {broken}. manage.py verify_ledger says more."
+        raise Rejected.because("", "ledger_broken", words)
 
 
 def _close_accounts(period: BillingPeriod) -> None:
