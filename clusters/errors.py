@@ -147,6 +147,12 @@ class ServerFault(Retryable):
     default_reason = "InternalError"
 
 
+class AnswerTooLarge(ServerFault):
+    """An answer of more bytes than anybody has use for."""
+
+    default_reason = "AnswerTooLarge"
+
+
 class LeaseLost(Retryable):
     """The writer's lease is not certain any more: nothing may be written under it."""
 
@@ -198,6 +204,6 @@ class ApplyConflict(Terminal):
     default_reason = "FieldManagerConflict"
 
 
-def collected(errors: Sequence[ClusterError]) -> ExceptionGroup[ClusterError]:
+def collected(errors: Sequence[Exception]) -> ExceptionGroup[Exception]:
     """Several clusters' or objects' errors as one to raise, after all of them had their turn."""
     return ExceptionGroup(f"{len(errors)} of the writes failed", list(errors))

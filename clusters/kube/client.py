@@ -7,6 +7,7 @@ wrong on the way.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,14 +15,17 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from clusters.errors import Gone, NotFound, Refusal, ServerFault
+from clusters.errors import AnswerTooLarge, Gone, NotFound, Refusal, ServerFault
 from clusters.kube.kubeconfig import Connection, connection_of
 from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource
-from clusters.kube.stream import WatchStream
+from clusters.kube.stream import WatchStream, is_object
 from clusters.kube.transport import READ_TIMEOUT_S, Call, Transport
 
 FIELD_MANAGER = "gpu-budget-portal"
 PAGE_SIZE = 500
+# A list that has not ended by then, in seconds and in bytes of all its pages, has no end.
+LIST_S = 120.0
+LIST_LIMIT = 1024**3
 # A watch that does not even begin within this time is as good as none.
 OPENING_S = 5.0
 
@@ -194,24 +198,40 @@ class KubeClient:
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
                 items.append(item)
-        return ObjectList(items, page["metadata"]["resourceVersion"])
+        return ObjectList(items, str(page["metadata"]["resourceVersion"]))
 
     def _pages(
         self, resource: Resource, selection: Selection, page_size: int
     ) -> Iterator[Document]:
+        """Pages, smaller ones where they are too large, of a list that ends in time and bytes.
+
+        Raises:
+            ServerFault: it is no list, or has no end.
+        """
         path = resource.path(namespace=selection.namespace)
         query = {**selection.query, "limit": page_size or None}
+        ends, size = time.monotonic() + LIST_S, 0
         while True:
             call = Call("GET", path, query=query)
-            page = self.request(call)
-            metadata = page.get("metadata") if isinstance(page, dict) else None
-            if not isinstance(metadata, dict) or "resourceVersion" not in metadata:
+            try:
+                answer = self.transport.send(call)
+            except AnswerTooLarge:
+                limit = int(query["limit"] or PAGE_SIZE)
+                if limit == 1:
+                    raise
+                query = {**query, "limit": max(1, limit // 10)}
+                continue
+            page, size = answer.document, size + answer.size
+            if not _is_list(page):
                 raise ServerFault(Refusal("the answer is not a list", target=call.target))
             yield page
-            token = metadata.get("continue")
+            token = page["metadata"].get("continue")
             if not token:
                 return
-            query = {**query, "continue": token}
+            if size > LIST_LIMIT or time.monotonic() > ends or token == query.get("continue"):
+                words = f"the list has no end: {size:,} bytes were read"
+                raise ServerFault(Refusal(words, target=call.target))
+            query = {**query, "continue": str(token)}
 
     def create(
         self, resource: Resource, document: Document, *, options: WriteOptions = WRITE
@@ -316,8 +336,28 @@ class KubeClient:
     def probe(self, *, timeout_s: float = 3.0) -> Probe:
         """GET /version: is it there, which version, how far, what does its clock say."""
         answer = self.transport.send(Call("GET", "/version", timeout_s=timeout_s))
-        when = parsedate_to_datetime(answer.date) if answer.date else None
-        return Probe(str(answer.document.get("gitVersion", "")), answer.duration_s, when)
+        return Probe(
+            str(answer.document.get("gitVersion", "")), answer.duration_s, _clock(answer.date)
+        )
+
+
+def _is_list(page: Document) -> bool:
+    metadata, items = page.get("metadata"), page.get("items")
+    return (
+        isinstance(metadata, dict)
+        and "resourceVersion" in metadata
+        and isinstance(items, list | None)
+        and all(is_object(item) for item in items or ())
+    )
+
+
+def _clock(date: str) -> datetime | None:
+    """The server's clock by its Date header; None where that is no time, or one without a zone."""
+    try:
+        found = parsedate_to_datetime(date) if date else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 def _typed(resource: Resource, document: Document, options: WriteOptions) -> Document:

@@ -17,6 +17,8 @@ from clusters.kube.convert import error_of_status, error_of_transport, read_json
 
 # A Kubernetes object is at most about 3 MiB as JSON; a longer line is not an event.
 LINE_LIMIT = 8 * 1024 * 1024
+PIECE = 64 * 1024
+"""Bytes that are read at once at most, however large the server makes its pieces."""
 
 
 class WatchType(StrEnum):
@@ -87,7 +89,7 @@ class WatchStream:
             kind, document = raw["type"], raw["object"]
             if kind == "ERROR" and isinstance(document, dict):
                 raise error_of_status(document, target=self.target)
-            return WatchEvent(WatchType(kind), _checked(document))
+            return WatchEvent(WatchType(kind), _checked(document, WatchType(kind)))
         except (ValueError, KeyError, TypeError) as error:
             # A lost event cannot be told from a mangled one: the reader has to begin anew.
             refusal = Refusal("a line of the watch is not an event", target=self.target)
@@ -96,7 +98,7 @@ class WatchStream:
     def _lines(self) -> Iterator[bytes]:
         pending = bytearray()
         try:
-            for chunk in self._response.stream(None, decode_content=True):
+            for chunk in self._response.stream(PIECE, decode_content=False):
                 if self._closed.is_set():
                     return
                 pending += chunk
@@ -117,7 +119,18 @@ class WatchStream:
             raise ServerFault(Refusal("the watch ended inside a line", target=self.target))
 
 
-def _checked(document: Any) -> dict[str, Any]:
+def _checked(document: Any, kind: WatchType) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
         raise TypeError("a watch event without an object")
+    if kind is not WatchType.BOOKMARK and not is_object(document):
+        raise TypeError("a watch event about something without a name")
     return document
+
+
+def is_object(document: Any) -> bool:
+    """Whether it has what each object of Kubernetes has: a name, perhaps with a namespace."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict):
+        return False
+    texts = (metadata.get(key, "") for key in ("namespace", "uid", "resourceVersion"))
+    return isinstance(metadata.get("name"), str) and all(isinstance(x, str) for x in texts)

@@ -7,10 +7,13 @@ certificates live in memory: Python's TLS reads a client key only from a file, s
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import socket
 import ssl
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,12 +26,18 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from clusters.errors import AnswerTooLarge, Refusal, ServerFault
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
+WHOLE = 2.0
+"""A whole answer may take so many times as long as its next byte, however slowly bytes come."""
+ANSWER_LIMIT = 64 * 1024 * 1024
+"""Bytes of one answer; a list that has more is read in smaller pages."""
 POOL_SIZE = 16
+BUFFER = 64 * 1024
 USER_AGENT = "gpu-budget-portal"
 JSON = "application/json"
 
@@ -57,11 +66,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """A successful answer, whole: the document, when it came, and how long it took."""
+    """A successful answer, whole: the document, when it came, how long it took, and its bytes."""
 
     document: dict[str, Any]
     date: str
     duration_s: float
+    size: int
 
 
 class Transport:
@@ -79,6 +89,7 @@ class Transport:
             manager.connection_pool_kw["ssl_context"] = tls_context(connection)
         # There is one host only: its pool is looked up once, not with every request.
         self._pool = manager.connection_from_url(self._server)
+        self._pool.ConnectionCls = _timed(self._pool.ConnectionCls)
         self._prefix = urlsplit(self._server).path
 
     def __repr__(self) -> str:
@@ -96,12 +107,15 @@ class Transport:
         started = time.monotonic()
         try:
             response = self._open_with_retry(call)
-            body = response.data
+            body = _whole(response, call)
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
+        finally:
+            _TIME.ends = None
         duration_s = time.monotonic() - started
         self._raise_for_status(call, response, body)
-        return ApiAnswer(_json(call, body), response.headers.get("Date", ""), duration_s)
+        date = response.headers.get("Date", "")
+        return ApiAnswer(_json(call, body), date, duration_s, len(body))
 
     def open_stream(self, call: Call, *, idle_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Sends and returns the answer unread; each later read may take up to `idle_timeout_s`.
@@ -114,11 +128,14 @@ class Transport:
         opening = min(idle_timeout_s, call.timeout_s or self._read_timeout_s)
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=opening)
         try:
-            response = self._open(call, timeout, preload=False)
-            body = b"" if response.status < 400 else response.read(decode_content=True)
+            response = self._open(call, timeout)
+            body = b"" if 200 <= response.status < 300 else _whole(response, call)
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
+        finally:
+            _TIME.ends = None  # what follows comes when something happens
         self._raise_for_status(call, response, body)
+        _require_plain(response, call)
         waiting = getattr(response.connection, "sock", None)
         if waiting is not None:
             waiting.settimeout(idle_timeout_s)
@@ -129,22 +146,21 @@ class Transport:
             connect=CONNECT_TIMEOUT_S, read=call.timeout_s or self._read_timeout_s
         )
         try:
-            return self._open(call, timeout, preload=True)
+            return self._open(call, timeout)
         except ProtocolError:
             # An idle pooled connection may have been closed under us. A read can be sent again at
             # once; a write may have been done, and that is for the caller to find out.
             if call.method != "GET":
                 raise
-            return self._open(call, timeout, preload=True)
+            return self._open(call, timeout)
 
-    def _open(
-        self, call: Call, timeout: urllib3.Timeout, *, preload: bool
-    ) -> urllib3.BaseHTTPResponse:
+    def _open(self, call: Call, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
         headers = dict(self._headers)
         body = None
         if call.body is not None:
             headers["Content-Type"] = call.content_type
             body = json.dumps(call.body, separators=(",", ":")).encode()
+        _TIME.ends = time.monotonic() + WHOLE * float(timeout.read_timeout or READ_TIMEOUT_S)
         return self._pool.urlopen(
             call.method,
             self._prefix + call.url,
@@ -153,7 +169,7 @@ class Transport:
             timeout=timeout,
             retries=False,
             redirect=False,
-            preload_content=preload,
+            preload_content=False,
         )
 
     @staticmethod
@@ -168,11 +184,92 @@ class Transport:
             )
 
 
-def _json(call: Call, body: bytes) -> Any:
+def _require_plain(response: urllib3.BaseHTTPResponse, call: Call) -> None:
+    """Raises ServerFault: it is compressed, unasked: nobody knows how much that is."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        response.close()
+        raise ServerFault(Refusal("the answer is compressed", target=call.target))
+
+
+def _whole(response: urllib3.BaseHTTPResponse, call: Call) -> bytes:
+    """The body, if it is one that was asked for.
+
+    Raises:
+        AnswerTooLarge: it has more than ``ANSWER_LIMIT`` bytes; the rest was not read.
+    """
+    _require_plain(response, call)
+    body = bytearray()
+    # An empty piece is its end, which is checked against the length that was announced.
+    while piece := response.read(ANSWER_LIMIT + 1 - len(body), decode_content=False):
+        body += piece
+        if len(body) > ANSWER_LIMIT:
+            response.close()
+            words = f"the answer has more than {ANSWER_LIMIT // 1024**2} MiB"
+            raise AnswerTooLarge(Refusal(words, target=call.target))
+    response.release_conn()
+    return bytes(body)
+
+
+class _Time(threading.local):
+    """When the answer that a thread reads has to be there, as a monotonic second."""
+
+    ends: float | None = None
+
+
+_TIME = _Time()
+
+
+class _Timed(io.RawIOBase):
+    """The bytes of a connection as they come, until the time of the answer is over."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        # Holds the socket open as long as the answer is read, whatever becomes of the connection.
+        self._raw = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if _TIME.ends is None:
+            return self._raw.readinto(buffer)
+        left = _TIME.ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer took too long")
+        usual = self._socket.gettimeout()
+        self._socket.settimeout(left if usual is None else min(usual, left))
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._socket.settimeout(usual)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer that is read through :class:`_Timed`, from its first byte."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **more: Any) -> None:
+        super().__init__(sock, *arguments, **more)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Timed(sock), BUFFER)
+
+
+def _timed(connections: type[Any]) -> type[Any]:
+    """The same kind of connections, with answers that end in time."""
+    return type(connections.__name__, (connections,), {"response_class": _TimedResponse})
+
+
+def _json(call: Call, body: bytes) -> dict[str, Any]:
     try:
-        return read_json(body) if body else {}
+        found = read_json(body) if body else {}
     except ValueError:
-        raise error_of_answer(500, b"the answer is not JSON", target=call.target) from None
+        found = None
+    if not isinstance(found, dict):
+        raise ServerFault(Refusal("the answer is not a JSON object", target=call.target))
+    return found
 
 
 def _configuration(connection: Connection) -> Configuration:

@@ -15,14 +15,14 @@ from budgets import services as promises
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.services.guards import require_admin
-from clusters.errors import ClusterError, NotFound, collected
+from clusters.errors import ClusterError, NotFound, Refusal, ServerFault, collected
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
 from clusters.services.generations import raise_manager_generation
-from clusters.vault import reseal, seal, unseal
+from clusters.vault import SealBroken, reseal, seal, unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -78,8 +78,9 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
     for worker in due.order_by("slug"):
         try:
             mint(worker, now=instant)
-        except ClusterError as error:
-            log.warning("token_not_rotated", cluster=worker.slug, reason=error.reason)
+        except (ClusterError, SealBroken) as error:
+            reason = getattr(error, "reason", type(error).__name__)
+            log.warning("token_not_rotated", cluster=worker.slug, reason=reason)
             errors.append(error)
         else:
             rotated.append(worker.slug)
@@ -121,9 +122,8 @@ def mint(worker: Cluster, *, now: datetime) -> datetime:
     """
     own = unseal(worker.kubeconfig_sealed)
     with KubeClient.from_kubeconfig(own) as client:
-        status = _request_token(client)["status"]
-    ends = datetime.fromisoformat(str(status["expirationTimestamp"]))
-    worker.multikueue_kubeconfig_sealed = seal(_with_token(own, str(status["token"])))
+        token, ends = _read_token(_request_token(client))
+    worker.multikueue_kubeconfig_sealed = seal(_with_token(own, token))
     worker.multikueue_token_expires_at = ends
     worker.save(update_fields=["multikueue_kubeconfig_sealed", "multikueue_token_expires_at"])
     raise_manager_generation()
@@ -137,6 +137,18 @@ def advice(error: ClusterError) -> str:
         f"No token for the service account {MULTIKUEUE_ACCOUNT} in {KUEUE_NAMESPACE}: "
         f"{error.message}. Apply the generated rights to this worker."
     )
+
+
+def _read_token(answer: dict[str, Any]) -> tuple[str, datetime]:
+    """Token and end of a TokenRequest's answer; raises ServerFault for any other one."""
+    try:
+        token, ends = answer["status"]["token"], answer["status"]["expirationTimestamp"]
+        found = datetime.fromisoformat(ends)
+        if isinstance(token, str) and token and found.tzinfo is not None:
+            return token, found
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ServerFault(Refusal("the answer is not a token with the time of its end"))
 
 
 def _request_token(client: KubeClient) -> dict[str, Any]:
