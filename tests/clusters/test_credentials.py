@@ -110,6 +110,37 @@ def test_one_worker_without_token_does_not_stop_the_others(
     assert Cluster.objects.get(slug="gpu-east").multikueue_token_expires_at is not None
 
 
+BAD_TOKENS = [
+    {}, {"status": None}, {"status": {}}, {"status": {"token": "x"}},
+    {"status": {"token": "x", "expirationTimestamp": "soon"}},
+    {"status": {"token": "x", "expirationTimestamp": "2026-11-22T10:00:00"}},
+    {"status": {"token": ["x"], "expirationTimestamp": "2026-11-22T10:00:00Z"}},
+    {"status": {"token": "", "expirationTimestamp": 7}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", BAD_TOKENS)
+def test_a_worker_with_a_bad_answer_keeps_no_other_from_its_token(
+    fleet: SmallFleet, east: DevServer, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    enrol(fleet, east)
+    register("gpu-apart", east.kubeconfig)  # before gpu-east in the alphabet
+    whole = KubeClient.create
+    turns = iter([True])
+
+    def create(self: KubeClient, resource: r.Resource, *given: object, **more: object) -> object:
+        if resource == r.SERVICE_ACCOUNT and next(turns, False):
+            return answer
+        return whole(self, resource, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KubeClient, "create", create)
+    Cluster.objects.update(multikueue_token_expires_at=None)
+    with pytest.raises(ExceptionGroup):
+        services.rotate_due_tokens()
+    ends = dict(Cluster.objects.values_list("slug", "multikueue_token_expires_at"))
+    assert ends["gpu-apart"] is None and ends["gpu-east"] is not None
+
+
 def test_rotated_credential_gives_a_new_client(fleet: SmallFleet, east: DevServer) -> None:
     enrol(fleet, east)
     clock = [0.0]
