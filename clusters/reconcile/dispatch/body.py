@@ -142,7 +142,7 @@ class DispatchBody(ManagerController):
             manager=self.manager,
             settings=self.settings,
             profiles=self._profiles,
-            sink=self.inbox.put,
+            sink=self.tell,
             is_busy=lambda worker: any(name == worker for _, name in self.queue.busy()),
             known=known,
         )

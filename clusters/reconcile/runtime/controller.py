@@ -35,6 +35,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 DATABASE_PAUSE_S: Final = 1.0
+INBOX_LIMIT: Final = 5_000
+"""So much lies in the inbox before watches wait: a cluster that tells more than is taken in is
+slowed by its own connection."""
+INBOX_WAIT_S: Final = 1.0
+"""No longer with each of them, so that a watch that is to end does."""
 REREAD: Final = "reread"
 """What an answer is about that read objects again after a failure."""
 
@@ -127,6 +132,8 @@ class Controller(Generic[K]):
         self._reading: WorkQueue[str] = WorkQueue(cap_s=PARKED_CAP_S)
         self._unsure: dict[K, Work] = {}
         self._resynced_at = time.monotonic()
+        # From the first whole lists on, which come in before anything is taken, to the end.
+        self._is_taking = False
 
     # What a role gives
 
@@ -161,7 +168,10 @@ class Controller(Generic[K]):
             self.queue.add_all(self.keys_of(seen))
 
     def tell(self, seen: Seen) -> None:
-        """Put what a watch tells into the inbox; called by the watches' threads."""
+        """Put what a watch tells into the inbox, once there is room; called by watches' threads."""
+        ends = time.monotonic() + INBOX_WAIT_S
+        while self.inbox.qsize() >= INBOX_LIMIT and self._is_taking and time.monotonic() < ends:
+            time.sleep(self.tick_s / 10)
         self.inbox.put(seen)
 
     def take_other(self, item: Any) -> None:
@@ -247,6 +257,7 @@ class Controller(Generic[K]):
         """
         try:
             if self.open():
+                self._is_taking = True
                 while not self.context.stop.is_set() and self.is_same_configuration():
                     self.turn_with_database()
                     if self.pause_s:
@@ -292,6 +303,7 @@ class Controller(Generic[K]):
 
     def close(self) -> None:
         """End what :meth:`open` began."""
+        self._is_taking = False
         self.watches.close()
         self.pool.close()
         self.recorder.close()

@@ -1,0 +1,48 @@
+"""What a cluster tells, and how fast."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import pytest
+
+from clusters.kube import resources as r
+from clusters.reconcile.runtime import controller
+from clusters.reconcile.runtime.controller import Controller
+from clusters.reconcile.runtime.watches import Change, Seen
+from tests.waiting import eventually
+
+
+class Quiet(Controller[str]):
+    """A controller without a cluster, of which only the inbox is looked at."""
+
+    def __init__(self) -> None:
+        self.inbox = queue.SimpleQueue()
+        self._is_taking = True
+
+
+def event(number: int) -> Seen:
+    return Seen(Change.UPSERT, "w1", r.JOB, {"metadata": {"name": f"job-{number}"}})
+
+
+def test_a_cluster_that_tells_more_than_is_taken_in_is_slowed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(controller, "INBOX_LIMIT", 50)
+    quiet = Quiet()
+
+    def flood() -> None:
+        for number in range(10_000):
+            quiet.tell(event(number))
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    eventually(lambda: quiet.inbox.qsize() >= 50)
+    time.sleep(0.5)
+    assert quiet.inbox.qsize() <= 52
+    taken = [quiet.inbox.get() for _ in range(30)]
+    eventually(lambda: quiet.inbox.qsize() >= 50)
+    assert [seen.document["metadata"]["name"] for seen in taken][:2] == ["job-0", "job-1"]
+    quiet._is_taking = False  # the shift ends: nobody waits any more
+    thread.join(30)
+    assert not thread.is_alive()
