@@ -82,6 +82,20 @@ class _Loader(yaml.SafeLoader):
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge what ``<<`` names, counted before it is copied: each level can multiply it."""
+        merged = 0
+        for key, value in node.value:
+            if key.tag != "tag:yaml.org,2002:merge":
+                continue
+            for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(part, yaml.MappingNode):
+                    self.flatten_mapping(part)
+                    merged += len(part.value)
+                if merged > MOST_VALUES:
+                    raise UnreadableText(f"The YAML has more than {MOST_VALUES:,} values.")
+        super().flatten_mapping(node)
+
 
 class _Budget:
     """An alias can stand for very much: what it stands for is counted as if it were written."""

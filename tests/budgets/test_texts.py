@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from budgets.texts import MOST_VALUES, UnreadableText, is_storable, read_yaml, storable
@@ -83,3 +85,32 @@ def test_yaml_tells_its_line_and_keeps_a_secret():
         read_yaml("kind: Config\ntoken: 'sha256~geheim\n")
     assert told.value.line == 3
     assert "geheim" not in str(told.value)
+
+
+def merges(levels: int, width: int = 10) -> str:
+    """A mapping that each level merges ``width`` times: a line each, ``width ** levels`` keys."""
+    lines = ["a0: &a0 {x: 1}"]
+    for level in range(1, levels + 1):
+        named = ", ".join([f"*a{level - 1}"] * width)
+        lines.append(f"a{level}: &a{level} {{<<: [{named}]}}")
+    return "\n".join(lines)
+
+
+def wide() -> str:
+    keys = ", ".join(f"k{number}: 1" for number in range(9_000))
+    return f"a: &a {{{keys}}}\nb: {{<<: [{', '.join(['*a'] * 40_000)}]}}"
+
+
+@pytest.mark.parametrize(
+    "text", [merges(7), merges(30), wide(), "a: &a {<<: *a}"], ids=["7", "30", "wide", "itself"]
+)
+def test_merge_keys_are_counted_before_they_are_copied(text: str):
+    began = time.process_time()
+    with pytest.raises(UnreadableText):
+        read_yaml(text)
+    assert time.process_time() - began < 10, "a thousandth of what copying them would take"
+
+
+def test_merge_keys_merge():
+    assert read_yaml("a: &a {x: 1, z: 1}\nb: {<<: *a, x: 2, y: 3}")["b"] == {"x": 2, "y": 3, "z": 1}
+    assert read_yaml("a: &a {x: 1}\nb: &b {y: 2}\nc: {<<: [*a, *b]}")["c"] == {"x": 1, "y": 2}

@@ -67,6 +67,9 @@ class Command(BaseCommand):
                 "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
                 "PORTAL_INSTALLATION": REHEARSAL,
                 "PORTAL_ALLOWED_HOSTS": "testserver",
+                # A rehearsal is on this machine alone, and so may its clusters be.
+                "PORTAL_HTTPS": "false",
+                "PORTAL_CLUSTER_LOOPBACK": "true",
                 "PORTAL_STATIC_ROOT": folder,
                 "PORTAL_LOG_LEVEL": os.environ.get("PORTAL_LOG_LEVEL", "ERROR"),
             }
