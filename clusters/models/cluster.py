@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Self
 
 from django.db import models
 from django.db.models import Q
 
 from budgets.models.base import FrozenFields, dns_label
+
+
+class ClusterQuerySet(models.QuerySet["Cluster"]):
+    """Clusters by what has become of them."""
+
+    def registered(self) -> Self:
+        """Those that were not removed."""
+        return self.exclude(state=Cluster.State.REMOVED)
+
+    def active(self) -> Self:
+        """Those that promises go to."""
+        return self.filter(state=Cluster.State.ACTIVE)
+
+    def workers(self) -> Self:
+        """Those that jobs run on, in the order of the fleet."""
+        return self.filter(role=Cluster.Role.WORKER).order_by("position", "slug")
+
+    def without_secrets(self) -> Self:
+        """For pages: sealed credentials are not read."""
+        return self.defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed")
 
 
 class Cluster(FrozenFields):
@@ -68,6 +89,8 @@ class Cluster(FrozenFields):
     # Subjects on the cluster that this database does not know and an admin gave up: pruned.
     forgotten_subjects = models.JSONField(default=list, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ClusterQuerySet.as_manager()
 
     class Meta:
         ordering = ["role", "position", "slug"]

@@ -53,6 +53,11 @@ class ObjectState(models.Model):
         ]
         indexes = [models.Index(fields=["cluster", "state"], name="object_by_state")]
 
+    @property
+    def path(self) -> str:
+        """Its name, with the namespace in front where it has one."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class Drift(models.Model):
     """One field of one object that somebody else changed."""

@@ -74,13 +74,13 @@ class DriftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRow:
-    """One line of the last preflight: ``state`` is ok, warn or fault."""
+class PreflightRow:
+    """One thing that was looked at: ``state`` is ok, warn or fault; and what to do about it."""
 
     name: str
     state: str
     found: str
-    advice: str
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class StoredPreflight:
     """The last preflight; ``checked_at`` None when none has run."""
 
     checked_at: datetime | None
-    rows: tuple[StoredRow, ...]
+    rows: tuple[PreflightRow, ...]
     modes_on_offer: tuple[str, ...]
 
 
@@ -141,12 +141,7 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
     Raises:
         Cluster.DoesNotExist: it is not there, or not for this user.
     """
-    cluster = (
-        visible_clusters(user)
-        .defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed")
-        .select_related("health")
-        .get(slug=slug)
-    )
+    cluster = visible_clusters(user).without_secrets().select_related("health").get(slug=slug)
     states = cluster.object_states.all()
     return record_of(
         ClusterDetail,
@@ -234,7 +229,7 @@ def _preflight(stored: Mapping[str, Any]) -> StoredPreflight:
         return StoredPreflight(None, (), ())
     return StoredPreflight(
         checked_at=datetime.fromisoformat(stored["checked_at"]),
-        rows=tuple(StoredRow(**row) for row in stored["rows"]),
+        rows=tuple(PreflightRow(**row) for row in stored["rows"]),
         modes_on_offer=tuple(stored["modes_on_offer"]),
     )
 
@@ -257,7 +252,7 @@ def _planned(states: Iterable[ObjectState]) -> Iterable[ManifestChange]:
         document = would.get("document")
         yield ManifestChange(
             kind=state.kind,
-            name=f"{state.namespace}/{state.name}" if state.namespace else state.name,
+            name=state.path,
             words=f"{would['action']} {changes}".strip(),
             yaml=yaml.safe_dump(document, sort_keys=False) if document else "",
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 from django.utils import timezone
 
 from budgets.errors import NotAllowed
@@ -15,6 +15,7 @@ from budgets.models import User
 from budgets.records import record_of
 from budgets.selectors import roles_of
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
+from clusters.models.cluster import ClusterQuerySet
 
 LOST_AFTER = timedelta(seconds=20)
 """Health that nobody wrote for so long says nothing about now."""
@@ -50,7 +51,7 @@ class ClusterRow:
     blocked_reason: str
 
 
-def visible_clusters(user: User) -> QuerySet[Cluster]:
+def visible_clusters(user: User) -> ClusterQuerySet:
     """Registered clusters, for people who see the platform; nothing for others."""
     found = Cluster.objects.exclude(state=Cluster.State.REMOVED).order_by(
         "role", "position", "slug"

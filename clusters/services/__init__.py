@@ -16,10 +16,10 @@ from clusters.services.inspection import (
     inspect_kubeconfig,
     kubeconfig_from_file,
 )
-from clusters.services.maintenance.facts import measure_maintenance
-from clusters.services.maintenance.windows import (
+from clusters.services.maintenance import (
     advance_maintenance,
     end_maintenance,
+    measure_maintenance,
     plan_maintenance,
     preview_maintenance,
 )

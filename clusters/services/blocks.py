@@ -10,9 +10,9 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from budgets import services as promises
-from budgets.errors import Fault, Rejected
+from budgets.errors import Rejected
 from budgets.models import User
+from budgets.services.audit import state_of
 from budgets.services.guards import require_admin, require_reason
 from clusters.documents import labels
 from clusters.errors import ClusterError
@@ -26,7 +26,7 @@ from clusters.reconcile.quota.decide import (
     newer_than_known,
 )
 from clusters.reconcile.quota.wanted import SUBJECTS, known_generations
-from clusters.services.generations import raise_generation
+from clusters.services.generations import locked, record_change
 from clusters.vault import unseal
 
 
@@ -46,11 +46,11 @@ def resolve_block(
     require_admin(actor)
     require_reason(reason)
     if not cluster.blocked_reason:
-        raise Rejected([Fault("cluster", "not_blocked", "This cluster is not blocked.")])
+        raise Rejected.because("cluster", "not_blocked", "This cluster is not blocked.")
     newer = _newer_on(cluster) if apply_ours else []
     with transaction.atomic():
-        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
-        before = row.blocked_reason
+        row = locked(cluster)
+        before = state_of(row, "blocked_reason")
         row.blocked_reason = ""
         if apply_ours:
             unknown = {item.subject for item in newer if item.in_database is None}
@@ -59,15 +59,9 @@ def resolve_block(
         else:
             row.writes_enabled = False
         row.save()
-        raise_generation(row)
-        promises.audit(
-            actor,
-            action="cluster.resolve_block",
-            subject=f"cluster:{row.slug}",
-            cluster=row.slug,
-            reason=reason,
-            before={"blocked_reason": before},
-            after={"side": "portal" if apply_ours else "cluster", "objects": len(newer)},
+        after = {"side": "portal" if apply_ours else "cluster", "objects": len(newer)}
+        record_change(
+            actor, "cluster.resolve_block", row, reason=reason, before=before, after=after
         )
     cluster.refresh_from_db()
     return cluster
@@ -77,9 +71,7 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
     registration = registered(cluster.slug)
     assert registration is not None, "a blocked cluster is registered"
     label = f"{labels.INSTALLATION}={settings.PORTAL_INSTALLATION}"
-    kinds = list(QUOTA_RESOURCES)
-    if cluster.is_manager:
-        kinds += MULTIKUEUE_RESOURCES
+    kinds = (*QUOTA_RESOURCES, *(MULTIKUEUE_RESOURCES if cluster.is_manager else ()))
     documents: list[dict[str, Any]] = []
     try:
         with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
@@ -87,7 +79,7 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
                 documents += client.list(resource, Selection(labels=label)).items
     except ClusterError as error:
         message = f"{error.reason}: {error.message}"
-        raise Rejected([Fault("cluster", "unreachable", message)]) from error
+        raise Rejected.because("cluster", "unreachable", message) from error
     known = known_generations(registration.facts)
     return newer_than_known(documents, known, settings.PORTAL_INSTALLATION)
 

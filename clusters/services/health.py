@@ -28,7 +28,7 @@ def check_health() -> dict[str, bool]:
         if run.is_alive(now=now)
     }
     asked: dict[str, bool] = {}
-    rows = Cluster.objects.exclude(state=Cluster.State.REMOVED).select_related("health")
+    rows = Cluster.objects.registered().select_related("health")
     for cluster in rows.order_by("slug"):
         health = getattr(cluster, "health", None)
         checked = None if health is None else health.checked_at
@@ -41,13 +41,10 @@ def check_health() -> dict[str, bool]:
 def _probe(cluster: Cluster) -> bool:
     try:
         with KubeClient.from_kubeconfig(unseal(cluster.kubeconfig_sealed)) as client:
-            probe = client.probe(timeout_s=3.0)
+            contact = Contact(timezone.now(), probe=client.probe(timeout_s=3.0))
     except ClusterError as error:
-        record_contact(cluster.pk, Contact(timezone.now(), error))
-        return False
+        contact = Contact(timezone.now(), error)
     except SealBroken as error:
-        refusal = ClusterError(str(error))
-        record_contact(cluster.pk, Contact(timezone.now(), refusal))
-        return False
-    record_contact(cluster.pk, Contact(timezone.now(), probe=probe))
-    return True
+        contact = Contact(timezone.now(), ClusterError(str(error)))
+    record_contact(cluster.pk, contact)
+    return contact.probe is not None

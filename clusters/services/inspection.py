@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
 from budgets.services.guards import require_admin
 from clusters.errors import FieldFault, KubeconfigRejected
@@ -62,9 +62,7 @@ def chosen_kubeconfig(text: str, *, context: str) -> tuple[str, kc.KubeconfigFac
         facts = kc.facts_of(minimal)
     except KubeconfigRejected as error:
         raise Rejected(faults_of(error)) from None
-    faults = [_fault(each) for each in address_faults(facts.server)]
-    if faults:
-        raise Rejected(faults)
+    reject_any(map(_fault, address_faults(facts.server)))
     return minimal, facts
 
 
@@ -78,15 +76,13 @@ def kubeconfig_from_file(actor: User | None, *, name: str) -> str:
     require_admin(actor)
     folder = settings.PORTAL_KUBECONFIG_FOLDER
     if not folder:
-        raise Rejected(
-            [Fault("kubeconfig", "no_folder", "PORTAL_KUBECONFIG_FOLDER is not set; paste it.")]
-        )
+        message = "PORTAL_KUBECONFIG_FOLDER is not set; paste it."
+        raise Rejected.because("kubeconfig", "no_folder", message)
     root = Path(folder).resolve()
     path = (root / name).resolve()
     if path.parent != root or path.suffix not in SUFFIXES or not path.is_file():
-        raise Rejected(
-            [Fault("kubeconfig", "no_file", f"There is no kubeconfig of that name in {folder}.")]
-        )
+        message = f"There is no kubeconfig of that name in {folder}."
+        raise Rejected.because("kubeconfig", "no_file", message)
     return path.read_text()[: kc.SIZE_LIMIT + 1]
 
 
@@ -112,7 +108,7 @@ def held_kubeconfig(actor: User | None, *, held: str) -> str:
         return unseal(held.encode(), max_age_s=HELD_S)
     except SealBroken:
         message = "The kubeconfig of the first step can no longer be read; give it again."
-        raise Rejected([Fault("kubeconfig", "not_held", message)]) from None
+        raise Rejected.because("kubeconfig", "not_held", message) from None
 
 
 def faults_of(error: KubeconfigRejected) -> list[Fault]:

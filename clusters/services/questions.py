@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 from budgets.models import User
 from clusters.kueue.explanation.asking import change_fault
 from clusters.models import Cluster, Question
@@ -67,9 +67,7 @@ def ask_what_if(
     """
     asked = [dict(change) for change in changes]
     now = timezone.now()
-    faults = _faults(cluster, asked, now)
-    if faults:
-        raise Rejected(faults)
+    reject_any(_faults(cluster, asked, now))
     Question.objects.filter(created_at__lt=now - KEPT).delete()
     return Question.objects.create(
         cluster=cluster.slug,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -13,20 +12,21 @@ from django.db.models import Max
 from django.utils import timezone
 
 from budgets import services as promises
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
+from budgets.services.audit import audit, state_of
 from budgets.services.guards import faults_of as model_faults
 from budgets.services.guards import require_admin, require_reason
 from clusters.errors import ClusterError
 from clusters.kube.kubeconfig import KubeconfigFacts
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.quota.record import FIRST_SYNC
-from clusters.services.generations import raise_generation, raise_manager_generation
+from clusters.services.generations import locked, raise_manager_generation, record_change
 from clusters.services.inspection import chosen_kubeconfig
 from clusters.services.preflight.checks import (
     PreflightTable,
     examine,
-    matrix_fault,
+    mode_faults,
     store_table,
 )
 from clusters.services.switches import read_configuration
@@ -89,9 +89,11 @@ def register_cluster(
     row = _row(slug, name, role, mode, facts)
     row.kueue_configuration = configuration
     row.allows_local_jobs = allows_local_jobs
-    faults += _row_faults(row)
-    if faults:
-        raise Rejected(faults)
+    try:
+        row.full_clean(exclude=["kubeconfig_sealed", "server", "context", "user_kind"])
+    except ValidationError as error:
+        faults += model_faults(error)
+    reject_any(faults)
     table = examine(row, minimal)
     _require_offer(table, mode)
     row.kubeconfig_sealed = seal(minimal)
@@ -114,24 +116,14 @@ def rotate_kubeconfig(
     minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
     draft = Cluster(slug=cluster.slug, role=cluster.role, mode=cluster.mode)
     table = examine(draft, minimal)
-    if not table.is_reachable:
-        raise Rejected([Fault("kubeconfig", "unreachable", table.rows[0].found)])
+    _require_reached(table)
     with transaction.atomic():
-        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
-        before = {"server": row.server, "ends": _iso(row.certificate_expires_at)}
+        row = locked(cluster)
+        before = _credential(row)
         _show(row, facts)
         row.kubeconfig_sealed = seal(minimal)
         row.save()
-        raise_generation(row)
-        row.refresh_from_db()
-        promises.audit(
-            actor,
-            action="cluster.rotate",
-            subject=f"cluster:{row.slug}",
-            cluster=row.slug,
-            before=before,
-            after={"server": row.server, "ends": _iso(row.certificate_expires_at)},
-        )
+        record_change(actor, "cluster.rotate", row, before=before, after=_credential(row))
     store_table(row, table)
     return row
 
@@ -151,14 +143,12 @@ def deregister_cluster(
     """
     require_admin(actor)
     require_reason(reason)
-    workers = Cluster.objects.filter(role=Cluster.Role.WORKER).exclude(state=Cluster.State.REMOVED)
-    if cluster.is_manager and workers.exists():
-        raise Rejected(
-            [Fault("cluster", "has_workers", "De-register its workers first, then the manager.")]
-        )
+    if cluster.is_manager and Cluster.objects.registered().workers().exists():
+        message = "De-register its workers first, then the manager."
+        raise Rejected.because("cluster", "has_workers", message)
     state = Cluster.State.REMOVED if abandon else Cluster.State.DRAINING
     with transaction.atomic():
-        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        row = locked(cluster)
         row.state = state
         # Whatever the admin had switched off: going is a decision to write once more.
         row.writes_enabled = True
@@ -166,17 +156,10 @@ def deregister_cluster(
         if abandon:
             row.kubeconfig_sealed = b""
         row.save()
-        raise_generation(row)
         raise_manager_generation()
         promises.retire_capacity(actor, cluster=row.slug, reason=reason)
-        promises.audit(
-            actor,
-            action="cluster.deregister",
-            subject=f"cluster:{row.slug}",
-            cluster=row.slug,
-            reason=reason,
-            after={"state": str(state.value), "abandoned": abandon},
-        )
+        after = {"state": str(state.value), "abandoned": abandon}
+        record_change(actor, "cluster.deregister", row, reason=reason, after=after)
     cluster.refresh_from_db()
     return Departure(str(state.value), tuple(_stays(row, abandon=abandon)))
 
@@ -185,29 +168,20 @@ def _stays(row: Cluster, *, abandon: bool) -> list[str]:
     left = ObjectState.objects.filter(cluster=row)
     if not abandon:
         left = left.filter(kind="Namespace")
-    return [
-        f"{found.kind} {found.namespace}/{found.name}" if found.namespace
-        else f"{found.kind} {found.name}"
-        for found in left
-    ]  # fmt: skip
+    return [f"{found.kind} {found.path}" for found in left]
 
 
 def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
     faults = []
     if role not in Cluster.Role.values:
         faults.append(Fault("role", "unknown", "The roles are manager and worker."))
-    if mode not in Cluster.Mode.values:
-        faults.append(Fault("mode", "unknown", "The modes are kueue and portal."))
-    registered = Cluster.objects.exclude(state=Cluster.State.REMOVED)
-    if role == Cluster.Role.MANAGER and registered.filter(role=role).exists():
+    alike = Cluster.objects.registered().filter(role=role)
+    if role == Cluster.Role.MANAGER and alike.exists():
         faults.append(Fault("role", "one_manager", "There is a manager already; one is the limit."))
-    if role == Cluster.Role.WORKER and registered.filter(role=role).count() >= WORKER_LIMIT:
+    if role == Cluster.Role.WORKER and alike.count() >= WORKER_LIMIT:
         message = f"There are {WORKER_LIMIT} workers, which is the most that one manager can list."
         faults.append(Fault("role", "worker_limit", message))
-    fault = matrix_fault(slug, role, mode)
-    if fault:
-        faults.append(Fault("mode", "matrix", fault))
-    return faults
+    return faults + mode_faults(slug, role, mode)
 
 
 def _row(slug: str, name: str, role: str, mode: str, facts: KubeconfigFacts | None) -> Cluster:
@@ -229,21 +203,16 @@ def _show(row: Cluster, facts: KubeconfigFacts) -> None:
     row.certificate_expires_at = facts.certificate_ends
 
 
-def _row_faults(row: Cluster) -> list[Fault]:
-    try:
-        row.full_clean(exclude=["kubeconfig_sealed", "server", "context", "user_kind"])
-    except ValidationError as error:
-        return model_faults(error)
-    return []
+def _require_reached(table: PreflightTable) -> None:
+    if not table.is_reachable:
+        raise Rejected.because("kubeconfig", "unreachable", table.rows[0].found)
 
 
 def _require_offer(table: PreflightTable, mode: str) -> None:
-    if not table.is_reachable:
-        raise Rejected([Fault("kubeconfig", "unreachable", table.rows[0].found)])
-    if mode in table.modes_on_offer:
-        return
-    found = next((row for row in table.rows if row.name == "Kueue controller"), table.rows[-1])
-    raise Rejected([Fault("mode", "not_offered", f"{found.found} {found.advice}".strip())])
+    _require_reached(table)
+    if mode not in table.modes_on_offer:
+        found = next((row for row in table.rows if row.name == "Kueue controller"), table.rows[-1])
+        raise Rejected.because("mode", "not_offered", f"{found.found} {found.advice}".strip())
 
 
 @transaction.atomic
@@ -251,18 +220,8 @@ def _store(actor: User | None, row: Cluster, table: PreflightTable) -> None:
     row.save()
     ClusterHealth.objects.create(cluster=row)
     raise_manager_generation()
-    promises.audit(
-        actor,
-        action="cluster.register",
-        subject=f"cluster:{row.slug}",
-        cluster=row.slug,
-        after={
-            "role": row.role,
-            "mode": row.mode,
-            "server": row.server,
-            "user_kind": row.user_kind,
-        },
-    )
+    shown = state_of(row, "role", "mode", "server", "user_kind")
+    audit(actor, "cluster.register", row, cluster=row.slug, after=shown)
     promises.start_operation(actor, kind=FIRST_SYNC, subject=f"cluster:{row.slug}")
     store_table(row, table)
     row.refresh_from_db()
@@ -278,5 +237,7 @@ def _first_token(row: Cluster) -> None:
         )
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+def _credential(row: Cluster) -> dict[str, Any]:
+    """What the log keeps of a credential."""
+    ends = row.certificate_expires_at
+    return {"server": row.server, "ends": None if ends is None else ends.isoformat()}

@@ -7,14 +7,13 @@ from typing import Any
 
 import structlog
 import yaml
-from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from budgets import services as promises
-from budgets.errors import Fault, Rejected
+from budgets.errors import Rejected
 from budgets.models import User
-from budgets.services.guards import require_admin
+from budgets.services.audit import audit
+from budgets.services.guards import by_admin, require_admin
 from clusters.errors import ClusterError, NotFound, Refusal, ServerFault, collected
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
@@ -42,15 +41,15 @@ def rotate_multikueue_token(actor: User | None, *, cluster: Cluster, reason: str
     """
     require_admin(actor)
     if cluster.is_manager:
-        raise Rejected([Fault("cluster", "not_a_worker", "Only workers have such a token.")])
+        raise Rejected.because("cluster", "not_a_worker", "Only workers have such a token.")
     try:
         ends = mint(cluster, now=timezone.now())
     except ClusterError as error:
-        raise Rejected([Fault("cluster", "no_token", advice(error))]) from error
-    promises.audit(
+        raise Rejected.because("cluster", "no_token", advice(error)) from error
+    audit(
         actor,
-        action="cluster.rotate_token",
-        subject=f"cluster:{cluster.slug}",
+        "cluster.rotate_token",
+        cluster,
         cluster=cluster.slug,
         reason=reason,
         after={"ends": ends.isoformat()},
@@ -68,11 +67,13 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
         ExceptionGroup: some could not be rotated; the others were.
     """
     instant = now or timezone.now()
-    due = Cluster.objects.filter(
-        Q(multikueue_token_expires_at__isnull=True)
-        | Q(multikueue_token_expires_at__lt=instant + ROTATE_BEFORE),
-        role=Cluster.Role.WORKER,
-        state=Cluster.State.ACTIVE,
+    due = (
+        Cluster.objects.active()
+        .workers()
+        .filter(
+            Q(multikueue_token_expires_at__isnull=True)
+            | Q(multikueue_token_expires_at__lt=instant + ROTATE_BEFORE)
+        )
     )
     rotated, errors = [], []
     for worker in due.order_by("slug"):
@@ -89,7 +90,7 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
     return rotated
 
 
-@transaction.atomic
+@by_admin
 def reseal_credentials(actor: User | None) -> int:
     """Seal every stored credential with the newest key; all of them or none.
 
@@ -97,10 +98,8 @@ def reseal_credentials(actor: User | None) -> int:
         How many clusters were resealed. After it, older keys can be taken away.
 
     Raises:
-        NotAllowed: for everybody but an admin.
         SealBroken: one cannot be opened with any key.
     """
-    require_admin(actor)
     count = 0
     for cluster in Cluster.objects.select_for_update().order_by("pk"):
         if not cluster.kubeconfig_sealed:
@@ -110,7 +109,7 @@ def reseal_credentials(actor: User | None) -> int:
             cluster.multikueue_kubeconfig_sealed = reseal(cluster.multikueue_kubeconfig_sealed)
         cluster.save(update_fields=["kubeconfig_sealed", "multikueue_kubeconfig_sealed"])
         count += 1
-    promises.audit(actor, action="credentials.reseal", subject="clusters", after={"count": count})
+    audit(actor, "credentials.reseal", "clusters", after={"count": count})
     return count
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import NotAllowed, Rejected
 from budgets.models import Account, Flavor, Pool, User, Workspace
 from budgets.plan import Line, Promises, RevisionDraft, Spill
 from budgets.selectors import judge_draft, promises_in_force, roles_of, utc_now
@@ -125,9 +125,9 @@ def ask_add(
     _require_admin(actor)
     _require_number(by)
     if cluster.is_manager:
-        raise Rejected([Fault("cluster", "not_a_worker", "Nodes are added to a worker.")])
+        raise Rejected.because("cluster", "not_a_worker", "Nodes are added to a worker.")
     if (account is None) == (pool is None):
-        raise Rejected([Fault("receiver", "required", "Name an account or a platform pool.")])
+        raise Rejected.because("receiver", "required", "Name an account or a platform pool.")
     if pool is not None and pool.account is not None:
         account, pool = pool.account, None
     part = (flavor.slug, cluster.slug)
@@ -152,38 +152,30 @@ def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
     """
     _require_admin(actor)
     if cluster.is_manager:
-        raise Rejected([Fault("cluster", "not_a_worker", "A manager holds no GPUs to drain.")])
+        raise Rejected.because("cluster", "not_a_worker", "A manager holds no GPUs to drain.")
     return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
 
 
 def _with_account_nodes(promises: Promises, slug: str, part: tuple[str, str], by: int) -> Promises:
-    return replace(
-        promises,
-        accounts=tuple(
-            replace(
-                item,
-                pool=_plus(item.pool, part[0], by),
-                pool_split=_plus(item.pool_split, part, by),
-            )
-            if item.name == slug
-            else item
-            for item in promises.accounts
-        ),
+    accounts = tuple(
+        replace(
+            item, pool=_plus(item.pool, part[0], by), pool_split=_plus(item.pool_split, part, by)
+        )
+        if item.name == slug
+        else item
+        for item in promises.accounts
     )
+    return replace(promises, accounts=accounts)
 
 
 def _with_pool_nodes(promises: Promises, slug: str, part: tuple[str, str], by: int) -> Promises:
-    return replace(
-        promises,
-        pools=tuple(
-            replace(
-                item, amounts=_plus(item.amounts, part[0], by), split=_plus(item.split, part, by)
-            )
-            if item.name == slug
-            else item
-            for item in promises.pools
-        ),
+    pools = tuple(
+        replace(item, amounts=_plus(item.amounts, part[0], by), split=_plus(item.split, part, by))
+        if item.name == slug
+        else item
+        for item in promises.pools
     )
+    return replace(promises, pools=pools)
 
 
 def _plus(amounts: Mapping[K, int], key: K, by: int) -> dict[K, int]:
@@ -216,7 +208,7 @@ def _changed(line: Line, by: int) -> Line:
 def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Asked:
     if not documents:
         words = "This changes no quota on any cluster, so nothing would come of it."
-        raise Rejected([Fault("by", "no_change", words)])
+        raise Rejected.because("by", "no_change", words)
     clusters = Cluster.objects.in_bulk(list(documents), field_name="slug")
     return Asked(
         tuple(
@@ -239,4 +231,4 @@ def _require_number(by: int, *, may_be_negative: bool = False) -> None:
     if by == 0 or abs(by) > MOST_GPUS or (by < 0 and not may_be_negative):
         least = -MOST_GPUS if may_be_negative else 1
         words = f"Type whole GPUs between {least:,} and {MOST_GPUS:,}, and not 0."
-        raise Rejected([Fault("by", "invalid", words)])
+        raise Rejected.because("by", "invalid", words)

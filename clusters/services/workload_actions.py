@@ -13,13 +13,13 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
-from budgets import services as promises
 from budgets.announcements import Work, announce
-from budgets.errors import Fault, NotAllowed, Rejected
+from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
 from budgets.selectors.fleet.places import at_places
 from budgets.selectors.usage.scope import USED
+from budgets.services.audit import audit
 from budgets.services.guards import require_reason, roles_for
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due
@@ -92,7 +92,7 @@ def act_on_workloads(
             return _ask(actor, states, verb, reason.strip()[:300], now)
     except IntegrityError:
         words = "Somebody asked for one of these jobs at the same moment; look again."
-        raise Rejected([Fault("jobs", "asked_already", words)]) from None
+        raise Rejected.because("jobs", "asked_already", words) from None
 
 
 def withdraw_action(actor: User | None, *, action: WorkloadAction) -> WorkloadAction:
@@ -109,7 +109,7 @@ def withdraw_action(actor: User | None, *, action: WorkloadAction) -> WorkloadAc
         ).update(state=State.WITHDRAWN, finished_at=utc_now())
         if not done:
             words = "It is carried out already; put the job back in its queue instead."
-            raise Rejected([Fault("", "not_waiting", words)])
+            raise Rejected.because("", "not_waiting", words)
         _tell(actor, action, "workload.withdraw", action.reason)
     action.refresh_from_db()
     return action
@@ -128,13 +128,11 @@ def _ask(
     actor: User | None, states: Sequence[WorkloadState], verb: str, reason: str, now: datetime
 ) -> list[WorkloadAction]:
     waiting = _waiting(states)
-    faults = []
-    for state in states:
-        fault = _fault(state, verb, is_asked=(state.cluster_id, state.uid) in waiting)
-        if fault:
-            faults.append(Fault("jobs", "not_possible", f"{_name(state)}: {fault}"))
-    if faults:
-        raise Rejected(faults)
+    reject_any(
+        Fault("jobs", "not_possible", f"{state.namespace}/{state.job_name or state.name}: {words}")
+        for state in states
+        if (words := _fault(state, verb, is_asked=(state.cluster_id, state.uid) in waiting))
+    )
     made = []
     for state in sorted(states, key=lambda state: state.pk):
         action = WorkloadAction.objects.create(
@@ -154,13 +152,12 @@ def _ask(
 
 
 def _tell(actor: User | None, action: WorkloadAction, name: str, reason: str, **after: str) -> None:
-    promises.audit(
+    found = Workspace.objects.filter(namespace=action.namespace).select_related("account")
+    audit(
         actor,
-        action=name,
-        subject=f"workload:{action.namespace}/{action.name}",
-        workspace=Workspace.objects.filter(namespace=action.namespace)
-        .select_related("account")
-        .first(),
+        name,
+        f"workload:{action.namespace}/{action.name}",
+        workspace=found.first(),
         cluster=action.cluster.slug,
         reason=reason,
         after=after,
@@ -178,8 +175,7 @@ def _states(actor: User | None, jobs: Sequence[JobKey], verb: str) -> list[Workl
     if len(wanted) > MOST:
         words = f"{len(wanted)} jobs are too many at once; choose {MOST} at most."
         faults.append(Fault("jobs", "too_many", words))
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     rows = WorkloadState.objects.filter(uid__in=[uid for _, uid in wanted]).select_related(
         "cluster"
     )
@@ -187,12 +183,11 @@ def _states(actor: User | None, jobs: Sequence[JobKey], verb: str) -> list[Workl
     roles = roles_for(actor)
     spaces = Workspace.objects.filter(namespace__in={row.namespace for row in known.values()})
     seen = {row.namespace for row in spaces if roles.sees_workspace(row.pk, row.account_id)}
-    for cluster, uid in wanted:
-        row = known.get((cluster, uid))
-        if row is None or row.namespace not in seen:
-            faults.append(Fault("jobs", "unknown_job", f"There is no job {cluster}/{uid}."))
-    if faults:
-        raise Rejected(faults)
+    reject_any(
+        Fault("jobs", "unknown_job", f"There is no job {cluster}/{uid}.")
+        for cluster, uid in wanted
+        if (row := known.get((cluster, uid))) is None or row.namespace not in seen
+    )
     states = [known[key] for key in wanted]
     _require_edit(actor, {state.namespace for state in states})
     return states
@@ -230,10 +225,6 @@ def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
     if verb == Verb.DELETE_JOB and not state.job_name:
         return "no job is known that owns it"
     return ""
-
-
-def _name(state: WorkloadState) -> str:
-    return f"{state.namespace}/{state.job_name or state.name}"
 
 
 def _used(states: Sequence[WorkloadState]) -> dict[tuple[str, str], int]:

@@ -22,9 +22,9 @@ from clusters.selectors.cluster_detail import (
     ClusterDetail,
     DriftRow,
     ObjectRow,
+    PreflightRow,
     ShiftRow,
     StoredPreflight,
-    StoredRow,
     TreeGroup,
 )
 from clusters.selectors.fleet import ClusterRow, visible_clusters
@@ -67,7 +67,7 @@ class DriftSerializer(RecordSerializer[DriftRow]):
     """One field that somebody else changed."""
 
 
-class PreflightRowSerializer(RecordSerializer[StoredRow]):
+class PreflightRowSerializer(RecordSerializer[PreflightRow]):
     """One thing that was looked at."""
 
     state = serializers.CharField(help_text="ok, warn or fault")

@@ -12,7 +12,7 @@ from clusters.devcluster.server import DevServer
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster
-from clusters.services.preflight.beside import beside_rows
+from clusters.services.preflight.rows import external_rows
 from tests.reconcile.beside.policy import policy_documents
 from tests.resources import resource_of
 
@@ -34,7 +34,7 @@ def rows(
 ) -> dict[str, tuple[str, str]]:
     """State and text by name."""
     cluster = Cluster(**{"slug": "hub", "role": "manager", "mode": "kueue", **changes})
-    found = beside_rows(client, cluster, configuration)
+    found = external_rows(client, cluster, configuration)
     return {row.name: (row.state, row.found) for row in found}
 
 

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from budgets import services as promises
+from budgets.errors import Fault
 from budgets.models import Operation, User
 from budgets.services.guards import require_admin
 from clusters.broker import send
@@ -19,11 +20,11 @@ from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
+from clusters.selectors.cluster_detail import PreflightRow
 from clusters.selectors.places import post_of
 from clusters.services import probes
 from clusters.services.preflight import rows as shown
-from clusters.services.preflight.beside import beside_rows
-from clusters.services.preflight.rows import FAULT, PreflightRow
+from clusters.services.preflight.rows import FAULT
 from clusters.vault import SealBroken, unseal
 
 KIND = "preflight"
@@ -147,34 +148,32 @@ def store_table(cluster: Cluster, table: PreflightTable) -> None:
 
 def modes_on_offer(cluster: Cluster, is_kueue_alive: bool | None) -> tuple[str, ...]:
     """Modes that the proof and the matrix of manager and workers allow."""
-    modes = []
-    if is_kueue_alive:
-        modes.append(Cluster.Mode.KUEUE)
-    elif is_kueue_alive is False:
-        modes.append(Cluster.Mode.PORTAL)
-    return tuple(
-        str(mode.value) for mode in modes if not matrix_fault(cluster.slug, cluster.role, mode)
-    )
+    if is_kueue_alive is None:
+        return ()
+    mode = (Cluster.Mode.KUEUE if is_kueue_alive else Cluster.Mode.PORTAL).value
+    return () if mode_faults(cluster.slug, cluster.role, mode) else (mode,)
 
 
-def matrix_fault(slug: str, role: str, mode: str) -> str:
-    """Why a mode does not go with the rest of the fleet; empty when it does."""
-    others = Cluster.objects.exclude(state=Cluster.State.REMOVED).exclude(slug=slug)
-    if role == Cluster.Role.WORKER and mode == Cluster.Mode.PORTAL:
-        manager = others.filter(role=Cluster.Role.MANAGER, mode=Cluster.Mode.KUEUE).first()
-        if manager is not None:
-            return (
-                f"The manager {manager.slug} is in kueue mode: its Kueue can only dispatch to "
-                "workers that run Kueue, too."
-            )
-    if role == Cluster.Role.MANAGER and mode == Cluster.Mode.KUEUE:
-        worker = others.filter(role=Cluster.Role.WORKER, mode=Cluster.Mode.PORTAL).first()
-        if worker is not None:
-            return (
-                f"The worker {worker.slug} is in portal mode: a manager's Kueue can only dispatch "
-                "to workers that run Kueue, too."
-            )
-    return ""
+def mode_faults(slug: str, role: str, mode: str) -> list[Fault]:
+    """Why a mode is none, or does not go with the rest of the fleet; empty when it does."""
+    if mode not in Cluster.Mode.values:
+        return [Fault("mode", "unknown", "The modes are kueue and portal.")]
+    others = Cluster.objects.registered().exclude(slug=slug).exclude(role=role).exclude(mode=mode)
+    other = others.first()
+    words = ""
+    if other is None:
+        return []
+    if (role, mode) == (Cluster.Role.WORKER, Cluster.Mode.PORTAL):
+        words = (
+            f"The manager {other.slug} is in kueue mode: its Kueue can only dispatch to "
+            "workers that run Kueue, too."
+        )
+    elif (role, mode) == (Cluster.Role.MANAGER, Cluster.Mode.KUEUE):
+        words = (
+            f"The worker {other.slug} is in portal mode: a manager's Kueue can only dispatch "
+            "to workers that run Kueue, too."
+        )
+    return [Fault("mode", "matrix", words)] if words else []
 
 
 def _examined(
@@ -200,7 +199,7 @@ def _examined(
     in_force = cluster.kueue_configuration or configuration or {}
     rows.append(shown.configuration_row(cluster, configuration))
     rows += shown.retention_rows(in_force)
-    rows += beside_rows(client, cluster, in_force)
+    rows += shown.external_rows(client, cluster, in_force)
     on_step(5, "looking for the generated policies")
     rows += shown.policy_rows(client, cluster)
     on_step(6, "done")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
 from clusters.kueue.configuration import parse_duration
+from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import policy_names
 from clusters.manifests.rbac import Post, questions
 from clusters.manifests.rights import portal_rules
-from clusters.models import Cluster
+from clusters.models import Cluster, NominationWay
+from clusters.reconcile.external.probing import probe
+from clusters.reconcile.external.ways import Way
+from clusters.selectors.cluster_detail import PreflightRow
 from clusters.selectors.places import policy_wish
 from clusters.services import probes
 
@@ -23,16 +26,8 @@ SKEW_WARN_S = 5
 LATENCY_WARN_S = 0.5
 RETENTION_MIN = timedelta(hours=1)
 CERTIFICATE_WARN = timedelta(days=14)
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightRow:
-    """One thing that was looked at: what was found, and what to do about it."""
-
-    name: str
-    state: str
-    found: str
-    advice: str = ""
+LOST_MIN: Final = timedelta(seconds=75)
+"""Kueue's first waits between two tries to reconnect: 5, 10, 20 and 40 s (spec dispatch 2.7)."""
 
 
 def unreachable(error: ClusterError) -> PreflightRow:
@@ -184,3 +179,48 @@ def policy_rows(client: KubeClient, cluster: Cluster) -> Iterator[PreflightRow]:
             f"not seen: {', '.join(missing)}",
             "Apply the generated policies, so that jobs cannot go round the budget.",
         )
+
+
+def external_rows(
+    client: KubeClient, cluster: Cluster, configuration: Mapping[str, Any]
+) -> Iterator[PreflightRow]:
+    """Of a manager under a live Kueue: how nominations are written, how soon losses count.
+
+    Nothing for workers, for portal mode, and for a Configuration that cannot be read.
+
+    Args:
+        client: Reads there.
+        cluster: As it is, or is to be, registered.
+        configuration: Kueue's, as it is in force.
+    """
+    if not cluster.is_manager or cluster.mode != Cluster.Mode.KUEUE:
+        return
+    try:
+        settings = DispatchSettings.from_document(configuration)
+    except ValueError:
+        return
+    if settings.worker_lost_timeout < LOST_MIN:
+        yield PreflightRow(
+            "Lost workers",
+            WARN,
+            f"multiKueue.workerLostTimeout is {settings.worker_lost_s} s",
+            "Kueue counts a worker as lost until its next try to reconnect succeeds, after 5, 10, "
+            "20 and 40 s: a short outage would restart its jobs elsewhere. Set it to 15m.",
+        )
+    if settings.in_force.is_ours:
+        yield _nomination_row(client, settings, configuration)
+
+
+def _nomination_row(
+    client: KubeClient, settings: DispatchSettings, configuration: Mapping[str, Any]
+) -> PreflightRow:
+    try:
+        found = probe(client, settings, configuration)
+    except ClusterError as error:
+        return PreflightRow(
+            "Nominations", WARN, f"not known: {error.reason}: {error.message}", "Try again."
+        )
+    words = f"{NominationWay.Way(found.way.value).label}. {found.why}"
+    if found.way is Way.NONE:
+        return PreflightRow("Nominations", FAULT, words, "Until then no job is dispatched.")
+    return PreflightRow("Nominations", OK, words)

@@ -1,4 +1,4 @@
-"""Windows of maintenance: planned and ended by admins, begun and ended by the clock, reported.
+"""Windows of maintenance: planned and ended by admins, begun and ended by the clock, measured.
 
 Enforcement is the quota sync's and the dispatcher's, see ``clusters.selectors.cordons``. Draining
 a whole worker is Kueue's own HoldAndDrain there; Kueue has none for one flavor, so the jobs that
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Sum
 
-from budgets import services as promises
 from budgets.announcements import Work, announce
-from budgets.errors import Fault, Rejected
-from budgets.models import Flavor, User
+from budgets.errors import Fault, Rejected, reject_any
+from budgets.models import Flavor, UsageRecord, User
 from budgets.selectors import utc_now
-from budgets.services.guards import require_admin, require_reason, save_checked
+from budgets.services.audit import audit, state_of
+from budgets.services.guards import by_admin, require_reason, save_checked
+from budgets.units import apportion
 from clusters.models import Cluster, MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models import WorkloadState as Seen
 from clusters.selectors.bars import HOLDING
@@ -30,8 +33,12 @@ from clusters.selectors.maintenance import (
 
 State = MaintenanceWindow.State
 LONGEST = timedelta(days=366)
+# Hours are metered late, and corrected; what was not given is added up anew for so long.
+SETTLES_FOR = timedelta(hours=48)
+HOUR = timedelta(hours=1)
 
 
+@by_admin
 def preview_maintenance(
     actor: User | None,
     *,
@@ -43,20 +50,16 @@ def preview_maintenance(
     """What a window would mean to whom; nothing is saved.
 
     Raises:
-        NotAllowed: Not an admin.
         Rejected: Everything that :func:`plan_maintenance` would refuse, but the reason.
     """
-    require_admin(actor)
     now = utc_now()
-    faults = _faults(cluster, flavor, starts_at, ends_at, now=now)
-    if faults:
-        raise Rejected(faults)
+    reject_any(_faults(cluster, flavor, starts_at, ends_at, now=now))
     return preview_window(
         cluster=cluster, flavor=flavor, starts_at=starts_at or now, ends_at=ends_at
     )
 
 
-@transaction.atomic
+@by_admin
 def plan_maintenance(
     actor: User | None,
     *,
@@ -79,10 +82,8 @@ def plan_maintenance(
         reason: Shown to the owners whose floors stand there.
 
     Raises:
-        NotAllowed: Not an admin.
         Rejected: Every fault of place and time, or no reason.
     """
-    require_admin(actor)
     now = utc_now()
     faults = _faults(cluster, flavor, starts_at, ends_at, now=now)
     if not reason.strip():
@@ -96,22 +97,10 @@ def plan_maintenance(
         reason=reason.strip()[:300],
         author=actor,
     )
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     save_checked(window)
-    promises.audit(
-        actor,
-        action="maintenance.plan",
-        subject=f"maintenance:{window.pk}",
-        cluster=cluster.slug if cluster is not None else "",
-        reason=reason,
-        after={
-            "place": window.place,
-            "starts_at": window.starts_at.isoformat(),
-            "ends_at": window.ends_at.isoformat(),
-            "drains": drains,
-        },
-    )
+    after = state_of(window, "place", "starts_at", "ends_at", "drains")
+    _tell(actor, "maintenance.plan", window, reason, after=after)
     if window.starts_at <= now:
         _begin(window, now)
     else:
@@ -119,35 +108,26 @@ def plan_maintenance(
     return window
 
 
-@transaction.atomic
+@by_admin
 def end_maintenance(
     actor: User | None, *, window: MaintenanceWindow, reason: str
 ) -> MaintenanceWindow:
     """End a window before its time, or call off one that has not begun.
 
     Raises:
-        NotAllowed: Not an admin.
         Rejected: It is over already, or no reason is given.
     """
-    require_admin(actor)
     require_reason(reason)
     row = MaintenanceWindow.objects.select_for_update().get(pk=window.pk)
     before = row.state
     if before not in (State.SCHEDULED, State.ACTIVE):
-        raise Rejected([Fault("", "window_over", "This window is over already.")])
+        raise Rejected.because("", "window_over", "This window is over already.")
     now = utc_now()
     row.state = State.OVER if before == State.ACTIVE else State.CANCELLED
     row.ended_at, row.ended_by, row.end_reason = now, actor, reason.strip()[:300]
     _save_raised(row)
-    promises.audit(
-        actor,
-        action="maintenance.end",
-        subject=f"maintenance:{row.pk}",
-        cluster=row.cluster.slug if row.cluster is not None else "",
-        reason=reason,
-        before={"state": before},
-        after={"state": row.state},
-    )
+    after = state_of(row, "state")
+    _tell(actor, "maintenance.end", row, reason, before={"state": before}, after=after)
     return row
 
 
@@ -158,19 +138,36 @@ def advance_maintenance(*, now: datetime | None = None) -> dict[str, int]:
         How many began, ended, and how many jobs were told to stop.
     """
     instant = now or utc_now()
-    begun = ended = restarted = 0
-    due = MaintenanceWindow.objects.filter(state=State.SCHEDULED, starts_at__lte=instant)
-    for key in due.values_list("pk", flat=True):
-        begun += _advance_one(key, State.SCHEDULED, instant)
-    due = MaintenanceWindow.objects.filter(state=State.ACTIVE, ends_at__lte=instant)
-    for key in due.values_list("pk", flat=True):
-        ended += _advance_one(key, State.ACTIVE, instant)
+    begun = _advance(State.SCHEDULED, instant, starts_at__lte=instant)
+    ended = _advance(State.ACTIVE, instant, ends_at__lte=instant)
     draining = MaintenanceWindow.objects.filter(
         state=State.ACTIVE, drains=True, flavor__isnull=False
     ).select_related("cluster", "flavor")
-    for window in draining:
-        restarted += _drain_flavor(window, instant)
+    restarted = sum(_drain_flavor(window, instant) for window in draining)
     return {"begun": begun, "ended": ended, "restarted": restarted}
+
+
+def measure_maintenance(*, now: datetime | None = None) -> int:
+    """Add up what was promised, asked for and not given under windows; returns how many.
+
+    Of every hour a floor's shortfall counts as far as the workspace had jobs waiting, and at most
+    the part of the floor that stands under the window. Under overlapping windows the same hour
+    shows in each.
+    """
+    instant = now or utc_now()
+    recent = MaintenanceWindow.objects.filter(
+        state__in=(State.ACTIVE, State.OVER),
+        starts_at__lt=instant,
+        ends_at__gt=instant - SETTLES_FOR,
+    )
+    for window in recent:
+        _measure(window, min(window.until, instant))
+    return len(recent)
+
+
+def _advance(state: str, now: datetime, **due: datetime) -> int:
+    keys = MaintenanceWindow.objects.filter(state=state, **due).values_list("pk", flat=True)
+    return sum(_advance_one(key, state, now) for key in keys)
 
 
 @transaction.atomic
@@ -185,7 +182,7 @@ def _advance_one(key: int, before: str, now: datetime) -> int:
         # One that nobody saw begin, because the portal was down all the time, is over too.
         row.state = State.OVER
         _save_raised(row)
-        _tell(row, "maintenance.over")
+        _tell_turn("maintenance.over", row)
     return 1
 
 
@@ -194,7 +191,7 @@ def _begin(window: MaintenanceWindow, now: datetime) -> None:
     _save_raised(window)
     _write_floors(window)
     _drain_flavor(window, now)
-    _tell(window, "maintenance.begin")
+    _tell_turn("maintenance.begin", window)
 
 
 def _save_raised(window: MaintenanceWindow) -> None:
@@ -203,15 +200,15 @@ def _save_raised(window: MaintenanceWindow) -> None:
     announce(Work.SYNC)
 
 
-def _tell(window: MaintenanceWindow, action: str) -> None:
-    promises.audit(
-        None,
-        action=action,
-        subject=f"maintenance:{window.pk}",
-        cluster=window.cluster.slug if window.cluster is not None else "",
-        reason=window.reason,
-        after={"place": window.place, "state": window.state},
-    )
+def _tell_turn(action: str, window: MaintenanceWindow) -> None:
+    _tell(None, action, window, window.reason, after=state_of(window, "place", "state"))
+
+
+def _tell(
+    actor: User | None, action: str, window: MaintenanceWindow, reason: str, **states: Any
+) -> None:
+    slug = window.cluster.slug if window.cluster is not None else ""
+    audit(actor, action, f"maintenance:{window.pk}", cluster=slug, reason=reason, **states)
 
 
 def _write_floors(window: MaintenanceWindow) -> None:
@@ -324,3 +321,32 @@ def _faults(
         )
         faults.append(Fault("ends_at", "window_too_long", words))
     return faults
+
+
+def _measure(window: MaintenanceWindow, until: datetime) -> None:
+    floors = list(window.floors.all())
+    first = window.starts_at.replace(minute=0, second=0, microsecond=0)
+    hours = UsageRecord.objects.filter(
+        workspace__in={row.workspace_id for row in floors}, hour__gte=first, hour__lt=until
+    )
+    facts: dict[tuple[int, datetime], dict[int, tuple[int, int]]] = {}
+    for workspace, hour, flavor, short, pending in (
+        hours.order_by()
+        .values_list("workspace", "hour", "flavor")
+        .annotate(short=Sum(F("committed") - F("committed_used")), waited=Sum("pending"))
+    ):
+        facts.setdefault((workspace, hour), {})[flavor] = (short, pending)
+    unmet = dict.fromkeys((row.pk for row in floors), 0)
+    for (workspace, hour), flavors in facts.items():
+        covered = min(until, hour + HOUR) - max(window.starts_at, hour)
+        seconds = max(0, int(covered.total_seconds()))
+        own = [row for row in floors if row.workspace_id == workspace]
+        short = [max(0, min(flavors.get(r.flavor_id, (0, 0))[0], r.gpus * seconds)) for r in own]
+        asked = sum(waited for _, waited in flavors.values())
+        missing = min(sum(short), asked)
+        for row, part in zip(own, apportion(missing, weights=short), strict=True):
+            unmet[row.pk] += part
+    changed = [row for row in floors if row.unmet != unmet[row.pk]]
+    for row in changed:
+        row.unmet = unmet[row.pk]
+    MaintenanceFloor.objects.bulk_update(changed, ["unmet"], batch_size=500)

@@ -1,1 +1,0 @@
-"""Windows of maintenance and what they stop."""
