@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from clusters.errors import ClusterError
 from clusters.kube.client import Probe
 from clusters.models import ClusterHealth
+
+YEAR_S: Final = 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +64,6 @@ def _of_probe(probe: Probe, at: datetime) -> dict[str, object]:
     if probe.server_time is not None:
         # A Date header has whole seconds: under one second nothing can be said.
         skew = (probe.server_time - at).total_seconds()
-        found["clock_skew_s"] = 0 if abs(skew) < 1 else round(skew)
+        # One that is years wrong is no worse than one that is a year wrong, and fits the column.
+        found["clock_skew_s"] = 0 if abs(skew) < 1 else round(max(-YEAR_S, min(skew, YEAR_S)))
     return found

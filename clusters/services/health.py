@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import structlog
 from django.utils import timezone
 
 from clusters.errors import ClusterError
@@ -11,6 +12,8 @@ from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
 from clusters.vault import SealBroken, unseal
+
+log = structlog.stdlib.get_logger(__name__)
 
 FRESH = timedelta(seconds=8)
 
@@ -34,7 +37,11 @@ def check_health() -> dict[str, bool]:
         checked = None if health is None else health.checked_at
         if cluster.pk in busy and checked is not None and now - checked < FRESH:
             continue
-        asked[cluster.slug] = _probe(cluster)
+        try:
+            asked[cluster.slug] = _probe(cluster)
+        except Exception:  # whatever one cluster's answer does, the next is asked
+            log.exception("health_not_checked", cluster=cluster.slug)
+            asked[cluster.slug] = False
     return asked
 
 

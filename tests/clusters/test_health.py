@@ -1,0 +1,45 @@
+"""The health of one cluster says nothing about the next, whatever the first one answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.utils import timezone
+
+from clusters import services
+from clusters.devcluster.server import DevServer
+from clusters.kube.client import KubeClient, Probe
+from clusters.models import ClusterHealth
+from clusters.reconcile.health import Contact, record_contact
+from tests.builders import SmallFleet
+from tests.clusters.test_registration import enrol
+from tests.reconcile.fleet_rows import register
+
+pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
+
+
+@pytest.mark.parametrize("year", [1, 1970, 9999])
+def test_a_clock_of_another_age_is_stored_as_a_year_wrong(fleet: SmallFleet, east: DevServer, year):
+    cluster = enrol(fleet, east)
+    probe = Probe("v1.33.0", 0.01, datetime(year, 6, 1, tzinfo=UTC))
+    record_contact(cluster.pk, Contact(timezone.now(), probe=probe))
+    skew = ClusterHealth.objects.get(cluster=cluster).clock_skew_s
+    assert abs(skew) == 365 * 86_400
+
+
+def test_a_cluster_whose_look_fails_keeps_no_other_from_its_own(
+    fleet: SmallFleet, east: DevServer, monkeypatch: pytest.MonkeyPatch
+):
+    enrol(fleet, east)
+    register("gpu-apart", east.kubeconfig)  # before gpu-east in the alphabet
+    ClusterHealth.objects.all().delete()
+    whole, turns = KubeClient.probe, iter([True])
+
+    def probe(self: KubeClient, **more: float) -> Probe:
+        if next(turns, False):
+            raise RuntimeError("nobody thought of this")
+        return whole(self, **more)
+
+    monkeypatch.setattr(KubeClient, "probe", probe)
+    assert services.check_health() == {"gpu-apart": False, "gpu-east": True}
