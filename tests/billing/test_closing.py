@@ -49,6 +49,8 @@ GUARDED = (
     "statementline",
     "ledgerblock",
     "billingperiod",
+    "auditentry",
+    "billingterms",
 )
 
 

@@ -54,6 +54,7 @@ class Stack:
             "PORTAL_SECRET_KEY": "faults",
             "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
             "PORTAL_INSTALLATION": "faults",
+            "PORTAL_CLUSTER_LOOPBACK": "true",
             "LEASE_SECONDS": str(LEASE_S),
             "SKIP_CHECKS": "1",
         }
