@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
 from tests.databases import django_db_keepdb, django_db_setup
-from tests.secrets import WATCH, watch
+from tests.secrets import WATCH, listen, watch
 
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
@@ -29,6 +29,7 @@ def _secrets_are_watched() -> None:
 @pytest.fixture(autouse=True)
 def _no_secret_is_logged() -> Iterator[None]:
     """Whatever a test does, no line of its log has what opens something."""
+    listen()  # a test that sets logging up anew takes all handlers off
     yield
     leaks = WATCH.leaks[:]
     WATCH.leaks.clear()

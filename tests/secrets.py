@@ -61,7 +61,12 @@ def watch() -> None:
     _note_with(access, "_digest", lambda given, _: given[:1])
     _note_with(webhooks, "signing_key", lambda _, made: (made,))
     _note_with(User, "set_password", lambda given, _: given[1:2])
-    logging.getLogger().addHandler(WATCH)
+
+
+def listen() -> None:
+    """Hear every line of this process, if that is not so already."""
+    if WATCH not in logging.getLogger().handlers:
+        logging.getLogger().addHandler(WATCH)
 
 
 def _note_with(

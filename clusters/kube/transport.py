@@ -71,7 +71,7 @@ class ApiAnswer:
     document: dict[str, Any]
     date: str
     duration_s: float
-    size: int
+    size: int = 0
 
 
 class Transport:
