@@ -13,13 +13,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from budgets import selectors
-from budgets.models import Account, AlertRule, Delivery, User, Workspace
+from budgets.models import Account, AlertRule, Delivery, User
 from budgets.selectors import alerts as seen
 from budgets.selectors.billing import portal_currency
 from budgets.selectors.clock import utc_now
 from budgets.services import alerts as alerting
 from portal.bounds import MONEY, TELL_AT_PERCENT
-from portal.web.forms import ChoosingForm, PortalForm, choice_of
+from portal.web.forms import ChoosingForm, OfferedField, PortalForm, choice_of
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
@@ -29,10 +29,10 @@ SNOOZES = [("24", "one day"), ("168", "one week"), ("744", "31 days"), ("0", "no
 KEY_ONCE = "Signing key, shown this once: {key}"
 
 
-class RuleForm(PortalForm):
+class AlertRuleForm(PortalForm):
     """What to watch, and where the limit is."""
 
-    subject = forms.ChoiceField(label="Watch")
+    subject = OfferedField(label="Watch")
     measure = forms.ChoiceField(label="Value", choices=seen.MEASURES)
     limit = forms.DecimalField(
         label="Limit",
@@ -45,35 +45,12 @@ class RuleForm(PortalForm):
     window = forms.ChoiceField(label="Once in each", choices=seen.WINDOWS, initial="month")
     fault_fields = {"workspace": "subject", "account": "subject"}
 
-    def __init__(
-        self, *args: Any, workspaces: list[Workspace], accounts: list[Account], **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._subjects: dict[str, dict[str, Any]] = {}
-        words: dict[str, str] = {}
-        for space in workspaces:
-            self._subjects[f"workspace:{space.namespace}"] = {"workspace": space}
-            words[f"workspace:{space.namespace}"] = f"{space.name} ({space.namespace})"
-        for account in accounts:
-            self._subjects[f"account:{account.slug}"] = {"account": account}
-            words[f"account:{account.slug}"] = f"all of {account.name}"
-        self.part("subject").choices = list(words.items())
-
-    def clean(self) -> dict[str, Any]:
-        typed: dict[str, Any] = super().clean() or self.cleaned_data
-        typed["watched"] = self._subjects.get(typed.get("subject", ""), {})
-        return typed
-
 
 class SnoozeForm(PortalForm):
     """Which rule is quiet, and for how long."""
 
-    rule = forms.ChoiceField(label="Rule")
+    rule = OfferedField(label="Rule")
     hours = forms.ChoiceField(label="Quiet for", choices=SNOOZES)
-
-    def __init__(self, *args: Any, rules: list[AlertRule], currency: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("rule").choices = [(str(row.pk), _words(row, currency)) for row in rules]
 
 
 class WebhookForm(ChoosingForm):
@@ -119,18 +96,18 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
         alerting.remove_rule(user, rule=get_object_or_404(seen.visible_rules(user), pk=key))
 
     def create(typed: dict[str, Any]) -> None:
-        given = {name: typed[name] for name in ("measure", "limit", "at_percent", "window")}
-        alerting.create_rule(user, **given, **typed["watched"])
+        alerting.create_rule(user, **typed.pop("subject"), **typed)
 
-    spaces = [
-        row for row in selectors.visible_workspaces(user) if roles.may_edit(row) or roles.is_finance
-    ]
-    accounts = [
-        row
+    subjects: dict[str, tuple[str, dict[str, Any]]] = {
+        f"workspace:{row.namespace}": (f"{row.name} ({row.namespace})", {"workspace": row})
+        for row in selectors.visible_workspaces(user)
+        if roles.may_edit(row) or roles.is_finance
+    } | {
+        f"account:{row.slug}": (f"all of {row.name}", {"account": row})
         for row in selectors.visible_accounts(user)
         if roles.is_admin or roles.is_finance or row.pk in roles.owned_accounts
-    ]
-    may_change = bool(spaces or accounts)
+    }
+    may_change = bool(subjects)
     return Section(
         key="rules",
         title="Rules",
@@ -150,8 +127,8 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
         ],
         empty="No rule yet.",
         remove=remove if may_change else None,
-        form=RuleForm if may_change else None,
-        arguments={"workspaces": spaces, "accounts": accounts} if may_change else {},
+        form=AlertRuleForm if may_change else None,
+        arguments={"offered": {"subject": subjects}},
         do=create,
         button="Add rule",
         said="The rule is looked at every minute.",
@@ -160,17 +137,16 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
 
 def _snooze(user: Any, rules: list[AlertRule], currency: str) -> Section:
     def snooze(typed: dict[str, Any]) -> None:
-        rule = get_object_or_404(seen.visible_rules(user), pk=typed["rule"])
         hours = int(typed["hours"])
         until = utc_now() + timedelta(hours=hours) if hours else None
-        alerting.snooze_rule(user, rule=rule, until=until)
+        alerting.snooze_rule(user, rule=typed["rule"], until=until)
 
     return Section(
         key="snooze",
         title="Quiet for a while",
         form=SnoozeForm,
         is_folded=True,
-        arguments={"rules": rules, "currency": currency},
+        arguments={"offered": {"rule": {str(r.pk): (_words(r, currency), r) for r in rules}}},
         do=snooze,
         button="Quiet a rule",
         said="Done.",

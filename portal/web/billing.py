@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 
 from budgets import selectors
-from budgets.errors import Rejected
 from budgets.models import BillingPeriod, Statement, User
 from budgets.selectors import billing as read
 from budgets.selectors.clock import utc_now
 from budgets.services import billing as actions
 from budgets.texts import is_storable
-from portal.web.billing_lines import STATES, change_views, part_views, price_steps
+from portal.web.billing_lines import change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
-from portal.web.forms import ReasonForm
+from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.numbers import money_text
-from portal.web.pages import asked_day, may_bill, page, rejected_aside, require_finance
+from portal.web.pages import (
+    Deed,
+    Said,
+    asked_day,
+    may_bill,
+    page,
+    pressed,
+    require_finance,
+    typed,
+)
 from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
@@ -42,7 +51,7 @@ def billing(request: HttpRequest, user: User) -> HttpResponseBase:
             {"period": month, "url": month_url(month), "totals": totals.get(month.pk, ())}
             for month in months
         ],
-        "papers": [{"paper": row, "tag": STATES[row.state]} for row in papers],
+        "papers": papers,
         "sees_months": roles.sees_everything,
         "most": MOST_PAPERS,
     }
@@ -56,51 +65,49 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     if not is_storable(zone):
         raise Http404
     month = read.period_for(user, name, zone)
-    may_write = may_bill(user)
     # At the size of a fleet the list takes seconds: the page comes first and asks for it.
     is_checked = "checks" in request.GET
-    faults: Iterable[str] = ()
     if request.method == "POST":
         require_finance(user)
-        try:
-            said = _month_deed(user, request.POST.get("deed", ""), month=name, zone=zone)
-        except Rejected as rejected:
-            faults = [fault.message for fault in rejected.faults]
-        else:
-            messages.success(request, said)
-            return redirect(month_url(month))
+    form = PortalForm(typed(request))
+    if answer := pressed(request, _month_deeds(user, month, form), to=month_url(month)):
+        return answer
     papers = [row for row in read.visible_statements(user).filter(period=month.pk) if month.pk]
     context = {
         "month": month,
         "checks": read.check_list(month) if is_checked and not month.closed_at else (),
         "is_over": month.end <= utc_now(),
         "checks_url": f"?{urlencode({'zone': zone, 'checks': 1})}",
-        "papers": [{"paper": row, "tag": STATES[row.state]} for row in papers],
+        "papers": papers,
         "totals": read.month_totals(user, [month]).get(month.pk, ()),
         "corrections": read.corrections_in(month),
-        "may_write": may_write,
-        "faults": faults,
+        "may_write": may_bill(user),
+        "form": form,
         "has_drafts": any(row.state == Statement.State.DRAFT for row in papers),
         "has_reviewed": any(row.state == Statement.State.REVIEWED for row in papers),
     }
-    return render(request, "billing/period.html", context, status=422 if faults else 200)
+    return render(request, "billing/period.html", context, status=form.status)
 
 
-def _month_deed(user: User, deed: str, *, month: str, zone: str) -> str:
-    """Do what a button of the month's page says; the sentence about it."""
-    if deed == "draw_up":
-        made = actions.draw_up_statements(user, month=month, zone=zone)
-        return f"{_statements(made.drawn)} drawn up; reviewed and kept: {made.kept}."
-    if deed == "review":
-        done = actions.review_statements(user, month=month, zone=zone)
-        return f"{_statements(len(done))} reviewed."
-    if deed == "close":
-        actions.close_period(user, month=month, zone=zone)
-        return f"{month} is closed: nothing of it changes any more."
-    if deed == "issue":
-        done = actions.issue_statements(user, month=month, zone=zone)
-        return f"{_statements(len(done))} issued."
-    raise Http404
+def _month_deeds(user: User, month: BillingPeriod, form: PortalForm) -> dict[str, Deed]:
+    """What the buttons of a month's page do; the form has nothing but their faults."""
+
+    def deed(act: Callable[..., Any], said: Said) -> Deed:
+        return Deed(partial(act, user, month=month.name, zone=month.zone), said, form)
+
+    return {
+        "draw_up": deed(
+            actions.draw_up_statements,
+            lambda made: f"{_statements(made.drawn)} drawn up; reviewed and kept: {made.kept}.",
+        ),
+        "review": deed(
+            actions.review_statements, lambda done: f"{_statements(len(done))} reviewed."
+        ),
+        "close": deed(
+            actions.close_period, f"{month.name} is closed: nothing of it changes any more."
+        ),
+        "issue": deed(actions.issue_statements, lambda done: f"{_statements(len(done))} issued."),
+    }
 
 
 def _statements(count: int) -> str:
@@ -112,22 +119,20 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One statement or credit note: for the screen and for paper."""
     paper = read.statement_for(user, key)
     roles = selectors.roles_of(user)
-    may_write = may_bill(user)
-    form = ReasonForm(request.POST or None)
+    form = ReasonForm(typed(request))
     sheet = read.statement_sheet(user, paper)
+    if request.POST.get("deed") == "seen":
+        actions.note_look(user, sheet)
+        return redirect("statement", key=paper.pk)
     if request.method == "POST":
-        if request.POST.get("deed") == "seen":
-            actions.note_look(user, sheet)
-            return redirect("statement", key=paper.pk)
         require_finance(user)
-        if _statement_deed(request, user, paper, form):
-            return redirect("statement", key=paper.pk)
+    if answer := pressed(request, _statement_deeds(user, paper, form), to=request.path):
+        return answer
     changes = read.changes_since_look(user, sheet)
     if changes is None:
         actions.note_look(user, sheet)
     context = {
         "paper": paper,
-        "tag": STATES[paper.state],
         "sheet": sheet,
         "parts": part_views(sheet),
         "changes": changes if changes and changes.lines else None,
@@ -135,7 +140,7 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "month": paper.period,
         "month_url": month_url(paper.period),
         "sees_month": roles.sees_everything,
-        "may_write": may_write,
+        "may_write": may_bill(user),
         "note": getattr(paper, "credit_note", None),
         "form": form,
     }
@@ -153,27 +158,23 @@ def statement_file(request: HttpRequest, user: User, key: int) -> HttpResponseBa
     return answer
 
 
-def _statement_deed(request: HttpRequest, user: User, paper: Statement, form: ReasonForm) -> bool:
-    """Do what a button of the statement's page says; False when its form has a fault."""
-    deed = request.POST.get("deed", "")
-    if deed in ("review", "issue"):
-        act = actions.review_statements if deed == "review" else actions.issue_statements
-        with rejected_aside(request):
-            act(user, month=paper.period.name, zone=paper.period.zone, only=[paper.pk])
-            messages.success(request, "It is reviewed." if deed == "review" else "It is issued.")
-        return True
-    if deed not in ("send_back", "void"):
-        raise Http404
-    if not form.is_valid():
-        return False
-    reason = form.cleaned_data["reason"]
-    change = actions.send_back_statement if deed == "send_back" else actions.void_statement
-    done = form.carry_out(lambda: change(user, statement=paper, reason=reason))
-    if done is None:
-        return False
-    said = "It is a draft again." if deed == "send_back" else f"{done.number} voids it."
-    messages.success(request, said)
-    return True
+def _statement_deeds(user: User, paper: Statement, form: ReasonForm) -> dict[str, Deed]:
+    """What the buttons of a statement's page do."""
+    of_month: dict[str, Any] = {
+        "month": paper.period.name,
+        "zone": paper.period.zone,
+        "only": [paper.pk],
+    }
+    review = partial(actions.review_statements, user, **of_month)
+    issue = partial(actions.issue_statements, user, **of_month)
+    send_back = partial(actions.send_back_statement, user, statement=paper)
+    void = partial(actions.void_statement, user, statement=paper)
+    return {
+        "review": Deed(review, "It is reviewed."),
+        "issue": Deed(issue, "It is issued."),
+        "send_back": Deed(send_back, "It is a draft again.", form),
+        "void": Deed(void, lambda note: f"{note.number} voids it.", form),
+    }
 
 
 @page()

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from budgets.charging import RowKind
-from budgets.models import Statement, StatementLine
+from budgets.models import StatementLine
 from budgets.selectors.billing import Part, StatementChanges, StatementSheet
 from budgets.selectors.billing.looks import LineChange
 from portal.web.numbers import price_text
@@ -24,12 +24,6 @@ WORDS: Mapping[str, str] = {
     RowKind.ADJUSTMENT: "Adjustment",
     RowKind.ROUNDING: "Rounding",
     RowKind.CORRECTION: "Correction",
-}
-STATES: Mapping[str, str] = {
-    Statement.State.DRAFT: "pending",
-    Statement.State.REVIEWED: "busy",
-    Statement.State.ISSUED: "good",
-    Statement.State.VOID: "trouble",
 }
 
 

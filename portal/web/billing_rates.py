@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
 
 from budgets import selectors
 from budgets.charging import Tier
 from budgets.models import RateCard, User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import PortalForm, ReasonForm, TimeField
+from portal.web.forms import ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
-from portal.web.pages import may_bill, page, require_finance
+from portal.web.pages import Deed, form_page, may_bill, page, pressed, require_finance, typed
 from portal.web.rate_form import CardForm, initial_of
 
 TRIED_WORKSPACES = 50
@@ -49,29 +49,19 @@ def rate_propose(request: HttpRequest, user: User) -> HttpResponseBase:
     flavors = list(selectors.visible_flavors(user))
     current = read.card_in_force(None, selectors.utc_now())
     form = CardForm(
-        request.POST or None,
+        typed(request),
         accounts=selectors.visible_accounts(user),
         flavors=flavors,
         initial=initial_of(current),
     )
-    if request.method == "POST" and form.is_valid():
-        typed = form.cleaned_data
-        terms = {name: typed[name] for name in ("name", "account", "floor_hours", "reason")}
-        terms["preemption_share"] = typed["preemption_share"] or "0"
-        terms["preemption_minutes"] = typed["preemption_minutes"] or 0
-        drafts = form.drafts()
-        card = form.carry_out(
-            lambda: actions.propose_rate_card(
-                user, currency=typed["currency"].upper(), prices=drafts, **terms
-            )
-        )
-        if card is not None:
-            messages.success(request, f"Card {card} is proposed; it holds once it is activated.")
-            return redirect("rate_card", key=card.pk)
-    elif request.method == "POST":
-        form.take(actions.price_faults(form.drafts()))
-    context = {"form": form}
-    return render(request, "billing/rate_propose.html", context, status=form.status)
+    return form_page(
+        request,
+        "billing/rate_propose.html",
+        form,
+        lambda given: actions.propose_rate_card(user, **given),
+        said="Card {0} is proposed; it holds once it is activated.".format,
+        to=lambda card: reverse("rate_card", args=[card.pk]),
+    )
 
 
 class ActivateForm(ReasonForm):
@@ -94,14 +84,18 @@ def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         request.POST if deed == "activate" else None, initial={"valid_from": _next_hour(now)}
     )
     withdrawal = ReasonForm(request.POST if deed == "withdraw" else None, prefix="withdraw")
+
+    def said(done: RateCard) -> str:
+        return f"Card {card} is {done.get_state_display().lower()}."
+
+    deeds = {
+        "activate": Deed(partial(actions.activate_rate_card, user, card=card), said, form),
+        "withdraw": Deed(partial(actions.withdraw_rate_card, user, card=card), said, withdrawal),
+    }
     if request.method == "POST":
         require_finance(user)
-        if deed not in ("activate", "withdraw"):
-            raise Http404
-        done = _decide(user, card, form if deed == "activate" else withdrawal)
-        if done is not None:
-            messages.success(request, f"Card {card} is {done.get_state_display().lower()}.")
-            return redirect("rates")
+    if answer := pressed(request, deeds, to=reverse("rates")):
+        return answer
     is_proposed = card.state == RateCard.State.PROPOSED
     at = card.valid_from or now
     context = {
@@ -116,25 +110,8 @@ def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "may_decide": is_proposed and may_bill(user),
         "trial": _trial(user, card, now) if is_proposed and may_bill(user) else None,
     }
-    status = 422 if form.errors or withdrawal.errors else 200
+    status = max(form.status, withdrawal.status)
     return render(request, "billing/rate_card.html", context, status=status)
-
-
-def _decide(user: Any, card: RateCard, form: PortalForm) -> RateCard | None:
-    """Activate or withdraw, by the form that was sent; None when it was rejected."""
-    if not form.is_valid():
-        return None
-    typed = form.cleaned_data
-    if "valid_from" in typed:
-        hour = typed["valid_from"].astimezone(UTC)
-        return form.carry_out(
-            lambda: actions.activate_rate_card(
-                user, card=card, valid_from=hour, reason=typed["reason"]
-            )
-        )
-    return form.carry_out(
-        lambda: actions.withdraw_rate_card(user, card=card, reason=typed["reason"])
-    )
 
 
 def _trial(user: Any, card: RateCard, now: datetime) -> dict[str, Any] | None:

@@ -23,7 +23,16 @@ from budgets.models import (
 )
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import ChoosingForm, DayField, PortalForm, choice_of, read_cells
+from portal.bounds import REASON
+from portal.web.forms import (
+    ChoosingForm,
+    CurrencyField,
+    DayField,
+    PortalForm,
+    ReasonField,
+    choice_of,
+    read_cells,
+)
 from portal.web.numbers import money_text, price_text
 from portal.web.pages import form_page, may_bill, page, require_finance, typed
 from portal.web.setup_pages import Row, Section, sections_page
@@ -97,16 +106,10 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     )
 
 
-class DecisionForm(PortalForm):
+class ApprovalForm(PortalForm):
     """Approve, or decline with a reason."""
 
-    reason = forms.CharField(
-        label="Reason",
-        max_length=500,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Asked for when it is declined.",
-    )
+    reason = ReasonField(required=False, help_text="Asked for when it is declined.", **REASON)
 
 
 @page("GET", "POST")
@@ -119,7 +122,7 @@ def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     return form_page(
         request,
         "billing/adjustment.html",
-        DecisionForm(typed(request)),
+        ApprovalForm(typed(request)),
         lambda given: actions.decide_adjustment(
             user,
             adjustment=row,
@@ -141,16 +144,14 @@ class TermsForm(ChoosingForm):
 
     account = choice_of(Account, "Account")
     zone = forms.CharField(label="Months of", max_length=64, initial="UTC")
-    currency = forms.CharField(
-        label="Currency", max_length=3, required=False, help_text="Empty: that of the rate cards."
-    )
+    currency = CurrencyField(required=False, help_text="Empty: that of the rate cards.")
 
 
 class ExchangeForm(PortalForm):
     """What one currency was worth in another on a day."""
 
-    base = forms.CharField(label="1 of", max_length=3)
-    quote = forms.CharField(label="was worth, in", max_length=3)
+    base = CurrencyField(label="1 of")
+    quote = CurrencyField(label="was worth, in")
     rate = forms.CharField(label="Rate", max_length=20)
     day = DayField(label="Day")
 
@@ -216,9 +217,7 @@ def _account_terms(user: Any) -> Section:
         empty="Every account is billed in UTC months.",
         form=TermsForm,
         arguments={"accounts": selectors.visible_accounts(user)},
-        do=lambda typed: actions.set_billing_terms(
-            user, **{**typed, "currency": typed["currency"].upper()}
-        ),
+        do=lambda typed: actions.set_billing_terms(user, **typed),
         button="Set the terms of an account",
     )
 
@@ -235,10 +234,7 @@ def _exchange_rates(user: Any) -> Section:
         ],
         empty="No rate is recorded.",
         form=ExchangeForm,
-        do=lambda typed: actions.record_exchange_rate(
-            user,
-            **{**typed, "base": typed["base"].upper(), "quote": typed["quote"].upper()},
-        ),
+        do=lambda typed: actions.record_exchange_rate(user, **typed),
         button="Record a rate",
     )
 

@@ -10,7 +10,8 @@ from django import forms
 
 from budgets.models import BudgetRevision, Flavor, Workspace
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
-from portal.web.forms import GpuField, TimeField, Versioned
+from portal.bounds import REASON
+from portal.web.forms import GpuField, ReasonField, TimeField, Versioned
 
 SHORT, LINES = "short", "lines"
 AMOUNTS = ("committed", "ceiling", "lendable")
@@ -49,12 +50,10 @@ class BudgetForm(Versioned):
     )
     valid_from = TimeField(label="From", help_text="Empty: at once.")
     valid_until = TimeField(label="Until", help_text="Empty: until something newer begins.")
-    reason = forms.CharField(
-        label="Reason",
+    reason = ReasonField(
         required=False,
-        max_length=500,
-        widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Shown in the history, and to the admin where one has to accept.",
+        **REASON,
     )
 
     def __init__(self, *args: Any, flavors: Sequence[Flavor], **kwargs: Any) -> None:

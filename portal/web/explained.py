@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
@@ -18,13 +18,12 @@ from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
-from portal.web.forms import GpuField, PortalForm, offer_names
+from portal.web.forms import GpuField, Offer, OfferedField, PortalForm
 from portal.web.htmx import is_partial, polled, render
 from portal.web.pages import page
 
 TEMPLATE = "explained/what_if.html"
 MOST_QUESTIONS = 50
-ACCOUNT, POOL = "account", "pool"
 
 
 class GpuCountField(forms.IntegerField):
@@ -46,108 +45,80 @@ class WhatIfForm(PortalForm):
     Attributes:
         change: What a POST names.
         title: For people.
+        ask: Asks the clusters; raises Rejected.
     """
 
     change = ""
     title = ""
     button = "Ask"
+    ask: ClassVar[Callable[..., Any]]
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
-        super().__init__(*args, auto_id=f"id_{self.change}_%s", **kwargs)
-        self.user = user
-
-    def ask(self) -> Any:
-        """Ask the clusters; raises Rejected."""
-        raise NotImplementedError
-
-    def choose(self, name: str, offered: Mapping[str, str]) -> None:
-        """Let one of these be chosen, by name and label."""
-        part = self.part(name)
-        offer_names(part, list(offered))
-        part.choices = list(offered.items())
+        offered = {name: OFFERS[name](user) for name in self.base_fields if name in OFFERS}
+        super().__init__(*args, auto_id=f"id_{self.change}_%s", offered=offered, **kwargs)
 
 
 class RaiseForm(WhatIfForm):
     """A budget with more, or fewer, committed GPUs."""
 
     change, title = "raise", "Change a budget"
+    ask = staticmethod(enforcement.ask_raise)
 
-    workspace = forms.ChoiceField()
-    flavor = forms.ChoiceField()
+    workspace = OfferedField(is_typed_of_many=True)
+    flavor = OfferedField(is_typed_of_many=True)
     by = GpuCountField(help_text="More committed GPUs; a minus takes some away.")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.rows = {row.namespace: row for row in seen.askable_workspaces(self.user)}
-        self.flavors = {row.slug: row for row in selectors.visible_flavors(self.user)}
-        self.choose("workspace", {name: name for name in self.rows})
-        self.choose("flavor", {slug: row.name for slug, row in self.flavors.items()})
-
-    def ask(self) -> Any:
-        typed = self.cleaned_data
-        return enforcement.ask_raise(
-            self.user,
-            workspace=self.rows[typed["workspace"]],
-            flavor=self.flavors[typed["flavor"]],
-            by=typed["by"],
-        )
 
 
 class AddForm(WhatIfForm):
     """A node pool for a worker, and who gets its GPUs."""
 
     change, title = "add", "Add a node pool"
+    ask = staticmethod(enforcement.ask_add)
     fault_fields = {"account": "receiver", "pool": "receiver"}
 
-    cluster = forms.ChoiceField(label="Worker")
-    flavor = forms.ChoiceField()
+    cluster = OfferedField(label="Worker", is_typed_of_many=True)
+    flavor = OfferedField(is_typed_of_many=True)
     by = GpuCountField()
-    receiver = forms.ChoiceField(
-        label="Goes to", help_text="Nodes alone start nothing: somebody has to be given them."
+    receiver = OfferedField(
+        label="Goes to",
+        is_typed_of_many=True,
+        help_text="Nodes alone start nothing: somebody has to be given them.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.clusters = _workers(self.user)
-        self.flavors = {row.slug: row for row in selectors.visible_flavors(self.user)}
-        self.accounts = {row.slug: row for row in selectors.visible_accounts(self.user)}
-        pools = selectors.visible_pools(self.user).filter(account__isnull=True)
-        self.pools = {row.slug: row for row in pools}
-        self.choose("cluster", {slug: row.name for slug, row in self.clusters.items()})
-        self.choose("flavor", {slug: row.name for slug, row in self.flavors.items()})
-        offered = {f"{POOL}:{slug}": f"platform pool {row}" for slug, row in self.pools.items()}
-        offered |= {f"{ACCOUNT}:{slug}": f"pool of {row}" for slug, row in self.accounts.items()}
-        self.choose("receiver", offered)
-
-    def ask(self) -> Any:
-        typed = self.cleaned_data
-        kind, _, slug = typed["receiver"].partition(":")
-        return enforcement.ask_add(
-            self.user,
-            cluster=self.clusters[typed["cluster"]],
-            flavor=self.flavors[typed["flavor"]],
-            by=typed["by"],
-            account=self.accounts[slug] if kind == ACCOUNT else None,
-            pool=self.pools[slug] if kind == POOL else None,
-        )
 
 
 class DrainForm(WhatIfForm):
     """A worker without its jobs."""
 
     change, title = "drain", "Drain a worker"
+    ask = staticmethod(enforcement.ask_drain)
 
-    cluster = forms.ChoiceField(label="Worker")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.clusters = _workers(self.user)
-        self.choose("cluster", {slug: row.name for slug, row in self.clusters.items()})
-
-    def ask(self) -> Any:
-        return enforcement.ask_drain(self.user, cluster=self.clusters[self.cleaned_data["cluster"]])
+    cluster = OfferedField(label="Worker", is_typed_of_many=True)
 
 
+def _receivers(user: Any) -> Offer:
+    """Platform pools, and the pools of accounts: what the service is asked about each."""
+    pools = selectors.visible_pools(user).filter(account__isnull=True)
+    offered = {f"pool:{row.slug}": (f"platform pool {row}", {"pool": row}) for row in pools}
+    return offered | {
+        f"account:{row.slug}": (f"pool of {row}", {"account": row})
+        for row in selectors.visible_accounts(user)
+    }
+
+
+def _workers(user: Any) -> Offer:
+    rows = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER, state=Cluster.State.ACTIVE)
+    return {row.slug: (row.name, row) for row in rows}
+
+
+OFFERS: Mapping[str, Callable[[Any], Offer]] = {
+    "workspace": lambda user: {
+        row.namespace: (row.namespace, row) for row in seen.askable_workspaces(user)
+    },
+    "flavor": lambda user: {row.slug: (row.name, row) for row in selectors.visible_flavors(user)},
+    "cluster": _workers,
+    "receiver": _receivers,
+}
+"""Field of a question → what its reader may ask about."""
 ADMINS: tuple[type[WhatIfForm], ...] = (RaiseForm, AddForm, DrainForm)
 OWNERS: tuple[type[WhatIfForm], ...] = (RaiseForm,)
 
@@ -189,7 +160,7 @@ def _asked(
     if chosen is None:
         raise PermissionDenied("This question is for platform admins.")
     form = chosen(request.POST, user=user)
-    asked = form.carry_out(form.ask) if form.is_valid() else None
+    asked = form.carry_out(lambda: _ask(user, form)) if form.is_valid() else None
     if asked is None:
         return _refused(request, form, kinds)
     address = f"{reverse('what_if')}?{_query(form, asked.questions)}"
@@ -202,6 +173,11 @@ def _asked(
     answer = render(request, TEMPLATE, context, partial="answer")
     answer["HX-Push-Url"] = address
     return answer
+
+
+def _ask(user: User, form: WhatIfForm) -> Any:
+    given = form.cleaned_data.copy()
+    return form.ask(user, **given.pop("receiver", {}), **given)
 
 
 def _refused(
@@ -237,15 +213,10 @@ def _query(form: WhatIfForm, questions: Sequence[Question]) -> str:
     query = QueryDict(mutable=True)
     query["change"] = form.change
     for name, value in form.cleaned_data.items():
-        query[name] = str(value)
+        query[name] = str(form.fields[name].prepare_value(value))
     query.setlist("q", [str(question.pk) for question in questions])
     return query.urlencode()
 
 
 def _initial(typed: QueryDict) -> dict[str, Any]:
     return {name: typed[name] for name in typed if name not in ("q", "change")}
-
-
-def _workers(user: Any) -> dict[str, Cluster]:
-    rows = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER, state=Cluster.State.ACTIVE)
-    return {row.slug: row for row in rows}

@@ -7,8 +7,8 @@ field that they name, all at once.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -42,6 +42,42 @@ def offer_names(field: Any, names: list[str]) -> None:
         field.widget = TypedName(attrs={"placeholder": "all", "autocomplete": "off"})
 
 
+Offer = Mapping[str, tuple[str, Any]]
+"""Key → what is read in a list, and the thing that is meant."""
+NOTHING: Final[Mapping[str, Offer]] = {}
+
+
+class OfferedField(forms.ChoiceField):
+    """One of the things that :class:`PortalForm` is given as ``offered``; it comes to that thing.
+
+    Args:
+        empty_label: What is read where nothing need be chosen.
+        is_typed_of_many: Whether a key is typed where the list would be long.
+    """
+
+    def __init__(
+        self, *, empty_label: str = "", is_typed_of_many: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(required=not empty_label, **kwargs)
+        self.nothing = [("", empty_label)] if empty_label else []
+        self.is_typed_of_many = is_typed_of_many
+        self.things: Offer = {}
+
+    def offer(self, things: Offer) -> None:
+        """Let one of these be chosen."""
+        if self.is_typed_of_many:
+            offer_names(self, list(things))
+        self.things = things
+        self.choices = [*self.nothing, *((key, words) for key, (words, _) in things.items())]
+
+    def clean(self, value: Any) -> Any:
+        key = super().clean(value)
+        return self.things[key][1] if key else None
+
+    def prepare_value(self, value: Any) -> Any:
+        return next((key for key, (_, thing) in self.things.items() if thing == value), value)
+
+
 class PortalForm(forms.Form):
     """Base of every form: faults of a service become errors beside their fields."""
 
@@ -49,9 +85,11 @@ class PortalForm(forms.Form):
     fault_fields: dict[str, str] = {}
     stale: StaleVersion | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, offered: Mapping[str, Offer] = NOTHING, **kwargs: Any) -> None:
         kwargs.setdefault("label_suffix", "")
         super().__init__(*args, **kwargs)
+        for name, things in offered.items():
+            self.part(name).offer(things)
 
     def part(self, name: str) -> Any:
         """One field; its class decides which of queryset, choices and widget it has."""
@@ -156,13 +194,17 @@ class DayField(forms.DateField):
 
 
 class TimeField(forms.DateTimeField):
-    """A time in the reader's zone; the service gets it aware."""
+    """A time in the reader's zone; the service gets it in UTC, in whole seconds."""
 
     widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"})
     default_validators = [check_year]
 
     def __init__(self, *, required: bool = False, **kwargs: Any) -> None:
         super().__init__(required=required, **kwargs)
+
+    def clean(self, value: Any) -> datetime | None:
+        moment: datetime | None = super().clean(value)
+        return moment and moment.astimezone(UTC).replace(microsecond=0)
 
 
 class NameForm(PortalForm):
@@ -171,15 +213,26 @@ class NameForm(PortalForm):
     name = forms.CharField(label="Name", max_length=120)
 
 
+class ReasonField(forms.CharField):
+    """Why."""
+
+    widget = forms.Textarea(attrs={"rows": 2})
+
+
 class ReasonForm(PortalForm):
     """Why; asked wherever somebody will want to know later."""
 
-    reason = forms.CharField(
-        label="Reason",
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Kept in the audit log.",
-        **REASON,
-    )
+    reason = ReasonField(help_text="Kept in the audit log.", **REASON)
+
+
+class CurrencyField(forms.CharField):
+    """Three letters, in capitals."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=3, **kwargs)
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value)).upper()
 
 
 def read_cells(text: str, read: Callable[[list[str]], Result]) -> list[Result]:

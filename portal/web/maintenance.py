@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -15,19 +15,27 @@ from budgets import selectors
 from budgets.models import Flavor, User
 from clusters import selectors as seen
 from clusters import services as enforcement
-from portal.web.forms import PortalForm, ReasonForm, TimeField, radio
+from clusters.models import Cluster
+from portal.web.forms import (
+    ChoosingForm,
+    OfferedField,
+    ReasonField,
+    ReasonForm,
+    TimeField,
+    radio,
+)
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, require_admin, typed
 
 ADMINS = "Only a platform admin plans and ends maintenance."
 
 
-class WindowForm(PortalForm):
+class WindowForm(ChoosingForm):
     """Where, from when to when, and what becomes of jobs."""
 
-    cluster = forms.ChoiceField(label="Worker", required=False)
+    cluster = OfferedField(label="Worker", empty_label="every worker")
     flavor = forms.ModelChoiceField(
-        queryset=Flavor.objects.none(), required=False, empty_label="the whole worker"
+        Flavor.objects.none(), required=False, empty_label="the whole worker"
     )
     starts_at = TimeField(label="From", help_text="Leave empty to begin now.")
     ends_at = TimeField(label="To", required=True)
@@ -36,20 +44,14 @@ class WindowForm(PortalForm):
         cordon="Nothing new starts there; what runs there runs on",
         drain="Nothing new starts there, and what runs there is stopped and queued again",
     )
-    reason = forms.CharField(
-        max_length=300,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Owners whose floor stands there read it.",
-    )
+    reason = ReasonField(max_length=300, help_text="Owners whose floor stands there read it.")
     fault_fields = {"drains": "effect"}
 
-    def __init__(self, *args: Any, user: Any, workers: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("cluster").choices = [
-            ("", "every worker"),
-            *((name, name) for name in workers),
-        ]
-        self.part("flavor").queryset = selectors.visible_flavors(user)
+    def clean_starts_at(self) -> datetime | None:
+        """What was typed to the minute; a minute that runs already means now."""
+        typed: datetime | None = self.cleaned_data["starts_at"]
+        runs = typed is not None and timedelta() <= timezone.now() - typed < timedelta(minutes=1)
+        return None if runs else typed
 
 
 @page()
@@ -65,21 +67,20 @@ def windows(request: HttpRequest, user: User) -> HttpResponseBase:
 @page("GET", "POST", only_admins=ADMINS)
 def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
-    workers = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
+    workers = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER)
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
-    chosen["effect"] = "cordon"
     form = WindowForm(
-        typed(request), user=user, workers=workers, initial=chosen | {"effect": "cordon"}
+        typed(request),
+        flavors=selectors.visible_flavors(user),
+        offered={"cluster": {row.slug: (row.slug, row) for row in workers}},
+        initial=chosen | {"effect": "cordon"},
     )
     preview = None
     if request.method == "POST" and form.is_valid():
-        wanted = _wanted(user, form.cleaned_data)
+        wanted = form.cleaned_data.copy()
+        effects = {"drains": wanted.pop("effect") == "drain", "reason": wanted.pop("reason")}
         preview = form.carry_out(lambda: enforcement.preview_maintenance(user, **wanted))
         if preview is not None and request.POST.get("step") == "save":
-            effects = {
-                "drains": form.cleaned_data["effect"] == "drain",
-                "reason": form.cleaned_data["reason"],
-            }
             done = form.carry_out(lambda: enforcement.plan_maintenance(user, **wanted, **effects))
             if done is not None:
                 words = "is cordoned now" if done.state == "active" else "is planned"
@@ -135,23 +136,3 @@ def summaries(found: list[Any]) -> list[dict[str, Any]]:
 def _promised(found: Any, floor: Any) -> int:
     """GPU-seconds of the floor that stands there, for as long as the window lasts or lasted."""
     return int(floor.gpus * max(0.0, (found.until - found.starts_at).total_seconds()))
-
-
-def _wanted(user: Any, typed: dict[str, Any]) -> dict[str, Any]:
-    slug = typed["cluster"]
-    return {
-        "cluster": seen.cluster_for(user, slug) if slug else None,
-        "flavor": typed["flavor"],
-        "starts_at": _moment(typed["starts_at"]),
-        "ends_at": typed["ends_at"].astimezone(UTC).replace(microsecond=0),
-    }
-
-
-def _moment(typed: datetime | None) -> datetime | None:
-    """What was typed to the minute; a minute that runs already means now."""
-    if typed is None:
-        return None
-    now = timezone.now()
-    if typed <= now and (now - typed).total_seconds() < 60:
-        return None
-    return typed.astimezone(UTC).replace(microsecond=0)

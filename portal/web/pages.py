@@ -6,6 +6,7 @@ import contextlib
 import functools
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -104,14 +105,83 @@ def typed(request: HttpRequest) -> Any:
     return request.POST if request.method == "POST" else None
 
 
+Said = str | Callable[[Any], str]
+"""A sentence or an address, made of what a service gave where it is a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What a button does.
+
+    Attributes:
+        do: Takes what was typed, by name; raises Rejected.
+        said: The sentence when it is done.
+        form: What is typed for it; None for a button alone, whose faults the next page shows.
+    """
+
+    do: Callable[..., Any]
+    said: Said
+    form: PortalForm | None = None
+
+
+def pressed(
+    request: HttpRequest, deeds: Mapping[str, Deed], *, to: Said
+) -> HttpResponseBase | None:
+    """Do what the button says that was pressed; None when none was, or its form has a fault.
+
+    Args:
+        request: Its POST names the deed.
+        deeds: By the value of the button.
+        to: Where to go then.
+
+    Raises:
+        Http404: There is no such button.
+    """
+    if request.method != "POST":
+        return None
+    deed = deeds.get(request.POST.get("deed", ""))
+    if deed is None:
+        raise Http404
+    if deed.form is not None:
+        form, do = deed.form, deed.do
+        return carried_out(request, form, lambda typed: do(**typed), said=deed.said, to=to)
+    done = None
+    with rejected_aside(request):
+        done = deed.do()
+        messages.success(request, _made_of(done, deed.said))
+    return redirect(_made_of(done, to))
+
+
+def carried_out(
+    request: HttpRequest,
+    form: PortalForm,
+    do: Callable[[dict[str, Any]], Any],
+    *,
+    said: Said,
+    to: Said,
+) -> HttpResponseBase | None:
+    """The redirect once what a form says is done; None while it has a fault."""
+    if not form.is_valid():
+        return None
+    done = form.carry_out(lambda: do(form.cleaned_data))
+    if form.status != 200:
+        return None
+    messages.success(request, _made_of(done, said))
+    return redirect(_made_of(done, to))
+
+
+def _made_of(done: Any, said: Said) -> str:
+    return said if isinstance(said, str) else said(done)
+
+
 def form_page(
     request: HttpRequest,
     template: str,
     form: PortalForm,
     deed: Callable[[dict[str, Any]], Any],
     *,
-    said: str | Callable[[Any], str],
-    to: str | Callable[[Any], str],
+    said: Said,
+    to: Said,
     context: Callable[[], Mapping[str, Any]] = dict,
 ) -> HttpResponseBase:
     """A page with one form: the redirect once it is carried out; until then shown, with its faults.
@@ -125,11 +195,9 @@ def form_page(
         to: Where to go then, likewise.
         context: What else the page shows; asked for when it is shown.
     """
-    if request.method == "POST" and form.is_valid():
-        done = form.carry_out(lambda: deed(form.cleaned_data))
-        if form.status == 200:
-            messages.success(request, said if isinstance(said, str) else said(done))
-            return redirect(to if isinstance(to, str) else to(done))
+    answer = request.method == "POST" and carried_out(request, form, deed, said=said, to=to)
+    if answer:
+        return answer
     shown = {"form": form, "stale": form.stale, **context()}
     return render(request, template, shown, status=form.status)
 

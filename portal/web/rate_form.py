@@ -10,7 +10,7 @@ from budgets.charging import RowKind
 from budgets.models import Account, RateCard
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
-from portal.web.forms import ChoosingForm, choice_of, read_cells
+from portal.web.forms import ChoosingForm, CurrencyField, choice_of, read_cells
 from portal.web.numbers import price_text
 
 PRICES = ("committed", "burst", "lending_credit")
@@ -28,7 +28,7 @@ class CardForm(ChoosingForm):
     """A new card: a row of prices for every flavor; an empty row is no price."""
 
     name = forms.CharField(label="Name", max_length=120)
-    currency = forms.CharField(label="Currency", max_length=3, min_length=3)
+    currency = CurrencyField(min_length=3)
     account = choice_of(Account, "For", required=False, empty_label="everybody")
     floor_hours = forms.ChoiceField(
         label="A month of floor has",
@@ -72,6 +72,20 @@ class CardForm(ChoosingForm):
             )
         # Cleaned last: a step belongs to a row of prices.
         self.fields["steps"] = self.fields.pop("steps")
+
+    def clean(self) -> dict[str, Any]:
+        """What the service asks for; beside what has no shape, what is wrong about the prices."""
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        drafts = self.drafts()
+        if self.errors:
+            self.take(actions.price_faults(drafts))
+        names = ("name", "currency", "account", "floor_hours", "reason")
+        return {
+            **{name: typed.get(name) for name in names},
+            "preemption_share": typed.get("preemption_share") or "0",
+            "preemption_minutes": typed.get("preemption_minutes") or 0,
+            "prices": drafts,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per flavor for the template."""

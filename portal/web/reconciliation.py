@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponseBase
 from django.utils.text import capfirst
 
 from budgets.amounts import BY_NAME, HELD
-from budgets.models import Discrepancy, User
+from budgets.models import User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import asked_day, may_bill, page, rejected_aside, require_finance
+from portal.web.pages import (
+    Deed,
+    asked_day,
+    may_bill,
+    page,
+    pressed,
+    require_finance,
+    typed,
+)
 
 SHOWN = 200
-TAGS = {
-    Discrepancy.State.OPEN: "trouble",
-    Discrepancy.State.PROPOSED: "pending",
-    Discrepancy.State.ACCEPTED: "good",
-    Discrepancy.State.CLEARED: "good",
-}
 PARTS = (
     *((name, capfirst(BY_NAME[name].words)) for name in HELD),
     ("race", "Race losers"),
@@ -69,7 +70,7 @@ def reconciliation(request: HttpRequest, user: User) -> HttpResponseBase:
             (fact, [_signed(fact, name) for name, _ in parts], fact.is_explained)
             for fact in found.facts
         ],
-        "discrepancies": [(row, TAGS[Discrepancy.State(row.state)]) for row in rows[:SHOWN]],
+        "discrepancies": rows[:SHOWN],
         "before": _link(found.cluster, found.day - timedelta(days=1)),
         "after": _link(found.cluster, found.day + timedelta(days=1)),
         "shown": SHOWN if len(rows) > SHOWN else 0,
@@ -81,41 +82,27 @@ def reconciliation(request: HttpRequest, user: User) -> HttpResponseBase:
 def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One discrepancy; one of finance says why it may stand, somebody else accepts that."""
     row = read.visible_discrepancies(user).get(pk=key)
-    may_write = may_bill(user)
-    form = ReasonForm(request.POST or None)
+    form = ReasonForm(typed(request))
+    decide = partial(actions.decide_acceptance, user, discrepancy=row)
+    propose = partial(actions.propose_acceptance, user, discrepancy=row)
+    deeds = {
+        "accept": Deed(partial(decide, is_approved=True), "It is accepted."),
+        "decline": Deed(partial(decide, is_approved=False), "It is open."),
+        "propose": Deed(propose, "It waits for somebody else's approval.", form),
+    }
     if request.method == "POST":
         require_finance(user)
-        if _deed(request, user, row, form):
-            return redirect("discrepancy", key=row.pk)
+    if answer := pressed(request, deeds, to=request.path):
+        return answer
     context = {
         "row": row,
         "samples": [(datetime.fromisoformat(at), *gpus) for at, *gpus in row.samples],
-        "tag": TAGS[Discrepancy.State(row.state)],
         "form": form,
-        "may_write": may_write,
+        "may_write": may_bill(user),
         "is_own": row.proposed_by_id == user.pk,
         "day_link": _link(row.cluster, row.start.date()),
     }
     return render(request, "billing/discrepancy.html", context, status=form.status)
-
-
-def _deed(request: HttpRequest, user: User, row: Discrepancy, form: ReasonForm) -> bool:
-    """Do what a button says; False when its form has a fault."""
-    deed = request.POST.get("deed", "")
-    if deed in ("accept", "decline"):
-        with rejected_aside(request):
-            actions.decide_acceptance(user, discrepancy=row, is_approved=deed == "accept")
-            messages.success(request, "It is accepted." if deed == "accept" else "It is open.")
-        return True
-    if deed != "propose":
-        raise Http404
-    if not form.is_valid():
-        return False
-    reason = form.cleaned_data["reason"]
-    done = form.carry_out(lambda: actions.propose_acceptance(user, discrepancy=row, reason=reason))
-    if done is not None:
-        messages.success(request, "It waits for somebody else's approval.")
-    return done is not None
 
 
 def _signed(fact: Any, name: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -14,7 +13,8 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import BudgetRevision, User, Workspace
-from portal.web.forms import VersionedForm
+from portal.bounds import REASON
+from portal.web.forms import ReasonField, VersionedForm
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, typed
 
@@ -83,15 +83,10 @@ def requests(request: HttpRequest, user: User) -> HttpResponseBase:
     return render(request, "budgets/requests.html", context)
 
 
-class DecisionForm(VersionedForm):
+class RequestForm(VersionedForm):
     """Accept or decline, with a reason."""
 
-    reason = forms.CharField(
-        label="Reason",
-        max_length=500,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="The owner reads it; it stays in the history.",
-    )
+    reason = ReasonField(help_text="The owner reads it; it stays in the history.", **REASON)
 
 
 @page("GET", "POST")
@@ -105,7 +100,7 @@ def decide(request: HttpRequest, user: User, namespace: str, number: int) -> Htt
     return form_page(
         request,
         "budgets/decide.html",
-        DecisionForm(typed(request), initial={"version": workspace.budget.version}),
+        RequestForm(typed(request), initial={"version": workspace.budget.version}),
         lambda given: _decision(user, wanted, request.POST.get("decision"), given),
         said=lambda done: f"Request {number} is {done.get_state_display().lower()}.",
         to=reverse("requests") if roles.is_admin else reverse("history", args=[namespace]),

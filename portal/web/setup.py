@@ -240,7 +240,9 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 @setup_page
 def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
-    clusters = [row.slug for row in seen.cluster_rows(user) if row.role == "worker"]
+    clusters = {
+        row.slug: (row.slug, row.slug) for row in seen.cluster_rows(user) if row.role == "worker"
+    }
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")
     sections = [
@@ -253,7 +255,10 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
             rows=[Row(row.cluster, *dated_gpus(row), row.reason) for row in stated],
             empty="Nothing is stated: what is measured counts.",
             form=setup_forms.CapacityForm,
-            arguments={"clusters": clusters, "flavors": selectors.visible_flavors(user)},
+            arguments={
+                "offered": {"cluster": clusters},
+                "flavors": selectors.visible_flavors(user),
+            },
             do=lambda typed: promises.set_capacity(user, **typed),
             button="State capacity",
         ),

@@ -13,6 +13,7 @@ from portal.web.forms import (
     ChoosingForm,
     GpuField,
     NameForm,
+    OfferedField,
     PairsField,
     PortalForm,
     TaintsField,
@@ -103,13 +104,9 @@ class PoolAmountForm(ChoosingForm):
 class CapacityForm(PoolAmountForm):
     """GPUs of a flavor on a cluster, as an admin states them."""
 
-    cluster = forms.ChoiceField(label="Cluster")
+    cluster = OfferedField(label="Cluster")
     reason = forms.CharField(label="Reason", max_length=200, required=False)
     field_order = ["cluster"]
-
-    def __init__(self, *args: Any, clusters: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("cluster").choices = [(slug, slug) for slug in clusters]
 
 
 class PoolForm(ChoosingForm):

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
-from portal.web.pages import page, rejected_aside
+from portal.web.pages import carried_out, page, rejected_aside
 from portal.web.tags import gpus, when
 
 setup_page = page("GET", "POST", only_admins="Only a platform admin sets the portal up.")
@@ -182,14 +182,8 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
         raise Http404
     form = section.form(request.POST, auto_id=f"id_{section.key}_%s", **section.arguments)
     section.bound = form
-    if not form.is_valid():
-        return None
-    do, typed = section.do, form.cleaned_data
-    form.carry_out(lambda: do(typed))
-    if form.errors:
-        return None
-    messages.success(request, section.said.format(**typed))
-    return redirect(section.to or request.path)
+    do, said, to = section.do, section.said, section.to or request.path
+    return carried_out(request, form, do, said=lambda _: said.format(**form.cleaned_data), to=to)
 
 
 def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:

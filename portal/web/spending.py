@@ -20,7 +20,7 @@ from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
 from portal.bounds import MONEY, WARN_AT_PERCENT
-from portal.web.forms import PortalForm, ReasonForm, TimeField
+from portal.web.forms import OfferedField, ReasonForm, TimeField
 from portal.web.pages import page
 from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import age, when
@@ -40,7 +40,7 @@ COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "Stat
 GRACE = "Only of a cap that stops running jobs: how long they run on."
 
 
-class RuleForm(ReasonForm):
+class CapForm(ReasonForm):
     """A new rule."""
 
     amount = forms.DecimalField(label="Cap", **MONEY)
@@ -60,21 +60,14 @@ class RuleForm(ReasonForm):
     ]  # fmt: skip
 
 
-class ChosenRule(PortalForm):
+class ChosenRule(ReasonForm):
     """Which rule; those that the reader may change."""
 
-    rule = forms.ChoiceField(label="Rule")
-
-    def __init__(self, *args: Any, rules: list[SpendRule], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._rules = {str(row.pk): row for row in rules}
-        self.part("rule").choices = [(key, str(row)) for key, row in self._rules.items()]
-
-    def clean_rule(self) -> SpendRule:
-        return self._rules[self.cleaned_data["rule"]]
+    rule = OfferedField(label="Rule")
+    field_order = ["rule"]
 
 
-class ChangeForm(ChosenRule, ReasonForm):
+class ChangeForm(ChosenRule):
     """Another amount or action; what is left empty stays."""
 
     amount = forms.DecimalField(label="New cap", required=False, **MONEY)
@@ -92,19 +85,13 @@ class ChangeForm(ChosenRule, ReasonForm):
     field_order = ["rule", "amount", "action", "grace_minutes", "warn_at_percent", "reason"]
 
 
-class GlassForm(ChosenRule, ReasonForm):
+class GlassForm(ChosenRule):
     """Until when a rule does nothing."""
 
     until = TimeField(
         label="Until", help_text="Within seven days. Empty: a suspended rule acts again now."
     )
     field_order = ["rule", "until", "reason"]
-
-
-class RemoveForm(ChosenRule, ReasonForm):
-    """Which rule ends."""
-
-    field_order = ["rule", "reason"]
 
 
 @page("GET", "POST")
@@ -119,11 +106,8 @@ def spend_rules(request: HttpRequest, user: User, namespace: str) -> HttpRespons
     if seen.may_add(roles, found) and found.archived_at is None:
         sections.append(_add(user, found))
     if changeable:
-        sections += [
-            _change(user, changeable),
-            _glass(user, changeable),
-            _remove(user, changeable),
-        ]
+        offered = {"rule": {str(rule.pk): (str(rule), rule) for rule in changeable}}
+        sections += _changes(user, {"offered": offered})
     return sections_page(
         request,
         title="Spend rules",
@@ -223,72 +207,62 @@ def _add(user: Any, found: Workspace) -> Section:
         title="Add a cap",
         text="The first two never keep a job from its committed GPUs. The two that hold let "
         "new jobs wait until the cap has room again.",
-        form=RuleForm,
+        form=CapForm,
         do=add,
         button="Add cap",
         said="The cap is in force.",
     )
 
 
-def _change(user: Any, rules: list[SpendRule]) -> Section:
+def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
+    """What can be done to a cap, which is chosen in each form."""
+
     def change(typed: dict[str, Any]) -> None:
-        names = ("amount", "action", "grace_minutes", "warn_at_percent")
-        changes = {name: typed[name] for name in names if typed[name] not in (None, "")}
-        spending.change_spend_rule(user, rule=typed["rule"], reason=typed["reason"], **changes)
-
-    return Section(
-        key="change",
-        title="Change a cap",
-        text="A raise lets go at once what the cap held back.",
-        is_folded=True,
-        form=ChangeForm,
-        arguments={"rules": rules},
-        do=change,
-        button="Change cap",
-        said="The cap is changed.",
-    )
-
-
-def _glass(user: Any, rules: list[SpendRule]) -> Section:
-    def act(typed: dict[str, Any]) -> None:
-        until: datetime | None = typed["until"]
-        if until is None:
-            spending.mend_glass(user, rule=typed["rule"], reason=typed["reason"])
-            return
-        spending.break_glass(
-            user,
-            rule=typed["rule"],
-            until=until.replace(microsecond=0),
-            reason=typed["reason"],
+        spending.change_spend_rule(
+            user, **{name: value for name, value in typed.items() if value not in (None, "")}
         )
 
-    return Section(
-        key="glass",
-        title="Break the glass",
-        text="Your name and reason stand beside the cap. It goes on counting, and acts again "
-        "afterwards with its whole grace.",
-        form=GlassForm,
-        arguments={"rules": rules},
-        do=act,
-        button="Suspend cap",
-        said="Done.",
-        is_danger=True,
-    )
+    def suspend(typed: dict[str, Any]) -> None:
+        if typed["until"] is None:
+            spending.mend_glass(user, rule=typed["rule"], reason=typed["reason"])
+        else:
+            spending.break_glass(user, **typed)
 
-
-def _remove(user: Any, rules: list[SpendRule]) -> Section:
-    return Section(
-        key="remove",
-        title="Remove a cap",
-        form=RemoveForm,
-        arguments={"rules": rules},
-        do=lambda typed: spending.remove_spend_rule(
-            user, rule=typed["rule"], reason=typed["reason"]
+    return [
+        Section(
+            key="change",
+            title="Change a cap",
+            text="A raise lets go at once what the cap held back.",
+            is_folded=True,
+            form=ChangeForm,
+            arguments=arguments,
+            do=change,
+            button="Change cap",
+            said="The cap is changed.",
         ),
-        button="Remove cap",
-        said="The cap is removed; what it held back is let go.",
-        is_danger=True,
-    )
+        Section(
+            key="glass",
+            title="Break the glass",
+            text="Your name and reason stand beside the cap. It goes on counting, and acts again "
+            "afterwards with its whole grace.",
+            form=GlassForm,
+            arguments=arguments,
+            do=suspend,
+            button="Suspend cap",
+            said="Done.",
+            is_danger=True,
+        ),
+        Section(
+            key="remove",
+            title="Remove a cap",
+            form=ChosenRule,
+            arguments=arguments,
+            do=lambda typed: spending.remove_spend_rule(user, **typed),
+            button="Remove cap",
+            said="The cap is removed; what it held back is let go.",
+            is_danger=True,
+        ),
+    ]
 
 
 def _shown(amount: Fraction) -> Decimal:

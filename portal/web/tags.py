@@ -28,6 +28,12 @@ register = template.Library()
 TONES: Mapping[str, Mapping[str, str]] = {
     "action": {"done": "good", "failed": "trouble", "waiting": "busy"},
     "cluster": {"failed": "trouble", "lost": "trouble", "": "busy"},
+    "discrepancy": {
+        "open": "trouble",
+        "proposed": "pending",
+        "accepted": "good",
+        "cleared": "good",
+    },
     "incident": {"open": "trouble", "cured": "good", "": "plain"},
     "job": {
         "running": "good",
@@ -39,6 +45,7 @@ TONES: Mapping[str, Mapping[str, str]] = {
     "maintenance": {"active": "warn", "scheduled": "busy"},
     "object": {"synced": "good", "failed": "trouble", "pending": "busy", "": "warn"},
     "offer": {"won": "good", "asked": "busy", "": "plain"},
+    "paper": {"draft": "pending", "reviewed": "busy", "issued": "good", "void": "trouble"},
     "revision": {"in force": "good", "requested": "warn", "scheduled": "busy", "": "plain"},
 }
 
