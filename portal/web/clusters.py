@@ -16,9 +16,9 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
+from portal.web.fleet import summaries
 from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField, radio
 from portal.web.htmx import is_partial, polled, render, target
-from portal.web.maintenance import summaries
 from portal.web.pages import form_page, page, require_admin, typed
 
 AUDIT_SHOWN = 20
@@ -93,7 +93,7 @@ class BlockForm(ReasonForm):
     field_order = ["keep", "reason"]
 
 
-class RemoveForm(ReasonForm):
+class DeregisterForm(ReasonForm):
     """The slug typed again, so that nobody removes the wrong one."""
 
     slug = forms.CharField(label="Type the cluster's slug", max_length=40)
@@ -112,7 +112,7 @@ FORMS: dict[str, type[PortalForm]] = {
     "kubeconfig": KubeconfigForm,
     "token": PortalForm,
     "block": BlockForm,
-    "deregister": RemoveForm,
+    "deregister": DeregisterForm,
     "rename": NameForm,
 }
 """What is typed for a change; a reason alone where it is not listed."""

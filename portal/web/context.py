@@ -13,14 +13,14 @@ from budgets import selectors
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MenuEntry:
     """One entry of the navigation; one with ``parts`` opens a menu and leads nowhere itself."""
 
     title: str
     url: str
     is_current: bool
     count: int = 0
-    parts: tuple[Section, ...] = ()
+    parts: tuple[MenuEntry, ...] = ()
 
 
 OWN = (("Workspaces", "home"), ("Jobs", "jobs"), ("Usage", "usage"), ("Billing", "billing"))
@@ -38,7 +38,7 @@ class Shell:
     """The frame of a page for one reader."""
 
     roles: selectors.RoleSet
-    sections: tuple[Section, ...]
+    sections: tuple[MenuEntry, ...]
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -51,23 +51,23 @@ def _shell(request: HttpRequest) -> Shell | None:
     if user is None or not user.is_authenticated:
         return None
     roles = selectors.roles_of(user)
-    sections = [_section(request, *entry) for entry in OWN]
+    sections = [_entry(request, *entry) for entry in OWN]
     if roles.is_admin:
         waiting = selectors.visible_requests(user).count()
-        sections.append(_section(request, "Requests", "requests", waiting))
+        sections.append(_entry(request, "Requests", "requests", waiting))
         sections.append(_group(request, "Platform", PLATFORM))
     elif roles.sees_everything:
-        sections.append(_section(request, "Fleet", "fleet"))
+        sections.append(_entry(request, "Fleet", "fleet"))
     sections.append(_group(request, "More", MORE))
     return Shell(roles=roles, sections=tuple(sections))
 
 
-def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...]) -> Section:
-    parts = tuple(_section(request, *entry) for entry in entries)
-    return Section(title, "", is_current=any(part.is_current for part in parts), parts=parts)
+def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...]) -> MenuEntry:
+    parts = tuple(_entry(request, *entry) for entry in entries)
+    return MenuEntry(title, "", is_current=any(part.is_current for part in parts), parts=parts)
 
 
-def _section(request: HttpRequest, title: str, name: str, count: int = 0) -> Section:
+def _entry(request: HttpRequest, title: str, name: str, count: int = 0) -> MenuEntry:
     url = reverse(name)
     if name == "home":
         is_current = request.path == url or request.path.startswith(f"{url}workspaces/")
@@ -75,4 +75,4 @@ def _section(request: HttpRequest, title: str, name: str, count: int = 0) -> Sec
         is_current = request.path == url
     else:
         is_current = request.path.startswith(url)
-    return Section(title=title, url=url, is_current=is_current, count=count)
+    return MenuEntry(title=title, url=url, is_current=is_current, count=count)

@@ -1,18 +1,58 @@
-"""The fleet: what there is, what is promised of it, what is used."""
+"""The fleet: what there is, promised and used; windows of maintenance, planned with a preview."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
+from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
 
 from budgets import selectors
-from budgets.models import User
+from budgets.models import Flavor, User
 from clusters import selectors as seen
+from clusters import services as enforcement
+from clusters.models import Cluster
 from portal.web.bars import percent
-from portal.web.htmx import polled
-from portal.web.maintenance import summaries
-from portal.web.pages import page
+from portal.web.forms import (
+    ChoosingForm,
+    OfferedField,
+    ReasonField,
+    ReasonForm,
+    TimeField,
+    radio,
+)
+from portal.web.htmx import polled, render
+from portal.web.pages import form_page, page, require_admin, typed
+
+ADMINS = "Only a platform admin plans and ends maintenance."
+
+
+class WindowForm(ChoosingForm):
+    """Where, from when to when, and what becomes of jobs."""
+
+    cluster = OfferedField(label="Worker", empty_label="every worker")
+    flavor = forms.ModelChoiceField(
+        Flavor.objects.none(), required=False, empty_label="the whole worker"
+    )
+    starts_at = TimeField(label="From", help_text="Leave empty to begin now.")
+    ends_at = TimeField(label="To", required=True)
+    effect = radio(
+        "Jobs",
+        cordon="Nothing new starts there; what runs there runs on",
+        drain="Nothing new starts there, and what runs there is stopped and queued again",
+    )
+    reason = ReasonField(max_length=300, help_text="Owners whose floor stands there read it.")
+    fault_fields = {"drains": "effect"}
+
+    def clean_starts_at(self) -> datetime | None:
+        """What was typed to the minute; a minute that runs already means now."""
+        typed: datetime | None = self.cleaned_data["starts_at"]
+        runs = typed is not None and timedelta() <= timezone.now() - typed < timedelta(minutes=1)
+        return None if runs else typed
 
 
 @page()
@@ -50,3 +90,87 @@ def _share(total: selectors.FleetTotal) -> dict[str, str]:
         "in_use": percent(min(total.in_use, scale), scale),
         "limit": percent(total.limit, scale),
     }
+
+
+@page()
+def windows(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Windows that are open or were lately; owners see those that touch a floor of theirs."""
+    context = {
+        "windows": summaries(seen.visible_windows(user)),
+        "is_admin": selectors.roles_of(user).is_admin,
+    }
+    return render(request, "maintenance/windows.html", context)
+
+
+@page("GET", "POST", only_admins=ADMINS)
+def plan(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Plan a window: first what it means to whom, then it is saved."""
+    workers = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER)
+    chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
+    form = WindowForm(
+        typed(request),
+        flavors=selectors.visible_flavors(user),
+        offered={"cluster": {row.slug: (row.slug, row) for row in workers}},
+        initial=chosen | {"effect": "cordon"},
+    )
+    preview = None
+    if request.method == "POST" and form.is_valid():
+        wanted = form.cleaned_data.copy()
+        effects = {"drains": wanted.pop("effect") == "drain", "reason": wanted.pop("reason")}
+        preview = form.carry_out(lambda: enforcement.preview_maintenance(user, **wanted))
+        if preview is not None and request.POST.get("step") == "save":
+            done = form.carry_out(lambda: enforcement.plan_maintenance(user, **wanted, **effects))
+            if done is not None:
+                words = "is cordoned now" if done.state == "active" else "is planned"
+                messages.success(request, f"Maintenance of {done.place} {words}.")
+                return redirect("maintenance_window", key=done.pk)
+    context = {"form": form, "preview": preview}
+    return render(request, "maintenance/plan.html", context, status=form.status)
+
+
+@page("GET", "POST")
+def window(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
+    """One window: whose floors stand there, what was not given, and its end."""
+    found = seen.window_for(user, key)
+    may_end = selectors.roles_of(user).is_admin and found.state in ("scheduled", "active")
+    if request.method == "POST":
+        require_admin(user, ADMINS)
+    return form_page(
+        request,
+        "maintenance/window.html",
+        ReasonForm(typed(request)),
+        lambda given: enforcement.end_maintenance(user, window=found, **given),
+        said="The window is closed; work goes there again.",
+        to=request.path,
+        context=lambda: {
+            "summary": summaries([found])[0],
+            "window": found,
+            "rows": [
+                {"floor": floor, "promised": _promised(found, floor)}
+                for floor in found.floors.all()
+            ],
+            "may_end": may_end,
+        },
+    )
+
+
+def summaries(found: list[Any]) -> list[dict[str, Any]]:
+    """Windows with the sums of the floors that their reader sees."""
+    rows = []
+    for item in found:
+        floors = list(item.floors.all())
+        rows.append(
+            {
+                "window": item,
+                "gpus": sum(floor.gpus for floor in floors),
+                "workspaces": len({floor.workspace_id for floor in floors}),
+                "promised": sum(_promised(item, floor) for floor in floors),
+                "unmet": sum(floor.unmet for floor in floors),
+            }
+        )
+    return rows
+
+
+def _promised(found: Any, floor: Any) -> int:
+    """GPU-seconds of the floor that stands there, for as long as the window lasts or lasted."""
+    return int(floor.gpus * max(0.0, (found.until - found.starts_at).total_seconds()))

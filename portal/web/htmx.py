@@ -59,12 +59,8 @@ def polled(
 ) -> HttpResponseBase:
     """A page, or its part that is asked for again and again: 304 while that stays as it is."""
     answer = render(request, template_name, context, partial=partial)
-    return unchanged(request, answer) if is_partial(request) else answer
-
-
-def unchanged(request: HttpRequest, response: HttpResponse) -> HttpResponseBase:
-    """Answer 304 when the browser already holds exactly this; for polls."""
-    response["Cache-Control"] = "private, no-cache"
-    set_response_etag(response)
-    answer = get_conditional_response(request, etag=response.get("ETag"), response=response)
-    return answer if answer is not None else response
+    if not is_partial(request):
+        return answer
+    answer["Cache-Control"] = "private, no-cache"
+    set_response_etag(answer)
+    return get_conditional_response(request, etag=answer.get("ETag"), response=answer) or answer

@@ -130,13 +130,11 @@ def _offers(row: seen.WorkloadRow) -> list[tuple[str, str]]:
     """What can be done to a job now: verb and what the button says; the service decides."""
     if row.is_remote_copy or row.phase == "gone":
         return []
-    if row.phase in ("finished", "failed"):
-        first: list[tuple[str, str]] = []
-    elif row.phase == "pending" and row.reason == DEACTIVATED:
-        first = [("activate", "Put back in the queue")]
-    else:
-        first = [("deactivate", "Cancel")]
-    return [*first, ("delete_job", "Delete")] if row.job_name else first
+    verbs: list[Verb] = [Verb.DELETE_JOB] if row.job_name else []
+    if row.phase not in ("finished", "failed"):
+        is_cancelled = row.phase == "pending" and row.reason == DEACTIVATED
+        verbs.insert(0, Verb.ACTIVATE if is_cancelled else Verb.DEACTIVATE)
+    return [(verb, WORDS[verb][0]) for verb in verbs]
 
 
 @page("GET", "POST")

@@ -8,11 +8,16 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from django.contrib import messages
-from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied
+from django.core.exceptions import (
+    BadRequest,
+    ObjectDoesNotExist,
+    PermissionDenied,
+    ValidationError,
+)
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -21,7 +26,7 @@ from budgets.errors import NotAllowed, Rejected
 from budgets.models import User
 from budgets.selectors import remembered_roles, roles_of
 from portal.web.errors import method_not_allowed
-from portal.web.forms import YEARS, PortalForm
+from portal.web.forms import DayField, PortalForm
 from portal.web.htmx import render
 
 View = Callable[..., HttpResponseBase]
@@ -212,21 +217,19 @@ def rejected_aside(request: HttpRequest) -> Iterator[None]:
             messages.error(request, fault.message, extra_tags="trouble")
 
 
+DAY: Final = DayField(required=False, input_formats=["%Y-%m-%d"])
+
+
 def asked_day(request: HttpRequest, name: str) -> date | None:
     """A day of the address; None where it asks for none.
 
     Raises:
         Http404: it is no day, or one of which there cannot be a book.
     """
-    text = request.GET.get(name, "")
-    if not text:
-        return None
     try:
-        day = date.fromisoformat(text)
-    except ValueError as error:
+        day: date | None = DAY.clean(request.GET.get(name, ""))
+    except ValidationError as error:
         raise Http404 from error
-    if day.year not in YEARS:
-        raise Http404
     return day
 
 

@@ -121,7 +121,7 @@ def _time(instant: datetime, form: str) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         instant.isoformat(),
-        _utc(instant),
+        instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         local.strftime(form),
     )
 
@@ -186,7 +186,3 @@ def querystring_of(context: Context, **changes: Any) -> str:
         else:
             query[key] = value
     return str(query.urlencode())
-
-
-def _utc(instant: datetime) -> str:
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

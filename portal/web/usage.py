@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -61,6 +61,7 @@ class UsageForm(PortalForm):
 
     def __init__(self, *args: Any, names: list[str], flavors: list[Any], **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.is_large = len(names) > MANY
         self.part("workspace").widget = forms.Select()
         offer_names(self.part("workspace"), names)
         self.part("flavor").choices = [(f.slug, f.name) for f in flavors]
@@ -99,46 +100,33 @@ CAPACITY_PARTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The form of a page about use, and the filter that it came to; None when it is wrong."""
-
-    form: UsageForm
-    chosen: selectors.UsageFilter | None
-    typed: dict[str, Any]
-    is_large: bool
-
-
-Look = Callable[[User, Asked, selectors.UsageFilter], dict[str, Any]]
-"""What a page about use shows of a filter."""
-
-
-def _read_filter(request: HttpRequest, user: User) -> Asked:
-    """What the address asks for: days of the reader, workspace, flavor, step and split."""
-    visible = selectors.visible_workspaces(user, include_archived=True)
-    names = list(visible.values_list("namespace", flat=True))
-    flavors = list(selectors.visible_flavors(user, include_archived=True))
-    form = UsageForm(_with_days(request.GET), names=names, flavors=flavors)
-    is_large = len(names) > MANY
-    if not form.is_valid():
-        return Asked(form, None, {}, is_large)
-    return Asked(form, _filter(form.cleaned_data), form.cleaned_data, is_large)
+Look = Callable[[User, UsageForm, selectors.UsageFilter], dict[str, Any]]
+"""What a page about use shows of a filter, which is that of its form."""
 
 
 def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase]]:
-    """Make a page about use of what it shows of a filter: the form and its faults are the same."""
+    """Make a page about use of what it shows of a filter: the form and its faults are the same.
+
+    The address asks for days of the reader, workspace, flavor, step and split.
+    """
 
     def decorate(look: Look) -> Callable[..., HttpResponseBase]:
         @page()
         @functools.wraps(look)
         def wrapped(request: HttpRequest, user: User) -> HttpResponseBase:
-            asked = _read_filter(request, user)
-            context = {"form": asked.form, "ranges": _ranges(request)}
-            if asked.chosen is None:
+            visible = selectors.visible_workspaces(user, include_archived=True)
+            form = UsageForm(
+                _with_days(request.GET),
+                names=list(visible.values_list("namespace", flat=True)),
+                flavors=list(selectors.visible_flavors(user, include_archived=True)),
+            )
+            context = {"form": form, "ranges": _ranges(request)}
+            if not form.is_valid():
                 return render(request, template, context, partial="result", status=422)
+            chosen = _filter(form.cleaned_data)
             if template == TABLES and request.GET.get("format") == "csv":
-                return csv_answer("usage.csv", selectors.usage_csv(user, asked.chosen))
-            context |= {"chosen": asked.chosen, **look(user, asked, asked.chosen)}
+                return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
+            context |= {"chosen": chosen, **look(user, form, chosen)}
             return render(request, template, context, partial="result")
 
         return wrapped
@@ -147,16 +135,16 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
 
 
 @usage_page(TABLES)
-def usage(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """The chart, the tables beside it, the workloads behind it; CSV of the same."""
     table = selectors.usage_table(user, replace(chosen, split_by="none"))
     # Over the whole of a large platform the largest jobs say little and cost much.
-    shows_workloads = bool(chosen.workspaces) or not asked.is_large
+    shows_workloads = bool(chosen.workspaces) or not form.is_large
     return {
         "table": table,
         "columns": _COLUMNS,
         **_newest(table, chosen.step),
-        **_split(user, chosen, asked.typed["split"], table),
+        **_split(user, chosen, form.cleaned_data["split"], table),
         **_heat(user, chosen),
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
@@ -167,7 +155,7 @@ def usage(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, 
 
 
 @usage_page("usage/lending.html")
-def lending(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+def lending(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """Who lent to whom, and what covered the burst of an account."""
     moved = selectors.lending(user, chosen, limit=LENDERS)
     drawn = moved.rows[:KEYS_DRAWN]
@@ -183,13 +171,13 @@ def lending(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str
 
 
 @usage_page("usage/idle.html")
-def idle(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+def idle(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """Floors that stood idle, and the floor that would have been enough."""
     return {"floors": selectors.idle_floors(user, chosen)}
 
 
 @usage_page("usage/capacity.html")
-def capacity(user: User, asked: Asked, chosen: selectors.UsageFilter) -> dict[str, Any]:
+def capacity(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[str, Any]:
     """Where the capacity went, flavor by cluster; for people who see the whole platform."""
     use = selectors.capacity_use(user, replace(chosen, workspaces=()), now=selectors.utc_now())
     if use is None:
