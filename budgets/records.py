@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 
-def record_of(kind: type[R], source: object, /, **given: object) -> R:
-    """A record of a dataclass: its fields are what is given, else what the source has of that name.
+def record_of(kind: type[R], /, *sources: object, **given: object) -> R:
+    """A record of a dataclass: its fields are what is given, else what a source has of that name.
 
     Args:
-        kind: The dataclass; a field with a default may be lacking in the source.
-        source: Usually a model's row.
-        given: Fields that the source has not, or has otherwise.
+        kind: The dataclass; a field with a default may be lacking in the sources.
+        sources: Usually a model's row; of two that have a field the last one tells it.
+        given: Fields that the sources have not, or have otherwise.
 
     Raises:
-        AttributeError: the source lacks a field.
+        TypeError: the sources lack a field.
     """
     known: dict[str, Any] = dict(given)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass, as the docstring asks
-        has_default = field.default is not MISSING or field.default_factory is not MISSING
-        if field.name not in known and (not has_default or hasattr(source, field.name)):
-            known[field.name] = getattr(source, field.name)
+        for source in sources if field.name not in known else ():
+            if (value := getattr(source, field.name, MISSING)) is not MISSING:
+                known[field.name] = value
     return kind(**known)

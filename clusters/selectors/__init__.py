@@ -2,73 +2,30 @@
 
 from __future__ import annotations
 
-from clusters.selectors.acted import action_for, actions_on, stuck_actions, waiting_keys
+from clusters.selectors.acted import action_for, actions_on, stuck_actions
 from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
-from clusters.selectors.cluster_detail import (
-    ClusterDetail,
-    DriftRow,
-    ObjectRow,
-    PreflightRow,
-    ShiftRow,
-    StoredPreflight,
-    TreeGroup,
-    cluster_detail,
-    objects_of,
-)
-from clusters.selectors.differences import DifferenceRow, ShadowReport, shadow_report
-from clusters.selectors.dispatch import (
-    OfferRow,
-    RaceRow,
-    RoundRow,
-    dispatch_races,
-    dispatch_trail,
-)
+from clusters.selectors.cluster_detail import ClusterDetail, cluster_detail, objects_of
+from clusters.selectors.differences import shadow_report
+from clusters.selectors.dispatch import OfferRow, dispatch_races, dispatch_trail
 from clusters.selectors.explained import (
-    PlaceWhy,
-    StoredWhy,
     WhyPending,
     askable_workspaces,
     questions_for,
     stored_why,
     why_pending,
 )
-from clusters.selectors.fleet import (
-    ClusterRow,
-    cluster_for,
-    cluster_rows,
-    visible_clusters,
-)
-from clusters.selectors.guard import IncidentRow, incidents_of
+from clusters.selectors.fleet import cluster_for, cluster_rows, visible_clusters
+from clusters.selectors.guard import incidents_of
 from clusters.selectors.maintenance import (
-    FloorAtStake,
-    WindowPreview,
-    WorkerAtStake,
     visible_windows,
     window_for,
     windows_of,
     windows_over,
     worker_at_stake,
 )
-from clusters.selectors.preemptions import (
-    PreemptionRow,
-    SideRow,
-    preemptions_of,
-    recent_preemptions,
-)
-from clusters.selectors.previews import ClusterChanges, ManifestChange, preview_manifests
+from clusters.selectors.preemptions import preemptions_of, recent_preemptions
+from clusters.selectors.previews import preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
-from clusters.selectors.sync import SyncPlace, sync_state
-from clusters.selectors.workload_detail import (
-    TimelineEntry,
-    WorkloadDetail,
-    WorkloadHours,
-    workload_detail,
-    workload_hours,
-)
-from clusters.selectors.workloads import (
-    WorkloadFilter,
-    WorkloadPage,
-    WorkloadRow,
-    jobs_now,
-    workloads,
-)
+from clusters.selectors.sync import sync_state
+from clusters.selectors.workload_detail import WorkloadDetail, workload_detail, workload_hours
+from clusters.selectors.workloads import WorkloadFilter, WorkloadRow, jobs_now, workloads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from budgets.models import User
 from budgets.selectors import visible_workspaces
@@ -15,11 +15,8 @@ State = WorkloadAction.State
 
 def actions_on(user: User, cluster: str, uid: str) -> list[WorkloadAction]:
     """What was asked of one job, newest first; nothing of a workspace that is not visible."""
-    found = WorkloadAction.objects.filter(cluster__slug=cluster, uid=uid).select_related(
-        "cluster", "asked_by", "window"
-    )
-    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
-    return list(found.filter(namespace__in=seen).order_by("-created_at", "-pk"))
+    found = _visible(user).filter(cluster__slug=cluster, uid=uid)
+    return list(found.select_related("cluster", "asked_by", "window"))
 
 
 def action_for(user: User, key: int) -> WorkloadAction:
@@ -28,20 +25,22 @@ def action_for(user: User, key: int) -> WorkloadAction:
     Raises:
         WorkloadAction.DoesNotExist: It is not there, or not for this user.
     """
-    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
-    return WorkloadAction.objects.select_related("cluster").get(pk=key, namespace__in=seen)
+    return _visible(user).get(pk=key)
 
 
 def stuck_actions(user: User) -> list[WorkloadAction]:
     """Those that wait for a cluster, and those that were refused and not asked again since."""
-    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
     later = WorkloadAction.objects.filter(
         cluster=OuterRef("cluster"), uid=OuterRef("uid"), pk__gt=OuterRef("pk")
     )
-    open_ones = WorkloadAction.objects.filter(
-        ~Exists(later), state__in=(State.WAITING, State.FAILED), namespace__in=seen
-    )
-    return list(open_ones.select_related("cluster").order_by("-created_at", "-pk")[:50])
+    open_ones = _visible(user).filter(~Exists(later), state__in=(State.WAITING, State.FAILED))
+    return list(open_ones[:50])
+
+
+def _visible(user: User) -> QuerySet[WorkloadAction]:
+    seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
+    found = WorkloadAction.objects.filter(namespace__in=seen).select_related("cluster")
+    return found.order_by("-created_at", "-pk")
 
 
 def waiting_keys(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], WorkloadAction]:

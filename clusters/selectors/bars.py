@@ -6,6 +6,7 @@ Source: spec money, sections 3.2 and 3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,20 +50,16 @@ class BudgetBar:
 class _Holdings:
     """(namespace, flavor) → worker → GPUs held, and namespace → GPUs waited for."""
 
-    held: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    pending: dict[str, int] = field(default_factory=dict)
+    held: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    pending: Counter[str] = field(default_factory=Counter)
 
     def hold(self, namespace: str, worker: str, gpus: Mapping[str, int]) -> None:
         for flavor, count in gpus.items():
             if flavor and count:
-                on_workers = self.held.setdefault((namespace, flavor), {})
-                on_workers[worker] = on_workers.get(worker, 0) + count
+                self.held.setdefault((namespace, flavor), Counter())[worker] += count
 
-    def wait(self, namespace: str, gpus: int) -> None:
-        self.pending[namespace] = self.pending.get(namespace, 0) + gpus
-
-    def used(self, namespace: str, flavor: str) -> int:
-        return sum(self.held.get((namespace, flavor), {}).values())
+    def on_workers(self, namespace: str, flavor: str) -> Counter[str]:
+        return self.held.get((namespace, flavor), Counter())
 
 
 _Lines = Mapping[str, Sequence[BudgetLine]]
@@ -165,14 +162,14 @@ def _holdings(namespaces: Collection[str]) -> _Holdings:
         is_held = phase != Phase.PENDING
         if role == Cluster.Role.MANAGER:
             if reason != DEACTIVATED and not worker:
-                found.wait(namespace, total)
+                found.pending[namespace] += total
         elif is_copy:
             if is_held and chosen.get((namespace, name), cluster) == cluster:
                 found.hold(namespace, cluster, gpus)
         elif is_held:
             found.hold(namespace, cluster, gpus)
         elif reason != DEACTIVATED:
-            found.wait(namespace, total)
+            found.pending[namespace] += total
     return found
 
 
@@ -198,7 +195,7 @@ def _lent(
             for name in members:
                 line = _line(lines, name, flavor)
                 committed, lendable = (line.committed, line.lendable) if line else (0, 0)
-                used = holdings.used(name, flavor)
+                used = holdings.on_workers(name, flavor).total()
                 over += max(0, used - committed)
                 room[name] = min(max(0, committed - used), lendable)
             left = over - min(over, pools.get(account_id, {}).get(flavor, 0))
@@ -222,7 +219,7 @@ def _bars(
 ) -> list[BudgetBar]:
     """The bars of one workspace."""
     promised = {row.flavor.slug: row for row in lines.get(namespace, ())}
-    pending = holdings.pending.get(namespace, 0)
+    pending = holdings.pending[namespace]
     extra = {flavor for owner, flavor in holdings.held if owner == namespace}
     if pending:
         extra.add(home)
@@ -230,7 +227,8 @@ def _bars(
     for flavor in [*promised, *sorted(extra - set(promised))]:
         line = promised.get(flavor)
         committed = line.committed if line else 0
-        used = holdings.used(namespace, flavor)
+        on_workers = holdings.on_workers(namespace, flavor)
+        used = on_workers.total()
         bars.append(
             BudgetBar(
                 flavor=flavor,
@@ -242,7 +240,7 @@ def _bars(
                 burst=max(0, used - committed),
                 lent=lent.get((namespace, flavor), 0),
                 pending=pending if flavor == home else 0,
-                on_workers=dict(sorted(holdings.held.get((namespace, flavor), {}).items())),
+                on_workers=dict(sorted(on_workers.items())),
             )
         )
     return bars

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import yaml
 from django.core.paginator import Page, Paginator
 from django.utils import timezone
@@ -87,9 +88,9 @@ class PreflightRow:
 class StoredPreflight:
     """The last preflight; ``checked_at`` None when none has run."""
 
-    checked_at: datetime | None
-    rows: tuple[PreflightRow, ...]
-    modes_on_offer: tuple[str, ...]
+    checked_at: datetime | None = None
+    rows: tuple[PreflightRow, ...] = ()
+    modes_on_offer: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
         dispatch=_dispatch(cluster),
         tree=_tree(sorted(states, key=lambda row: _rank(row.subject))) if with_tree else (),
         drifts=tuple(_drifts(cluster)),
-        preflight=_preflight(cluster.preflight),
+        preflight=msgspec.convert(cluster.preflight, StoredPreflight),
         shifts=tuple(_shifts(cluster)),
         planned=() if cluster.writes_enabled else tuple(_planned(states.exclude(would=None))),
         under_way=tuple(
@@ -222,16 +223,6 @@ def _drifts(cluster: Cluster) -> Iterable[DriftRow]:
     rows = list(cluster.drifts.all()[:DRIFTS_SHOWN])
     for row in sorted(rows, key=lambda drift: drift.resolved_at is not None):
         yield record_of(DriftRow, row, field=row.field or "the whole object")
-
-
-def _preflight(stored: Mapping[str, Any]) -> StoredPreflight:
-    if not stored:
-        return StoredPreflight(None, (), ())
-    return StoredPreflight(
-        checked_at=datetime.fromisoformat(stored["checked_at"]),
-        rows=tuple(PreflightRow(**row) for row in stored["rows"]),
-        modes_on_offer=tuple(stored["modes_on_offer"]),
-    )
 
 
 def _shifts(cluster: Cluster) -> Iterable[ShiftRow]:

@@ -110,11 +110,11 @@ def dispatch_races(user: User) -> list[RaceRow]:
     """
     if not roles_of(user).sees_everything:
         raise NotAllowed("Clusters are shown to platform roles.")
-    workers = Cluster.objects.filter(role=Cluster.Role.WORKER).exclude(state=Cluster.State.REMOVED)
+    workers = Cluster.objects.registered().workers()
     running = {
         row["cluster"]: (row["count"], row["gpus"])
         for row in WorkloadState.objects.filter(
-            cluster__in=workers, phase=WorkloadState.Phase.RUNNING
+            cluster__in=workers.order_by(), phase=WorkloadState.Phase.RUNNING
         )
         .order_by()
         .values("cluster")
@@ -145,7 +145,7 @@ def dispatch_races(user: User) -> list[RaceRow]:
             floor=floors.get(worker.slug, 0),
             share=100 * floors.get(worker.slug, 0) // promised if promised else None,
         )
-        for worker in workers.order_by("position", "slug").only("slug", "name", "position")
+        for worker in workers.only("slug", "name", "position")
     ]
 
 

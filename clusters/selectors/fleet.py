@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -53,9 +53,7 @@ class ClusterRow:
 
 def visible_clusters(user: User) -> ClusterQuerySet:
     """Registered clusters, for people who see the platform; nothing for others."""
-    found = Cluster.objects.exclude(state=Cluster.State.REMOVED).order_by(
-        "role", "position", "slug"
-    )
+    found = Cluster.objects.registered()
     return found if roles_of(user).sees_everything else found.none()
 
 
@@ -76,22 +74,21 @@ def cluster_rows(user: User) -> list[ClusterRow]:
     """
     if not roles_of(user).sees_everything:
         raise NotAllowed("Clusters are shown to platform roles.")
-    rows = visible_clusters(user).defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed")
-    return rows_of(rows.select_related("health"))
+    return rows_of(visible_clusters(user).without_secrets().select_related("health"))
 
 
 def rows_of(clusters: Iterable[Cluster]) -> list[ClusterRow]:
     """One row each, in their order; the caller has asked whether they may be seen."""
     found = list(clusters)
     keys = [cluster.pk for cluster in found]
-    states: dict[int, Counter[str]] = {}
+    states: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for cluster_id, state, count in (
         ObjectState.objects.filter(cluster__in=keys)
         .order_by()
         .values_list("cluster", "state")
         .annotate(count=Count("pk"))
     ):
-        states.setdefault(cluster_id, Counter())[state] = count
+        states[cluster_id][state] = count
     drifts = dict(
         Drift.objects.filter(cluster__in=keys, resolved_at=None)
         .order_by()
@@ -104,9 +101,7 @@ def rows_of(clusters: Iterable[Cluster]) -> list[ClusterRow]:
         ).values_list("cluster", "watch_age_s")
     )
     now = timezone.now()
-    return [
-        _row(cluster, states.get(cluster.pk, Counter()), drifts, ages, now) for cluster in found
-    ]
+    return [_row(cluster, states[cluster.pk], drifts, ages, now) for cluster in found]
 
 
 def _row(
@@ -124,20 +119,13 @@ def _row(
     return record_of(
         ClusterRow,
         cluster,
+        health,
         mode_label=cluster.get_mode_display(),
         is_reachable=health.reachable and is_fresh,
         message=message,
-        last_contact_at=health.last_contact_at,
-        lost_since=health.lost_since,
-        kubernetes_version=health.kubernetes_version,
-        kueue_version=health.kueue_version,
-        latency_ms=health.latency_ms,
-        clock_skew_s=health.clock_skew_s,
         drift_count=drifts.get(cluster.pk, 0),
         object_count=sum(states.values()),
         synced_count=states[ObjectState.State.SYNCED],
         failed_count=states[ObjectState.State.FAILED] + states[ObjectState.State.FOREIGN],
-        multikueue_active=health.multikueue_active,
-        multikueue_message=health.multikueue_message,
         watch_age_s=ages.get(cluster.pk),
     )

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from budgets.models import Interval
 from budgets.plan import StopPolicy
+from budgets.selectors.fleet.places import at_keys
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import shortage
@@ -120,9 +121,7 @@ def _job_names(keys: Sequence[Key]) -> dict[Key, str]:
     """(namespace, Workload) → name of its job. One query, none for none."""
     if not keys:
         return {}
-    rows = WorkloadState.objects.filter(
-        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
-    ).values_list("namespace", "name", "job_name")
+    rows = WorkloadState.objects.filter(at_keys(keys)).values_list("namespace", "name", "job_name")
     known = {(namespace, name): job_name for namespace, name, job_name in rows if job_name}
     return {key: known.get(key, key[1]) for key in keys}
 

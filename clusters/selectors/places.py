@@ -21,8 +21,7 @@ from clusters.selectors.cordons import cordons_now
 
 def active_workers() -> tuple[str, ...]:
     """Slugs of the workers that the manager dispatches to, in their order. One query."""
-    rows = Cluster.objects.filter(role=Cluster.Role.WORKER, state=Cluster.State.ACTIVE)
-    return tuple(rows.order_by("position", "slug").values_list("slug", flat=True))
+    return tuple(Cluster.objects.active().workers().values_list("slug", flat=True))
 
 
 def place_of(slug: str, *, is_manager: bool, workers: Iterable[str] = ()) -> ClusterPlace:
@@ -60,8 +59,7 @@ def post_of(cluster: Cluster) -> Post:
     """A cluster's place in the fleet, for its rights. Two queries at most."""
     workers: tuple[str, ...] = ()
     if cluster.is_manager:
-        rows = Cluster.objects.filter(role=Cluster.Role.WORKER)
-        known = rows.exclude(state=Cluster.State.REMOVED).order_by("position", "slug")
+        known = Cluster.objects.registered().workers()
         workers = tuple(known.values_list("slug", flat=True))
     dispatch, guard = _manager_settings()
     is_beside = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
@@ -92,7 +90,7 @@ def dispatched_kinds() -> tuple[Resource, ...]:
 
 def _manager_settings() -> tuple[DispatchSettings, str]:
     """How the manager dispatches, and what its guard may do. One query."""
-    found = Cluster.objects.filter(role=Cluster.Role.MANAGER).exclude(state=Cluster.State.REMOVED)
+    found = Cluster.objects.registered().filter(role=Cluster.Role.MANAGER)
     stored, guard = found.values_list("kueue_configuration", "guard").first() or ({}, "")
     try:
         return DispatchSettings.from_document(stored), guard

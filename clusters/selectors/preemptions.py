@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from budgets.errors import NotAllowed
 from budgets.models import Interval, User
 from budgets.selectors import roles_of
-from budgets.selectors.fleet.places import at_places
+from budgets.selectors.fleet.places import at_keys, at_places
 from clusters.documents.conditions import conditions_of
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
@@ -158,12 +158,9 @@ def _with_jobs(states: Mapping[str, WorkloadState]) -> dict[str, WorkloadState]:
     nameless = {(row.namespace, row.name) for row in states.values() if not row.job_name}
     if not nameless:
         return dict(states)
-    named = WorkloadState.objects.filter(
-        namespace__in={namespace for namespace, _ in nameless},
-        name__in={name for _, name in nameless},
-        is_remote_copy=False,
-    ).select_related("cluster")
-    owners = {(row.namespace, row.name): row for row in named if row.job_name}
+    named = WorkloadState.objects.filter(at_keys(nameless), is_remote_copy=False)
+    rows = named.select_related("cluster")
+    owners = {(row.namespace, row.name): row for row in rows if row.job_name}
     return {uid: owners.get((row.namespace, row.name), row) for uid, row in states.items()}
 
 
@@ -177,25 +174,20 @@ def _side(state: WorkloadState | None, names: Names) -> SideRow:
 
 
 def _spans(found: Sequence[_Preempted], places: set[Place]) -> list[Interval]:
-    """Intervals of the stopped workloads, of their copies too. Two queries."""
+    """Billed intervals of the stopped workloads, of their copies too. Two queries."""
     keys = {(item.state.namespace, item.state.name) for item in found}
-    copies = WorkloadState.objects.filter(
-        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
-    ).values_list("cluster__slug", "uid")
+    copies = WorkloadState.objects.filter(at_keys(keys)).values_list("cluster__slug", "uid")
     since = found[-1].at + _SLACK
-    return list(Interval.objects.filter(at_places({*places, *copies}), start__lt=since))
+    billed = Interval.objects.filter(
+        at_places({*places, *copies}), start__lt=since, kind=Interval.Kind.BILLABLE
+    )
+    return list(billed.exclude(state=Interval.State.SUPERSEDED))
 
 
 def _lost(item: _Preempted, spans: Sequence[Interval]) -> int | None:
     """GPU-seconds of the run that was stopped: of the admission that held then."""
     key = item.state.namespace, item.state.name
-    mine = [
-        span
-        for span in spans
-        if (span.namespace, span.workload) == key
-        and span.state != Interval.State.SUPERSEDED
-        and span.kind == Interval.Kind.BILLABLE
-    ]
+    mine = [span for span in spans if (span.namespace, span.workload) == key]
     runs = {
         (span.cluster, span.uid, span.epoch)
         for span in mine

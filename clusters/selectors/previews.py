@@ -79,11 +79,7 @@ def _both_sides(
     promises_before: Promises, promises_after: Promises
 ) -> Iterator[tuple[str, dict[Key, Document], dict[Key, Document]]]:
     """Slug of every active cluster, manager first, and what it carries on each side. One query."""
-    clusters = list(
-        Cluster.objects.filter(state=Cluster.State.ACTIVE)
-        .order_by("role", "position", "slug")
-        .only("slug", "role", "mode", "generation")
-    )
+    clusters = list(Cluster.objects.active().only("slug", "role", "mode", "generation"))
     workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
     for cluster in clusters:
         yield (

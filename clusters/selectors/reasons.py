@@ -10,6 +10,7 @@ from typing import TypeAlias
 from django.db.models import Exists, OuterRef, QuerySet
 
 from budgets.models import SpendEffect
+from budgets.selectors.fleet.places import at_keys
 from clusters.explaining.evidence import Evidence, read_evidence
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import sentence
@@ -58,10 +59,7 @@ def stored_reasons(states: Iterable[WorkloadState]) -> Reasons:
     found: dict[tuple[str, str], dict[str, StoredReason]] = {}
     if not keys:
         return found
-    rows = PendingReason.objects.filter(
-        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
-    )
-    for row in read_reasons(rows, keys=keys):
+    for row in read_reasons(PendingReason.objects.filter(at_keys(keys)), keys=keys):
         found.setdefault((row.namespace, row.name), {})[row.cluster] = row
     return found
 

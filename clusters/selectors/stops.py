@@ -43,47 +43,31 @@ class Stops:
         """All reasons that touch a workspace's queue on a cluster."""
         return (
             *_of_budget(self.budgets.get(namespace, BudgetHolds())),
-            *self._of_workers(cluster),
-            *self._of_flavors(cluster),
+            *self._of_maintenance(cluster),
         )
 
-    def _of_workers(self, cluster: str) -> Iterator[Stop]:
-        is_worker = cluster in self.workers
-        policy = (
-            self.cordons.on(cluster) if is_worker else self.cordons.on_manager(self.dispatched_to)
-        )
-        if policy is StopPolicy.NONE:
-            return
-        spans = [
-            self.cordons.spans[worker, ""]
-            for worker in ((cluster,) if is_worker else self.dispatched_to)
-        ]
-        yield Stop(
-            StopSource.MAINTENANCE,
-            policy,
-            what=f"worker {cluster}" if is_worker else "every worker",
-            since=max(span.start for span in spans),
-            until=min(span.end for span in spans),
-            keeper=_ADMIN,
-        )
-
-    def _of_flavors(self, cluster: str) -> Iterator[Stop]:
-        is_worker = cluster in self.workers
-        workers = [cluster] if is_worker else self.dispatched_to
-        open_ones = [
-            worker for worker in workers if is_worker or worker not in self.cordons.workers
-        ]
-        flavors = (
-            self.cordons.flavors_on(cluster)
-            if is_worker
-            else self.cordons.flavors_on_manager(self.dispatched_to)
-        )
+    def _of_maintenance(self, cluster: str) -> Iterator[Stop]:
+        cordons, is_worker = self.cordons, cluster in self.workers
+        workers = (cluster,) if is_worker else self.dispatched_to
+        if is_worker:
+            what = f"worker {cluster}"
+            policy, flavors = cordons.on(cluster), cordons.flavors_on(cluster)
+        else:
+            what = "every worker"
+            policy, flavors = cordons.on_manager(workers), cordons.flavors_on_manager(workers)
+        if policy is not StopPolicy.NONE:
+            spans = [cordons.spans[worker, ""] for worker in workers]
+            since, until = max(span.start for span in spans), min(span.end for span in spans)
+            yield Stop(
+                StopSource.MAINTENANCE, policy, what=what, since=since, until=until, keeper=_ADMIN
+            )
+        open_ones = [each for each in workers if is_worker or each not in cordons.workers]
         for flavor in sorted(flavors):
-            span = self.cordons.span_of(flavor, open_ones)
+            span = cordons.span_of(flavor, open_ones)
             yield Stop(
                 StopSource.MAINTENANCE,
                 StopPolicy.NONE,
-                what=f"worker {cluster}" if is_worker else "every worker",
+                what=what,
                 since=span.start if span is not None else None,
                 until=span.end if span is not None else None,
                 keeper=_ADMIN,
@@ -117,15 +101,15 @@ def with_stops(found: Iterable[Waiting]) -> list[Evidence]:
         maintenance; else six at most.
     """
     rows = list(found)
-    asked = [_asks(row) for row in rows]
-    if not any(asked):
+    asked = {row.namespace for row in rows if _asks(row)}
+    if not asked:
         return [row.evidence for row in rows]
-    stops = _stops({row.namespace for row, is_asked in zip(rows, asked, strict=True) if is_asked})
+    stops = _stops(asked)
     return [
         replace(row.evidence, stops=stops.of(row.namespace, row.cluster))
-        if is_asked
+        if _asks(row)
         else row.evidence
-        for row, is_asked in zip(rows, asked, strict=True)
+        for row in rows
     ]
 
 
@@ -139,7 +123,7 @@ def _asks(row: Waiting) -> bool:
 def _stops(namespaces: Collection[str]) -> Stops:
     workers: list[str] = []
     active: list[str] = []
-    rows = Cluster.objects.filter(role=Cluster.Role.WORKER).order_by("position", "slug")
+    rows = Cluster.objects.workers()
     for slug, state in rows.values_list("slug", "state"):
         workers.append(slug)
         if state == Cluster.State.ACTIVE:

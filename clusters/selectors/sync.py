@@ -37,10 +37,7 @@ def sync_state(workspace: Workspace, *, generation: int | None = None) -> list[S
         rows = Budget.objects.filter(workspace=workspace).values_list("generation", flat=True)
         generation = rows.first() or 0
     clusters = list(
-        Cluster.objects.filter(state=Cluster.State.ACTIVE)
-        .select_related("health")
-        .defer("kubeconfig_sealed", "multikueue_kubeconfig_sealed", "preflight")
-        .order_by("role", "position", "slug")
+        Cluster.objects.active().without_secrets().defer("preflight").select_related("health")
     )
     observed = dict(
         AppliedGeneration.objects.filter(subject=subject).values_list(

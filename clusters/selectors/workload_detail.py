@@ -13,6 +13,8 @@ from django.utils.dateparse import parse_datetime
 
 from budgets.models import User, WorkloadUsage
 from budgets.selectors.fleet.places import at_places
+from clusters.documents.conditions import conditions_of
+from clusters.documents.keys import status_of
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workloads import (
@@ -186,7 +188,7 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
         for entry, step in _entries_of(event, row):
             entries.setdefault(entry, step)
         if row is owner:
-            before, worker = worker, _status(event).get("clusterName") or ""
+            before, worker = worker, status_of(event["payload"]).get("clusterName") or ""
             if worker and worker != before:
                 dispatched = TimelineEntry(event["observed_at"], f"Dispatched to {worker}")
                 entries.setdefault(dispatched, _Step.DISPATCHED)
@@ -218,7 +220,7 @@ def _entries_of(
     place, is_manager = row.cluster.slug, row.cluster.is_manager
     true_at = {
         condition.get("type"): (at, condition)
-        for condition in _status(event).get("conditions") or []
+        for condition in conditions_of(event["payload"])
         if condition.get("status") == "True"
         and (at := parse_datetime(str(condition.get("lastTransitionTime") or ""))) is not None
     }
@@ -248,10 +250,6 @@ def _entries_of(
     elif event["type"] == WorkloadEvent.Type.MISSING:
         detail = "while nobody watched; the end is estimated"
         yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail), _Step.OVER
-
-
-def _status(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    return event["payload"].get("status") or {}
 
 
 def _told(condition: Mapping[str, Any]) -> str:

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Rejected
 from budgets.models import User
 from budgets.records import record_of
 from budgets.selectors import visible_workspaces
+from budgets.selectors.fleet.places import at_keys
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
 from clusters.selectors.bars import DEACTIVATED
@@ -120,7 +121,7 @@ def workloads(
         Rejected: Order or cursor is not one of ours.
     """
     if wanted.sort not in SORTS:
-        raise Rejected([Fault("sort", "unknown_sort", f"Choose one of {', '.join(SORTS)}.")])
+        raise Rejected.because("sort", "unknown_sort", f"Choose one of {', '.join(SORTS)}.")
     limit = max(1, min(limit, LIMIT_MOST))
     column, is_descending = SORTS[wanted.sort]
     found = _filtered(_visible(user).filter(is_remote_copy=False), wanted)
@@ -176,20 +177,14 @@ def visible_state(user: User, cluster: str, uid: str) -> WorkloadState:
     return _visible(user).get(cluster__slug=cluster, uid=uid)
 
 
-def copies_of(
-    states: Iterable[WorkloadState],
-) -> dict[tuple[str, str], list[WorkloadState]]:
+def copies_of(states: Iterable[WorkloadState]) -> dict[tuple[str, str], list[WorkloadState]]:
     """(namespace, name) → copies that a manager made of these Workloads. One query."""
     keys = {(state.namespace, state.name) for state in states}
     found: dict[tuple[str, str], list[WorkloadState]] = {}
     if not keys:
         return found
-    rows = WorkloadState.objects.filter(
-        is_remote_copy=True,
-        namespace__in={namespace for namespace, _ in keys},
-        name__in={name for _, name in keys},
-    ).select_related("cluster")
-    for row in rows.order_by("cluster__slug", "pk"):
+    rows = WorkloadState.objects.filter(at_keys(keys), is_remote_copy=True)
+    for row in rows.select_related("cluster").order_by("cluster__slug", "pk"):
         if (row.namespace, row.name) in keys:
             found.setdefault((row.namespace, row.name), []).append(row)
     return found
@@ -290,8 +285,7 @@ def _beyond(cursor: str, sort: str) -> Q:
             value = value.astimezone(UTC)
         last = int(pk)
     except (ValueError, TypeError, OverflowError, UnicodeError, binascii.Error):
-        raise Rejected(
-            [Fault("cursor", "invalid_cursor", "Begin again with the first page.")]
-        ) from None
+        message = "Begin again with the first page."
+        raise Rejected.because("cursor", "invalid_cursor", message) from None
     side = "lt" if is_descending else "gt"
     return Q(**{f"{column}__{side}": value}) | Q(**{column: value, f"pk__{side}": last})

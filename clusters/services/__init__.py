@@ -9,8 +9,6 @@ from __future__ import annotations
 from clusters.services.blocks import resolve_block
 from clusters.services.health import check_health
 from clusters.services.inspection import (
-    ContextRow,
-    KubeconfigReport,
     held_kubeconfig,
     hold_kubeconfig,
     inspect_kubeconfig,
@@ -45,7 +43,6 @@ from clusters.services.tokens import (
 )
 from clusters.services.what_if import Asked, ShownReply, ask_add, ask_drain, ask_raise, replies_to
 from clusters.services.workload_actions import (
-    JobAtStake,
     act_on_workloads,
     jobs_at_stake,
     run_workload_actions,

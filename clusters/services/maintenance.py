@@ -18,6 +18,7 @@ from budgets.announcements import Work, announce
 from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import Flavor, UsageRecord, User
 from budgets.selectors import utc_now
+from budgets.selectors.fleet.places import at_keys
 from budgets.services.audit import audit, state_of
 from budgets.services.guards import by_admin, require_reason, save_checked
 from budgets.units import apportion
@@ -240,10 +241,9 @@ def _drain_flavor(window: MaintenanceWindow, now: datetime) -> int:
     copied = {(namespace, name) for namespace, name, _, _, is_copy in holding if is_copy}
     if copied:
         submitted = Seen.objects.filter(
+            at_keys(copied),
             cluster__role=Cluster.Role.MANAGER,
             is_remote_copy=False,
-            namespace__in={namespace for namespace, _ in copied},
-            name__in={name for _, name in copied},
             phase__in=HOLDING,
         )
         own |= {

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,13 +154,9 @@ def _active_by(document: Mapping[str, Any]) -> str:
 
 
 def _remove_probe(client: KubeClient, name: str) -> None:
-    try:
+    # Its name tells what it is, it holds nothing, and the next preflight shows it.
+    with suppress(ClusterError):
         client.delete(r.CLUSTER_QUEUE, name)
-    except NotFound:
-        return
-    except ClusterError:
-        # Its name tells what it is, it holds nothing, and the next preflight shows it.
-        return
 
 
 def signs_of_kueue(client: KubeClient) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from budgets.announcements import Work, announce
 from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import User, WorkloadUsage, Workspace
 from budgets.selectors import utc_now
-from budgets.selectors.fleet.places import at_places
+from budgets.selectors.fleet.places import at_keys, at_places
 from budgets.selectors.usage.scope import USED
 from budgets.services.audit import audit
 from budgets.services.guards import require_reason, roles_for
@@ -230,9 +230,9 @@ def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
 def _used(states: Sequence[WorkloadState]) -> dict[tuple[str, str], int]:
     """(namespace, Workload name) → GPU-seconds metered, of the jobs and their copies."""
     keys = {(state.namespace, state.name) for state in states}
-    runs = WorkloadState.objects.filter(
-        namespace__in={namespace for namespace, _ in keys}, name__in={name for _, name in keys}
-    ).values_list("cluster__slug", "uid", "namespace", "name")
+    runs = WorkloadState.objects.filter(at_keys(keys)).values_list(
+        "cluster__slug", "uid", "namespace", "name"
+    )
     key_of = {(cluster, uid): (ns, name) for cluster, uid, ns, name in runs if (ns, name) in keys}
     sums = (
         WorkloadUsage.objects.filter(at_places(key_of))

@@ -20,6 +20,14 @@ def at_places(places: Iterable[tuple[str, str]]) -> Q:
     return Q(cluster__in={cluster for cluster, _ in wanted}, uid__in={uid for _, uid in wanted})
 
 
+def at_keys(keys: Iterable[tuple[str, str]]) -> Q:
+    """Rows of some (namespace, name), and of pairs that these make among each other."""
+    wanted = set(keys)
+    return Q(
+        namespace__in={namespace for namespace, _ in wanted}, name__in={name for _, name in wanted}
+    )
+
+
 def workload_names(places: Iterable[tuple[str, str]]) -> dict[str, str]:
     """UID → name of the Workloads of these places, as the newest interval has it. One query."""
     rows = Interval.objects.filter(at_places(places)).order_by("uid", "start")

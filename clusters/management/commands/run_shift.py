@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from clusters.errors import ClusterError, LeaseLost
+from clusters.management.files import read_configuration, read_text
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
@@ -58,8 +58,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal comes."""
+        configuration = read_configuration(options["config"]) if options["config"] else {}
         shift = ForegroundShift(
-            kubeconfig=_read(options["kubeconfig"]),
+            kubeconfig=read_text(options["kubeconfig"]),
             role=options["role"],
             facts=ClusterFacts(
                 pk=0,
@@ -69,7 +70,7 @@ class Command(BaseCommand):
                 state=Cluster.State.ACTIVE,
                 generation=1,
                 installation=options["origin"] or settings.PORTAL_INSTALLATION,
-                kueue_configuration=_configuration(options["config"]),
+                kueue_configuration=configuration,
             ),
             holder=f"{socket.gethostname()}-{os.getpid()}",
             workers=dict(_worker(text) for text in options["worker"]),
@@ -97,27 +98,8 @@ class Command(BaseCommand):
             shift = replace(shift, holder=f"{socket.gethostname()}-{os.getpid()}-{number}")
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _configuration(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        found = yaml.safe_load(_read(path))
-    except yaml.YAMLError as error:
-        raise CommandError(f"{path} is no YAML: {error}") from error
-    if not isinstance(found, dict):
-        raise CommandError(f"{path} holds no Configuration")
-    return found
-
-
 def _worker(text: str) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise CommandError(f"--worker {text}: write it as NAME=KUBECONFIG")
-    return name, _read(Path(path))
+    return name, read_text(Path(path))

@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
@@ -17,6 +16,7 @@ from clusters.explaining.findings import explained
 from clusters.explaining.names import Names
 from clusters.explaining.report import explanation_lines, forecast_line
 from clusters.kube.client import KubeClient
+from clusters.management.files import read_configuration, read_text
 from clusters.reconcile.one_off import OneOff, explain_once
 
 
@@ -68,10 +68,9 @@ class Command(BaseCommand):
 
     def _from_cluster(self, key: str, kubeconfig: Path, config: Path | None) -> None:
         try:
-            with KubeClient.from_kubeconfig(_read(kubeconfig)) as client:
-                found = explain_once(
-                    client, key, configuration=_configuration(config), now=timezone.now()
-                )
+            with KubeClient.from_kubeconfig(read_text(kubeconfig)) as client:
+                given = read_configuration(config) if config is not None else None
+                found = explain_once(client, key, configuration=given, now=timezone.now())
         except ClusterError as error:
             raise CommandError(f"{error.reason}: {error}") from error
         except (KeyError, ValueError) as error:
@@ -86,22 +85,3 @@ def _lines(found: OneOff) -> list[str]:
     if found.evidence is None:
         return [found.key, "It does not wait for quota."]
     return [found.key, *explanation_lines(explained(read_evidence(found.evidence), Names(None)))]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} cannot be read: {error}") from error
-
-
-def _configuration(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    try:
-        found = yaml.safe_load(_read(path))
-    except yaml.YAMLError as error:
-        raise CommandError(f"{path} is no YAML: {error}") from error
-    if not isinstance(found, dict):
-        raise CommandError(f"{path} holds no Configuration")
-    return found

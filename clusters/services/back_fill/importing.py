@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from budgets import services as promises
 from budgets.models import Flavor, Interval, User
@@ -21,6 +23,7 @@ from clusters.reconcile.usage.record import event_of, store_events
 from clusters.services.back_fill.csv_rows import PastRun
 
 BATCH = 200
+_Span = tuple[str, datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,9 @@ def import_runs(actor: User | None, runs: Sequence[PastRun], *, dry_run: bool = 
     """
     clusters = {row.slug: row for row in Cluster.objects.all()}
     resources = dict(Flavor.objects.values_list("slug", "resource_name"))
-    unplaced = [fault for run in runs if (fault := _unplaceable(run, clusters, resources))]
+    unplaced = [
+        Unplaced(_where(run), why) for run in runs if (why := _unknown(run, clusters, resources))
+    ]
     fit = [run for run in runs if run.cluster in clusters and run.flavor in resources]
     taken = _recorded_under_another_uid(fit)
     unplaced += [
@@ -140,8 +145,8 @@ def _record(
         known = set(_known_uids(slug, uids))
         store_events(rows)
         source = Source(clusters[slug].pk, slug, resources)
-        for at in range(0, len(uids), BATCH):
-            build(source, uids[at : at + BATCH])
+        for some in _in_batches(uids):
+            build(source, some)
         # The meter looks at a cluster only once it has a mark.
         promises.record_progress(cluster=slug)
         placed += len(uids)
@@ -151,56 +156,53 @@ def _record(
                 seconds += row.gpus * int((row.end - row.start).total_seconds())
             outside += row.kind == Interval.Kind.OUTSIDE
     if new:
-        promises.audit(
-            actor,
-            action="usage.import",
-            subject="usage",
-            after={"clusters": sorted(events), "new": new, "gpu_seconds": seconds},
-        )
+        after = {"clusters": sorted(events), "new": new, "gpu_seconds": seconds}
+        promises.audit(actor, "usage.import", "usage", after=after)
     return BackFill(given, placed, new, seconds, outside, tuple(unplaced))
 
 
 def _known_uids(cluster: str, uids: Sequence[str]) -> Iterable[str]:
-    for at in range(0, len(uids), BATCH):
-        yield from WorkloadEvent.objects.filter(
-            cluster=cluster, kind="Workload", uid__in=uids[at : at + BATCH]
-        ).values_list("uid", flat=True)
+    for some in _in_batches(uids):
+        found = WorkloadEvent.objects.filter(cluster=cluster, kind="Workload", uid__in=some)
+        yield from found.values_list("uid", flat=True)
 
 
 def _intervals(cluster: str, uids: Sequence[str]) -> Iterable[Interval]:
-    for at in range(0, len(uids), BATCH):
-        yield from Interval.objects.filter(
-            cluster=cluster, uid__in=uids[at : at + BATCH]
-        ).exclude(state=Interval.State.SUPERSEDED)  # fmt: skip
+    for some in _in_batches(uids):
+        yield from _standing(cluster).filter(uid__in=some)
 
 
-def _unplaceable(
-    run: PastRun, clusters: Mapping[str, Cluster], resources: Mapping[str, str]
-) -> Unplaced | None:
+def _standing(cluster: str) -> QuerySet[Interval]:
+    return Interval.objects.filter(cluster=cluster).exclude(state=Interval.State.SUPERSEDED)
+
+
+def _in_batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[at : at + BATCH] for at in range(0, len(keys), BATCH))
+
+
+def _unknown(run: PastRun, clusters: Container[str], flavors: Container[str]) -> str:
     if run.cluster not in clusters:
-        return Unplaced(_where(run), f"no cluster {run.cluster!r} is registered")
-    if run.flavor not in resources:
-        return Unplaced(_where(run), f"there is no flavor {run.flavor!r}; add it in the set-up")
-    return None
+        return f"no cluster {run.cluster!r} is registered"
+    if run.flavor not in flavors:
+        return f"there is no flavor {run.flavor!r}; add it in the set-up"
+    return ""
 
 
 def _recorded_under_another_uid(runs: Sequence[PastRun]) -> dict[int, str]:
     """Line → uid of a recorded interval of the same workload that it would count again."""
     found: dict[int, str] = {}
-    by_cluster: dict[str, list[PastRun]] = {}
+    by_cluster: defaultdict[str, list[PastRun]] = defaultdict(list)
     for run in runs:
-        by_cluster.setdefault(run.cluster, []).append(run)
+        by_cluster[run.cluster].append(run)
     for cluster, group in by_cluster.items():
-        spans: dict[tuple[str, ...], list[tuple[str, datetime, datetime | None]]] = {}
+        spans: defaultdict[tuple[str, ...], list[_Span]] = defaultdict(list)
         names = sorted({run.workload for run in group})
-        for at in range(0, len(names), BATCH):
-            rows = Interval.objects.filter(
-                cluster=cluster, workload__in=names[at : at + BATCH]
-            ).exclude(state=Interval.State.SUPERSEDED)
+        for some in _in_batches(names):
+            rows = _standing(cluster).filter(workload__in=some)
             for *key, uid, start, end in rows.values_list(
                 "namespace", "workload", "flavor", "uid", "start", "end"
             ):
-                spans.setdefault(tuple(key), []).append((uid, start, end))
+                spans[tuple(key)].append((uid, start, end))
         for run in group:
             for uid, start, end in spans.get((run.namespace, run.workload, run.flavor), ()):
                 if uid != run.uid and start < run.end and (end is None or end > run.start):
