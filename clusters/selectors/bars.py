@@ -19,6 +19,7 @@ from clusters.models import Cluster, WorkloadState
 Phase = WorkloadState.Phase
 HOLDING = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
 DEACTIVATED = "Deactivated"
+_NONE = BudgetLine(committed=0, ceiling=0, lendable=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +194,10 @@ def _lent(
         for flavor in sorted(flavors):
             over, room = 0, {}
             for name in members:
-                line = _line(lines, name, flavor)
-                committed, lendable = (line.committed, line.lendable) if line else (0, 0)
+                line = _by_flavor(lines, name).get(flavor, _NONE)
                 used = holdings.on_workers(name, flavor).total()
-                over += max(0, used - committed)
-                room[name] = min(max(0, committed - used), lendable)
+                over += max(0, used - line.committed)
+                room[name] = min(max(0, line.committed - used), line.lendable)
             left = over - min(over, pools.get(account_id, {}).get(flavor, 0))
             covered = min(left, sum(room.values()))
             shares = apportion(covered, weights=list(room.values()))
@@ -205,8 +205,8 @@ def _lent(
     return found
 
 
-def _line(lines: _Lines, namespace: str, flavor: str) -> BudgetLine | None:
-    return next((row for row in lines.get(namespace, ()) if row.flavor.slug == flavor), None)
+def _by_flavor(lines: _Lines, namespace: str) -> dict[str, BudgetLine]:
+    return {row.flavor.slug: row for row in lines.get(namespace, ())}
 
 
 def _bars(
@@ -218,26 +218,25 @@ def _bars(
     names: Mapping[str, str],
 ) -> list[BudgetBar]:
     """The bars of one workspace."""
-    promised = {row.flavor.slug: row for row in lines.get(namespace, ())}
+    promised = _by_flavor(lines, namespace)
     pending = holdings.pending[namespace]
     extra = {flavor for owner, flavor in holdings.held if owner == namespace}
     if pending:
         extra.add(home)
     bars = []
     for flavor in [*promised, *sorted(extra - set(promised))]:
-        line = promised.get(flavor)
-        committed = line.committed if line else 0
+        line = promised.get(flavor, _NONE)
         on_workers = holdings.on_workers(namespace, flavor)
         used = on_workers.total()
         bars.append(
             BudgetBar(
                 flavor=flavor,
                 flavor_name=names.get(flavor, flavor),
-                committed=committed,
-                ceiling=line.ceiling if line else 0,
+                committed=line.committed,
+                ceiling=line.ceiling,
                 used=used,
-                committed_used=min(used, committed),
-                burst=max(0, used - committed),
+                committed_used=min(used, line.committed),
+                burst=max(0, used - line.committed),
                 lent=lent.get((namespace, flavor), 0),
                 pending=pending if flavor == home else 0,
                 on_workers=dict(sorted(on_workers.items())),

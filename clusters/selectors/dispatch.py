@@ -6,7 +6,6 @@ Source: issue "Dispatch" section 3. Texts of the clusters go through the reader'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -112,13 +111,13 @@ def dispatch_races(user: User) -> list[RaceRow]:
         raise NotAllowed("Clusters are shown to platform roles.")
     workers = Cluster.objects.registered().workers()
     running = {
-        row["cluster"]: (row["count"], row["gpus"])
-        for row in WorkloadState.objects.filter(
+        pk: counted
+        for pk, *counted in WorkloadState.objects.filter(
             cluster__in=workers.order_by(), phase=WorkloadState.Phase.RUNNING
         )
         .order_by()
-        .values("cluster")
-        .annotate(count=Count("pk"), gpus=Sum("gpu_total"))
+        .values_list("cluster")
+        .annotate(Count("pk"), Sum("gpu_total"))
     }
     floors = dict(
         Allocation.objects.filter(line__revision__budget__in_force=F("line__revision"))
@@ -127,18 +126,18 @@ def dispatch_races(user: User) -> list[RaceRow]:
         .annotate(gpus=Sum("committed"))
     )
     promised = sum(floors.values())
-    rounds = DispatchRound.objects.filter(started_at__gt=timezone.now() - WINDOW)
-    asked, won, lost = _races(
-        rounds.order_by("-started_at").only("attempt", "nominated", "winner", "losers")[
-            :RACES_COUNTED
-        ]
-    )
+    recent = DispatchRound.objects.filter(started_at__gt=timezone.now() - WINDOW)
+    told = recent.only("attempt", "nominated", "winner", "losers").order_by("-started_at")
+    rounds = told[:RACES_COUNTED]
+    asked = Counter(worker for row in rounds for worker in row.nominated)
+    lost = Counter(worker for row in rounds for worker in row.losers)
+    won = Counter(row.winner for row in rounds)
     return [
         RaceRow(
             worker=worker.slug,
             name=worker.name,
-            running=running.get(worker.pk, (0, 0))[0],
-            gpus=running.get(worker.pk, (0, 0))[1],
+            running=count,
+            gpus=gpus,
             asked=asked[worker.slug],
             won=won[worker.slug],
             lost=lost[worker.slug],
@@ -146,19 +145,8 @@ def dispatch_races(user: User) -> list[RaceRow]:
             share=100 * floors.get(worker.slug, 0) // promised if promised else None,
         )
         for worker in workers.only("slug", "name", "position")
+        for count, gpus in [running.get(worker.pk, (0, 0))]
     ]
-
-
-def _races(rounds: Iterable[DispatchRound]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    asked: Counter[str] = Counter()
-    won: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
-    for row in rounds:
-        asked.update(row.nominated)
-        lost.update(row.losers.keys())
-        if row.winner:
-            won[row.winner] += 1
-    return asked, won, lost
 
 
 def _round(row: DispatchRound, attempt: int, names: Names) -> RoundRow:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from budgets.models import User
 from budgets.records import record_of
@@ -66,12 +66,8 @@ def incidents_on(cluster: Cluster) -> tuple[IncidentRow, ...]:
     """
     if cluster.mode != Cluster.Mode.KUEUE:
         return ()
-    found = GuardIncident.objects.all()
-    if cluster.is_manager:
-        found = found.filter(cluster=cluster)
-    else:
-        found = found.filter(worker=cluster.slug)
-    return tuple(_rows(found))
+    where = Q(cluster=cluster) if cluster.is_manager else Q(worker=cluster.slug)
+    return tuple(_rows(GuardIncident.objects.filter(where)))
 
 
 def incidents_of(user: User, detail: WorkloadDetail) -> tuple[IncidentRow, ...]:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum, auto
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from django.db.models import Max, Min, Sum
+from django.db.models import Max, Min, Q, Sum
 from django.utils.dateparse import parse_datetime
 
 from budgets.models import User, WorkloadUsage
@@ -100,29 +102,15 @@ def workload_hours(user: User, detail: WorkloadDetail) -> list[WorkloadHours]:
         WorkloadState.DoesNotExist: The job is not for this user.
     """
     visible_state(user, detail.row.cluster, detail.row.uid)
-    places = {(row.cluster, row.uid) for row in (detail.row, *detail.copies)}
+    places = [Q(cluster=row.cluster, uid=row.uid) for row in (detail.row, *detail.copies)]
+    # By cluster: a job that came back to one has another copy there.
     found = (
-        WorkloadUsage.objects.filter(at_places(places))
-        .order_by()
-        .values("cluster", "uid", "flavor")
-        .annotate(used=Sum("committed_used"), over=Sum("burst"), a=Min("hour"), z=Max("hour"))
-        .order_by("flavor", "cluster", "uid")
+        WorkloadUsage.objects.filter(reduce(or_, places))
+        .order_by("flavor", "cluster")
+        .values_list("cluster", "flavor")
+        .annotate(Sum("committed_used"), Sum("burst"), Min("hour"), Max("hour"))
     )
-    hours: dict[tuple[str, str], WorkloadHours] = {}
-    for row in found:
-        if (row["cluster"], row["uid"]) not in places:
-            continue
-        # A job that came back to a cluster has another copy there.
-        before = hours.get((row["flavor"], row["cluster"]))
-        hours[row["flavor"], row["cluster"]] = WorkloadHours(
-            cluster=row["cluster"],
-            flavor=row["flavor"],
-            committed_used=row["used"] + (before.committed_used if before else 0),
-            burst=row["over"] + (before.burst if before else 0),
-            first=min(row["a"], before.first) if before else row["a"],
-            last=max(row["z"], before.last) if before else row["z"],
-        )
-    return list(hours.values())
+    return [WorkloadHours(*row) for row in found]
 
 
 def _others(state: WorkloadState) -> list[WorkloadState]:

@@ -44,22 +44,15 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
     """Version, latency, clock and certificate."""
     milliseconds = round(probe.latency_s * 1000)
     yield PreflightRow("Reachable", OK, f"Kubernetes {probe.version}")
+    advice = "Budgets arrive late over a slow line; run the portal nearer."
     is_slow = probe.latency_s > LATENCY_WARN_S
-    yield PreflightRow(
-        "Latency",
-        WARN if is_slow else OK,
-        f"{milliseconds} ms",
-        "Budgets arrive late over a slow line; run the portal nearer." if is_slow else "",
-    )
+    yield _warned_if(is_slow, "Latency", f"{milliseconds} ms", advice)
     if probe.server_time is not None:
         skew = round((probe.server_time - now).total_seconds())
         is_off = abs(skew) > SKEW_WARN_S
-        yield PreflightRow(
-            "Clock",
-            WARN if is_off else OK,
-            f"{skew:+d} s against this server" if is_off else "agrees with this server",
-            "Usage is metered by the clusters' clocks; set up NTP." if is_off else "",
-        )
+        found = f"{skew:+d} s against this server" if is_off else "agrees with this server"
+        advice = "Usage is metered by the clusters' clocks; set up NTP."
+        yield _warned_if(is_off, "Clock", found, advice)
     if cluster.certificate_expires_at is not None:
         left = cluster.certificate_expires_at - now
         state = FAULT if left <= timedelta(0) else WARN if left < CERTIFICATE_WARN else OK
@@ -69,6 +62,10 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
             f"ends {cluster.certificate_expires_at:%Y-%m-%d %H:%M} UTC",
             "Rotate the kubeconfig before that." if state != OK else "",
         )
+
+
+def _warned_if(is_bad: bool, name: str, found: str, advice: str) -> PreflightRow:
+    return PreflightRow(name, WARN, found, advice) if is_bad else PreflightRow(name, OK, found)
 
 
 def served_row(served: probes.ServedKinds, version: str) -> PreflightRow:
@@ -129,12 +126,9 @@ def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> Pref
     """Where the Configuration in force comes from."""
     if cluster.kueue_configuration:
         differs = found is not None and dict(cluster.kueue_configuration) != dict(found)
-        return PreflightRow(
-            "Kueue configuration",
-            WARN if differs else OK,
-            "pasted by an admin" + ("; the cluster's ConfigMap says otherwise" if differs else ""),
-            "Paste what holds on the cluster, or clear it." if differs else "",
-        )
+        words = "pasted by an admin" + ("; the cluster's ConfigMap says otherwise" * differs)
+        advice = "Paste what holds on the cluster, or clear it."
+        return _warned_if(differs, "Kueue configuration", words, advice)
     if found is not None:
         return PreflightRow("Kueue configuration", OK, "read from the cluster's ConfigMap")
     return PreflightRow("Kueue configuration", OK, "not readable; the defaults of 0.19 are taken")
