@@ -15,7 +15,7 @@ from clusters.selectors import BudgetBar
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """One rectangle: ``meaning`` is its class in the stylesheet, ``x`` and ``width`` percent."""
 
     meaning: str
@@ -38,8 +38,8 @@ class Bar:
 
     flavor: str
     flavor_name: str
-    tracks: tuple[Segment, ...]
-    fills: tuple[Segment, ...]
+    tracks: tuple[BarSegment, ...]
+    fills: tuple[BarSegment, ...]
     tick: str
     cap: str
     facts: tuple[tuple[str, str], ...]
@@ -57,24 +57,20 @@ def draw(numbers: BudgetBar) -> Bar:
     pending_end = min(pending_from + numbers.pending, 2 * promised or numbers.pending)
     scale = max(promised, pending_end, 1)
     over = max(0, burst_end - ceiling)
-    tracks = [
-        _segment("committed", 0, committed, scale),
-        _segment("burst", committed, ceiling, scale),
-    ]
-    fills = [
-        _segment("lent", committed - numbers.lent, committed, scale),
-        _segment("committed-used", 0, numbers.committed_used, scale),
-        _segment("burst-used", committed, burst_end - over, scale),
-        _segment("over", burst_end - over, burst_end, scale),
-        _segment("pending", pending_from, pending_end, scale),
-    ]
     facts = _facts(numbers, ceiling, over)
     words = ", ".join(words for _, words in facts)
     return Bar(
         flavor=numbers.flavor,
         flavor_name=numbers.flavor_name,
-        tracks=tuple(part for part in tracks if part is not None),
-        fills=tuple(part for part in fills if part is not None),
+        tracks=_segments(scale, ("committed", 0, committed), ("burst", committed, ceiling)),
+        fills=_segments(
+            scale,
+            ("lent", max(0, committed - numbers.lent), committed),
+            ("committed-used", 0, numbers.committed_used),
+            ("burst-used", committed, burst_end - over),
+            ("over", burst_end - over, burst_end),
+            ("pending", pending_from, pending_end),
+        ),
         tick=percent(ceiling, scale) if ceiling else "",
         cap="" if numbers.cap is None else percent(numbers.cap, scale),
         facts=facts,
@@ -102,11 +98,13 @@ def _facts(numbers: BudgetBar, ceiling: int, over: int) -> tuple[tuple[str, str]
     return tuple(facts)
 
 
-def _segment(meaning: str, start: int, end: int, scale: int) -> Segment | None:
-    start = max(0, start)
-    if end <= start:
-        return None
-    return Segment(meaning, percent(start, scale), percent(end - start, scale))
+def _segments(scale: int, *parts: tuple[str, int, int]) -> tuple[BarSegment, ...]:
+    """Of meanings with their begin and end; what has no width is left out."""
+    return tuple(
+        BarSegment(meaning, percent(start, scale), percent(end - start, scale))
+        for meaning, start, end in parts
+        if end > start
+    )
 
 
 def percent(part: int, scale: int) -> str:
