@@ -219,5 +219,5 @@ def _delete_job(
 
 
 def _resource_of(owner: Document, kinds: Collection[Resource]) -> Resource | None:
-    named = owner["apiVersion"].partition("/")[0], owner["kind"]
+    named = owner["apiVersion"].rpartition("/")[0], owner["kind"]
     return next((kind for kind in (r.JOB, *kinds) if (kind.group, kind.kind) == named), None)

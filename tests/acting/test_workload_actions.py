@@ -16,6 +16,7 @@ from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
+from clusters.reconcile.acting import carry_out_due
 from clusters.reconcile.reactivation import REJECTED, reactivation
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
@@ -93,6 +94,34 @@ def test_a_kind_that_is_not_known_is_left_to_its_maker(
     action = later(ask(fleet, state, "delete_job"))
     assert action.state == "failed"
     assert f"kubectl -n {NAMESPACE} delete odd train" in action.message
+
+
+def test_deleting_removes_a_single_pod_whose_group_has_no_name(
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
+) -> None:
+    state = submit("train")
+    container = {"name": "main", "image": "busybox"}
+    body = {
+        "metadata": {"name": "alone", "namespace": NAMESPACE},
+        "spec": {"containers": [container]},
+    }
+    pod = kube.create(r.POD, body)
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "alone",
+        "uid": pod["metadata"]["uid"],
+        "controller": True,
+    }
+    kube.patch(
+        r.WORKLOAD, state.name, {"metadata": {"ownerReferences": [owner]}}, namespace=NAMESPACE
+    )
+    action = ask(fleet, state, "delete_job")
+    found = carry_out_due(lambda slug: kube, kinds=(r.POD,), now=utc_now() + timedelta(hours=1))
+    action.refresh_from_db()
+    assert (found, action.state, action.message) == ({"done": 1}, "done", "")
+    with pytest.raises(NotFound):
+        kube.get(r.POD, "alone", namespace=NAMESPACE)
 
 
 def test_a_restart_goes_on_only_when_the_quota_is_free(
