@@ -12,8 +12,7 @@ from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.external.guarding import CURE, DefectGuard
 from clusters.reconcile.external.nominator import NOMINATION, Nominator
-from clusters.reconcile.external.returns import Return
-from clusters.reconcile.external.watched_workers import WatchedWorkers
+from clusters.reconcile.external.watched_workers import Return, WatchedWorkers
 from clusters.reconcile.multikueue.controller import ManagerController, Place
 from clusters.reconcile.multikueue.offers import Prices
 from clusters.reconcile.multikueue.workers import MANAGER
