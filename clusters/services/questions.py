@@ -27,6 +27,8 @@ KEPT: Final = timedelta(days=1)
 MOST_CHANGES: Final = 5000
 MOST_BYTES: Final = 4_000_000
 MOST_OPEN: Final = 20
+MOST_OPEN_EACH: Final = 5
+"""Of one person on one cluster, so that nobody takes the turns of all others."""
 
 
 class ReplyState(StrEnum):
@@ -67,7 +69,7 @@ def ask_what_if(
     """
     asked = [dict(change) for change in changes]
     now = timezone.now()
-    reject_any(_faults(cluster, asked, now))
+    reject_any(_faults(cluster, asked, by, now))
     Question.objects.filter(created_at__lt=now - KEPT).delete()
     return Question.objects.create(
         cluster=cluster.slug,
@@ -93,7 +95,9 @@ def answer_of(question: Question) -> Reply:
     return Reply(ReplyState.WAITING)
 
 
-def _faults(cluster: Cluster, asked: list[dict[str, Any]], now: datetime) -> list[Fault]:
+def _faults(
+    cluster: Cluster, asked: list[dict[str, Any]], by: User | None, now: datetime
+) -> list[Fault]:
     if cluster.state == Cluster.State.REMOVED:
         return [Fault("cluster", "removed", f"Cluster {cluster.slug} is not registered any more.")]
     if not asked:
@@ -106,10 +110,16 @@ def _faults(cluster: Cluster, asked: list[dict[str, Any]], now: datetime) -> lis
         for index, change in enumerate(asked)
         if (fault := change_fault(change))
     ]
-    waiting = Question.objects.filter(
+    askers = Question.objects.filter(
         cluster=cluster.slug, answered_at=None, created_at__gt=now - PATIENCE
-    ).count()
-    if waiting >= MOST_OPEN:
-        message = f"{waiting} questions wait for cluster {cluster.slug}: try again in a moment."
+    ).values_list("asked_by", flat=True)
+    waiting = list(askers)
+    if len(waiting) >= MOST_OPEN:
+        message = (
+            f"{len(waiting)} questions wait for cluster {cluster.slug}: try again in a moment."
+        )
         found.append(Fault("cluster", "busy", message))
+    elif by is not None and waiting.count(by.pk) >= MOST_OPEN_EACH:
+        message = f"{MOST_OPEN_EACH} of your questions wait for cluster {cluster.slug} already."
+        found.append(Fault("cluster", "too_many", message))
     return found

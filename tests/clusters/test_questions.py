@@ -85,3 +85,13 @@ def test_old_questions_are_forgotten_with_the_next_one(cluster):
     ask_what_if(cluster, [DRAIN], None)
     assert Question.objects.count() == 1
     assert answer_of(old).state is ReplyState.REFUSED
+
+
+def test_one_person_does_not_take_the_turns_of_all_others(cluster, fleet):
+    for _ in range(questions.MOST_OPEN_EACH):
+        ask_what_if(cluster, [DRAIN], fleet.owner)
+    with pytest.raises(Rejected, match="5 of your questions wait for cluster gpu-east already"):
+        ask_what_if(cluster, [DRAIN], fleet.owner)
+    ask_what_if(cluster, [DRAIN], fleet.admin)
+    Question.objects.filter(asked_by=fleet.owner).update(answered_at=timezone.now())
+    ask_what_if(cluster, [DRAIN], fleet.owner)
