@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from hashlib import sha256
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -147,6 +148,10 @@ def test_command_reports_and_exits_1_for_what_was_not_placed(east, tmp_path):
         "1 new, 72000 GPU-seconds",
         "1 of 2 placed",
     ]
+    entry = AuditEntry.objects.get(action="usage.import")
+    assert entry.actor_name.endswith(" on the server")
+    assert (entry.after["file"], entry.after["rows"]) == (str(path), 2)
+    assert entry.after["sha256"] == sha256(path.read_bytes()).hexdigest()
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CommandError, match="cannot be read"):
         call_command("import_usage", str(path))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import getpass
+import io
 import sys
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,7 +18,14 @@ from budgets.errors import PortalError, Rejected
 from clusters.errors import ClusterError
 from clusters.models import Cluster
 from clusters.reconcile.context import Clients
-from clusters.services.back_fill import COLUMNS, BackFill, import_objects, import_runs, read_runs
+from clusters.services.back_fill import (
+    COLUMNS,
+    BackFill,
+    Brought,
+    import_objects,
+    import_runs,
+    read_runs,
+)
 
 SHOWN = 50
 
@@ -53,14 +64,14 @@ class Command(BaseCommand):
     def _from_file(self, options: dict[str, Any]) -> BackFill:
         name = options["file"]
         try:
-            if name == "-":
-                runs = read_runs(sys.stdin, now=promises.utc_now())
-            else:
-                with open(name, encoding="utf-8-sig", newline="") as lines:
-                    runs = read_runs(lines, now=promises.utc_now())
+            content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+            lines = io.StringIO(content.decode("utf-8-sig"), newline="")
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"{name} cannot be read: {error}") from error
-        return import_runs(None, runs, dry_run=options["dry_run"])
+        runs = read_runs(lines, now=promises.utc_now())
+        who = f"{getpass.getuser()} on the server"
+        brought = Brought(who, name, sha256(content).hexdigest())
+        return import_runs(None, runs, dry_run=options["dry_run"], brought=brought)
 
     def _from_cluster(self, options: dict[str, Any]) -> BackFill:
         cluster = Cluster.objects.filter(slug=options["cluster"]).first()

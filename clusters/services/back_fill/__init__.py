@@ -7,4 +7,4 @@ so a history that was filled in rebuilds to the same bytes as one that was watch
 from __future__ import annotations
 
 from clusters.services.back_fill.csv_rows import COLUMNS, read_runs
-from clusters.services.back_fill.importing import BackFill, import_objects, import_runs
+from clusters.services.back_fill.importing import BackFill, Brought, import_objects, import_runs

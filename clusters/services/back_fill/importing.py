@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from budgets import services as promises
 from budgets.models import Flavor, Interval, User
+from budgets.services.audit import SYSTEM_NAME
 from clusters.documents.conditions import conditions_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -55,7 +56,22 @@ class BackFill:
     unplaced: tuple[Unplaced, ...]
 
 
-def import_runs(actor: User | None, runs: Sequence[PastRun], *, dry_run: bool = False) -> BackFill:
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Who brought a file to the server, and which; ``sha256`` of its bytes."""
+
+    who: str
+    file: str
+    sha256: str
+
+
+def import_runs(
+    actor: User | None,
+    runs: Sequence[PastRun],
+    *,
+    dry_run: bool = False,
+    brought: Brought | None = None,
+) -> BackFill:
     """Record past runs, all or, when it fails, none; the same runs again change nothing.
 
     A run is not placed when its cluster or flavor is unknown, or when the portal has already
@@ -65,6 +81,7 @@ def import_runs(actor: User | None, runs: Sequence[PastRun], *, dry_run: bool = 
         actor: For the audit log.
         runs: From :func:`read_runs`.
         dry_run: Only report.
+        brought: Who brought them, for the audit log.
     """
     clusters = {row.slug: row for row in Cluster.objects.all()}
     resources = dict(Flavor.objects.values_list("slug", "resource_name"))
@@ -83,7 +100,7 @@ def import_runs(actor: User | None, runs: Sequence[PastRun], *, dry_run: bool = 
     for run in fit:
         events.setdefault(run.cluster, []).append(_event(run, resources[run.flavor]))
     with transaction.atomic():
-        made = _record(actor, clusters, events, given=len(runs), unplaced=unplaced)
+        made = _record(actor, clusters, events, given=len(runs), unplaced=unplaced, by=brought)
         if dry_run:
             transaction.set_rollback(True)
     return made
@@ -136,6 +153,7 @@ def _record(
     *,
     given: int,
     unplaced: Sequence[Unplaced],
+    by: Brought | None = None,
 ) -> BackFill:
     """Store, build, report; in the caller's transaction."""
     resources = frozenset(Flavor.objects.values_list("resource_name", flat=True))
@@ -156,8 +174,11 @@ def _record(
                 seconds += row.gpus * int((row.end - row.start).total_seconds())
             outside += row.kind == Interval.Kind.OUTSIDE
     if new:
-        after = {"clusters": sorted(events), "new": new, "gpu_seconds": seconds}
-        promises.audit(actor, "usage.import", "usage", after=after)
+        after = {"clusters": sorted(events), "rows": given, "new": new, "gpu_seconds": seconds}
+        if by is not None:
+            after |= {"file": by.file, "sha256": by.sha256}
+        name = by.who if by is not None else SYSTEM_NAME
+        promises.audit(actor, "usage.import", "usage", after=after, actor_name=name)
     return BackFill(given, placed, new, seconds, outside, tuple(unplaced))
 
 
