@@ -87,4 +87,4 @@ def _note_with(
 def _of_sealed(plain: bytes) -> tuple[str, ...]:
     """What opens something in a kubeconfig, or the whole of what is none."""
     text = plain.decode()
-    return tuple(_IN_KUBECONFIG.findall(text)) or (text,)
+    return tuple(_IN_KUBECONFIG.findall(text)) or (() if "apiVersion" in text else (text,))
