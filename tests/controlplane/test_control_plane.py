@@ -93,11 +93,12 @@ def test_multikueue_dispatches_a_job_end_to_end(
     eventually(
         lambda: condition_of(manager.rest.get(job_path(name, "train")), "Complete") == "True"
     )
-    workload = manager.rest.items(f"{KUEUE}/namespaces/{name}/workloads")[0]
-    assert workload["status"]["clusterName"] in {
+    # Kueue ends the Workload once it has seen the Job end.
+    workload = lambda: manager.rest.items(f"{KUEUE}/namespaces/{name}/workloads")[0]  # noqa: E731
+    eventually(lambda: condition_of(workload(), "Finished") == "True")
+    assert workload()["status"]["clusterName"] in {
         f"{name}-{worker.name}" for worker in kueue_fleet.workers
     }
-    assert condition_of(workload, "Finished") == "True"
     assert manager.rest.items(f"/api/v1/namespaces/{name}/pods") == []
 
 
