@@ -140,14 +140,15 @@ def advice(error: ClusterError) -> str:
 
 def _read_token(answer: dict[str, Any]) -> tuple[str, datetime]:
     """Token and end of a TokenRequest's answer; raises ServerFault for any other one."""
+    words = "the answer is not a token with the time of its end"
     try:
         token, ends = answer["status"]["token"], answer["status"]["expirationTimestamp"]
         found = datetime.fromisoformat(ends)
-        if isinstance(token, str) and token and found.tzinfo is not None:
-            return token, found
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise ServerFault(Refusal("the answer is not a token with the time of its end"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerFault(Refusal(words)) from error
+    if not isinstance(token, str) or not token or found.tzinfo is None:
+        raise ServerFault(Refusal(words))
+    return token, found
 
 
 def _request_token(client: KubeClient) -> dict[str, Any]:
