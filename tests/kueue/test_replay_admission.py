@@ -104,6 +104,34 @@ def test_replay_shows_step_cycle_wanted_and_got(tmp_path, expect, want_where, wa
     assert lines[-1] == "1 of 2 scenarios match"
 
 
+def test_replay_takes_an_absent_section_as_an_empty_one(tmp_path):
+    document = scenario("one") | {"cohorts": None, "admissionChecks": None, "topologies": None}
+    del document["namespaces"]
+    path = write(tmp_path / "file", document)
+    assert replay(path) == (0, ["1 of 1 scenarios match"])
+
+
+def test_replay_does_not_compare_messages_that_the_reference_was_not_sure_of(tmp_path):
+    big = workload("big", "q", gpus=9, age=1)
+    document = scenario("one", inadmissible={"q": ["ns/big"]}, unstableMessages=["ns/big"])
+    document["steps"][0]["event"]["arrive"].append(big)
+    document["steps"][0]["expect"]["cycles"] += [{"admitted": [], "preempted": []}]
+    assert replay(write(tmp_path / "file", document)) == (0, ["1 of 1 scenarios match"])
+    document["steps"][0]["expect"]["unstableMessages"] = []
+    code, lines = replay(write(tmp_path / "file", document))
+    assert (code, lines[1]) == (1, "  step 0, after its last cycle: pendingMessages")
+
+
+def test_replay_of_an_event_that_is_not_understood_differs(tmp_path):
+    document = scenario("one")
+    document["steps"][0]["event"] = {"advanceSeconds": 5, "earthquake": ["w"]}
+    code, lines = replay(write(tmp_path / "file", document))
+    assert (code, lines[1:3]) == (
+        1,
+        ["  step 0, after its last cycle: event", '    wanted  ["earthquake"]'],
+    )
+
+
 def test_replay_stops_at_the_first_difference(tmp_path):
     bad = {"pendingMessages": {"ns/w": "x"}}
     path = write(tmp_path / "file", scenario("a", **bad), scenario("b", **bad))
