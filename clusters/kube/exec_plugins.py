@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from clusters.errors import Refusal, Retryable, Terminal
 
@@ -25,6 +26,7 @@ VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s
 CLUSTER_EXTENSION: Final = "client.authentication.k8s.io/exec"
 MODES: Final = ("Never", "IfAvailable", "Always")
 TIMEOUT_S: Final = 20.0
+_HTTPS: Final = 443
 _OUTPUT_LIMIT: Final = 1 << 20
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -40,6 +42,8 @@ class ExecPlugin:
         command: Absolute path.
         args: Its arguments.
         env: Its variables.
+        servers: Where its credentials may go: hosts of API servers, with a port unless it is 443;
+            ``*.example.com`` for all below a domain.
     """
 
     name: str
@@ -47,6 +51,17 @@ class ExecPlugin:
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    servers: tuple[str, ...] = ()
+
+    def may_go_to(self, server: str) -> bool:
+        """Whether a credential of it may go to ``https://HOST:PORT``."""
+        host, port = _place(server)
+        for listed in self.servers:
+            allowed, at = _place(f"https://{listed}")
+            is_below = allowed.startswith("*.") and host.endswith(allowed[1:])
+            if port == at and host and (host == allowed or is_below):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +78,8 @@ def parse_providers(document: Mapping[str, Any]) -> tuple[ExecPlugin, ...]:
     """The access providers of a document, in its order.
 
     Args:
-        document: ``accessProviders``: a list of ``name`` and ``execConfig`` with ``apiVersion``,
-            ``command``, ``interactiveMode`` and, as wanted, ``args`` and ``env``.
+        document: ``accessProviders``: a list of ``name``, ``servers`` and ``execConfig`` with
+            ``apiVersion``, ``command``, ``interactiveMode`` and, as wanted, ``args`` and ``env``.
 
     Raises:
         ValueError: everything that is not usable, in one message.
@@ -85,6 +100,7 @@ def parse_providers(document: Mapping[str, Any]) -> tuple[ExecPlugin, ...]:
             command=item["execConfig"]["command"],
             args=tuple(item["execConfig"].get("args") or ()),
             env={pair["name"]: pair["value"] for pair in item["execConfig"].get("env") or ()},
+            servers=tuple(item["servers"]),
         )
         for item in listed
     )
@@ -170,6 +186,23 @@ def _time(text: Any, unusable: Any) -> datetime | None:
     return found
 
 
+def _place(server: str) -> tuple[str, int]:
+    """Host and port of an address; an empty host where it is none."""
+    try:
+        parts = urlsplit(server)
+        return (parts.hostname or "").rstrip("."), parts.port or _HTTPS
+    except ValueError:
+        return "", _HTTPS
+
+
+def _is_place(listed: Any) -> bool:
+    """Whether it is ``HOST`` or ``HOST:PORT``, a whole domain below another at the most."""
+    if not isinstance(listed, str) or set(listed) & set("/@?# "):
+        return False
+    host = _place(f"https://{listed}")[0].removeprefix("*.")
+    return bool(host) and "*" not in host
+
+
 def _problems(index: int, item: Any) -> Iterator[str]:
     place = f"accessProviders[{index}]"
     if not isinstance(item, Mapping):
@@ -177,6 +210,12 @@ def _problems(index: int, item: Any) -> Iterator[str]:
         return
     if not item.get("name") or not isinstance(item.get("name"), str):
         yield f"{place}.name: is missing"
+    servers = item.get("servers")
+    if not servers or not isinstance(servers, list | tuple) or not all(map(_is_place, servers)):
+        yield (
+            f"{place}.servers: name the API servers that its credentials may go to, as"
+            " gpu.example.com, 10.0.0.7:6443 or *.example.com"
+        )
     config = item.get("execConfig")
     if not isinstance(config, Mapping):
         yield f"{place}.execConfig: is missing"

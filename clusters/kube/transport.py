@@ -27,6 +27,7 @@ from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from clusters.errors import AnswerTooLarge, Refusal, ServerFault
+from clusters.kube.addresses import require_allowed
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
 
@@ -89,7 +90,7 @@ class Transport:
             manager.connection_pool_kw["ssl_context"] = tls_context(connection)
         # There is one host only: its pool is looked up once, not with every request.
         self._pool = manager.connection_from_url(self._server)
-        self._pool.ConnectionCls = _timed(self._pool.ConnectionCls)
+        self._pool.ConnectionCls = _guarded(self._pool.ConnectionCls)
         self._prefix = urlsplit(self._server).path
 
     def __repr__(self) -> str:
@@ -257,9 +258,26 @@ class _TimedResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Timed(sock), BUFFER)
 
 
-def _timed(connections: type[Any]) -> type[Any]:
-    """The same kind of connections, with answers that end in time."""
-    return type(connections.__name__, (connections,), {"response_class": _TimedResponse})
+def _guarded(connections: type[Any]) -> type[Any]:
+    """The same kind of connections: only to where a cluster may be, with answers that end in time.
+
+    The address is asked of the socket, before a byte is sent: what a name led to a moment before
+    is no proof of where it leads now.
+    """
+
+    class Guarded(connections):  # type: ignore[misc]  # urllib3 chooses the base
+        response_class = _TimedResponse
+
+        def _new_conn(self) -> socket.socket:
+            found: socket.socket = super()._new_conn()
+            try:
+                require_allowed(found.getpeername()[0], host=self.host)
+            except BaseException:
+                found.close()
+                raise
+            return found
+
+    return Guarded
 
 
 def _json(call: Call, body: bytes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from budgets.models import User
 from budgets.services.guards import require_admin
 from clusters.errors import FieldFault, KubeconfigRejected
 from clusters.kube import kubeconfig as kc
-from clusters.services.addresses import address_faults
+from clusters.kube.addresses import address_faults
 from clusters.vault import SealBroken, seal, unseal
 
 HELD_S = 900

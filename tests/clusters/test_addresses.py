@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from clusters.services.addresses import address_faults
+from clusters.kube.addresses import address_faults
 
 
 def words(server: str) -> str:

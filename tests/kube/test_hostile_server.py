@@ -7,6 +7,7 @@ that the test sets, and the real ones where memory is measured.
 from __future__ import annotations
 
 import gzip
+import ipaddress
 import json
 import resource as machine
 import socket
@@ -17,10 +18,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from clusters.errors import AnswerTooLarge, ClusterError, ServerFault
+from clusters.errors import AnswerTooLarge, ClusterError, ServerFault, Terminal
+from clusters.kube import addresses, transport
 from clusters.kube import client as kube_client
 from clusters.kube import resources as r
-from clusters.kube import transport
+from clusters.kube.addresses import address_faults
 from clusters.kube.client import KubeClient
 from clusters.kube.kubeconfig import Connection
 
@@ -269,3 +271,28 @@ def test_a_piece_of_a_watch_may_announce_any_size():
 
     assert "too long" in str(refused("watch", huge))
     assert peak_mib() - before < 100
+
+
+@pytest.mark.parametrize("becomes", ["this server", "a metadata service"])
+def test_a_name_that_leads_elsewhere_by_now_is_not_followed(
+    becomes: str, monkeypatch: pytest.MonkeyPatch, settings
+):
+    """It was another address when the cluster was registered; not a byte goes to the new one."""
+    settings.PORTAL_CLUSTER_LOOPBACK = becomes == "a metadata service"
+    if becomes == "a metadata service":
+        monkeypatch.setattr(addresses, "METADATA", {ipaddress.ip_address("127.0.0.1")})
+    heard: list[bytes] = []
+    with server(lambda peer, request: heard.append(request)) as known:
+        port = int(known.server.rpartition(":")[2])
+        where = ["192.0.2.1", "127.0.0.1"]
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (where.pop(0), port))]
+        )
+        name = f"http://api.example.org:{port}"
+        assert list(address_faults(name)) == []
+        client = KubeClient.from_connection(Connection(name, token="secret"), read_timeout_s=2.0)
+        with client, pytest.raises(Terminal) as error:
+            client.probe()
+    assert error.value.reason == "AddressRefused"
+    assert "api.example.org (127.0.0.1) is" in error.value.message
+    assert heard == []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -43,6 +44,7 @@ from tests.waiting import eventually
 V1 = "client.authentication.k8s.io/v1"
 PROFILE = Resource.guessed("ClusterProfile", "v1alpha1", "multicluster.x-k8s.io")
 STATUS = WriteOptions(subresource="status")
+SERVERS = ("gpu.example:6443", "moved.example:6443", "a.example", "a.example:80")
 INFO = {
     "server": "https://gpu.example:6443",
     "certificate-authority-data": "Y2E=",
@@ -68,7 +70,7 @@ def plugin(command: str, *args: str, **env: str) -> ExecPlugin:
 
 def provider(name: str = "cloud", command: str = "/bin/true", **config: Any) -> Document:
     given = {"apiVersion": V1, "command": command, "interactiveMode": "Never", **config}
-    return {"name": name, "execConfig": given}
+    return {"name": name, "servers": ["*.example:6443"], "execConfig": given}
 
 
 # The contract of the programs
@@ -198,7 +200,7 @@ class Manager:
 
 
 def profiles(manager: Manager, *names: str) -> Profiles:
-    given = [ExecPlugin(name, V1, "/bin/true") for name in names]
+    given = [ExecPlugin(name, V1, "/bin/true", servers=SERVERS) for name in names]
     return Profiles(
         manager,
         providers=lambda: given,
@@ -251,7 +253,7 @@ def test_profile_that_does_not_say_how_to_get_in_is_told(document, names, want):
         profiles(Manager(document), *names).client_for("east")
 
 
-@pytest.mark.parametrize("server", ["http://a.example:80", "https://u:p@a.example", ""])
+@pytest.mark.parametrize("server", ["http://a.example:80", "https://u:p@a.example"])
 def test_what_no_kubeconfig_may_say_no_profile_may_say(server):
     found = profiles(Manager(profile(server)), "cloud")
 
@@ -267,6 +269,47 @@ def test_what_no_kubeconfig_may_say_no_profile_may_say(server):
     assert eventually(refused)
 
 
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param("https://evil.example:6443", id="another host"),
+        pytest.param("https://gpu.example", id="another port"),
+        pytest.param("https://gpu.example:6443@evil.example", id="a host that is a user"),
+        pytest.param("https://gpu.example.evil.example:6443", id="a host that begins alike"),
+        pytest.param("", id="none"),
+    ],
+)
+def test_a_credential_goes_to_no_server_that_the_file_does_not_name(server):
+    manager = Manager(profile(server))
+    with pytest.raises(BadProfile, match="PORTAL_ACCESS_PROVIDERS"):
+        profiles(manager, "cloud").client_for("east")
+    assert manager.asked == 0  # nor is its program told of it
+
+
+@pytest.mark.parametrize(
+    ("server", "want"),
+    [
+        ("https://a.gpu.example", True), ("https://b.A.GPU.example.:443", True),
+        ("https://gpu.example", False), ("https://xgpu.example", False),
+        ("https://10.0.0.7:6443", True), ("https://10.0.0.7", False), ("https://[fd00::7]:1", True),
+        ("https://a.gpu.example:x", False), ("*.gpu.example", False),
+    ],
+)  # fmt: skip
+def test_servers_are_hosts_with_ports_or_whole_domains(server, want):
+    listed = ("*.gpu.example", "10.0.0.7:6443", "[fd00::7]:1")
+    assert ExecPlugin("cloud", V1, "/bin/true", servers=listed).may_go_to(server) is want
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [None, [], "gpu.example", ["*"], ["a.*.example"], ["https://a.example"], ["a/b"], [7]],
+)
+def test_a_provider_without_servers_is_refused(servers):
+    document = {"accessProviders": [{**provider(), "servers": servers}]}
+    with pytest.raises(ValueError, match="name the API servers"):
+        parse_providers(document)
+
+
 # Dispatched to
 
 
@@ -278,9 +321,11 @@ def fleet(monkeypatch, tmp_path, settings) -> Iterator[Embedded]:
     with Embedded("manager", "east", webhooks=True) as fleet:
         user = yaml.safe_load(fleet["east"].kubeconfig)["users"][0]["user"]
         text = f"test -e {tmp_path}/down && exit 1; echo '{answer(token=user['token'])}'"
+        server = yaml.safe_load(fleet["east"].kubeconfig)["clusters"][0]["cluster"]["server"]
+        given = provider(command=program(tmp_path, text))
         path = tmp_path / "providers.yaml"
         path.write_text(
-            yaml.safe_dump({"accessProviders": [provider(command=program(tmp_path, text))]})
+            yaml.safe_dump({"accessProviders": [{**given, "servers": [urlsplit(server).netloc]}]})
         )
         settings.PORTAL_ACCESS_PROVIDERS = str(path)
         source = {"clusterSource": {"clusterProfileRef": {"name": "east"}}}

@@ -189,6 +189,12 @@ class Profiles:
         cluster = listed[plugin.name]
         if cluster.get("proxy-url"):
             raise BadProfile(f"ClusterProfile {name} wants a proxy, which is not used")
+        if not plugin.may_go_to(str(cluster.get("server") or "")):
+            raise BadProfile(
+                f"ClusterProfile {name} names the server {cluster.get('server') or '(none)'}, to"
+                f" which credentials of access provider {plugin.name} do not go: its servers are"
+                " listed in PORTAL_ACCESS_PROVIDERS"
+            )
         told = {field: str(cluster.get(field) or "") for field in _OF_CLUSTER}
         extensions = {item.get("name"): item for item in cluster.get("extensions") or ()}
         config = (extensions.get(CLUSTER_EXTENSION) or {}).get("extension")

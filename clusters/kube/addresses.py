@@ -1,5 +1,8 @@
 """Where a kubeconfig may lead this server: not into itself, and not to what hands out credentials.
 
+Asked when a cluster is registered, and again of the very address that a connection has reached: a
+name may lead elsewhere by then.
+
 Source: the addresses of metadata services as AWS, Google Cloud, Azure and Alibaba Cloud document
 them; what is link-local is refused as a whole.
 """
@@ -14,11 +17,12 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from clusters.errors import FieldFault
+from clusters.errors import FieldFault, Refusal, Terminal
 
 METADATA: Final = frozenset(
     map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254"))
 )
+REFUSED: Final = "AddressRefused"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -34,8 +38,26 @@ def address_faults(server: str) -> Iterator[FieldFault]:
         words = _refusal(found)
         if words:
             shown = host if host == str(found) else f"{host} ({found})"
-            yield FieldFault("cluster.server", f"{shown} {words}", "AddressRefused")
+            yield FieldFault("cluster.server", f"{shown} {words}", REFUSED)
             return
+
+
+def require_allowed(peer: str, *, host: str) -> None:
+    """Refuse the address that a connection to a host has reached.
+
+    Args:
+        peer: The address, as the socket tells it.
+        host: What the kubeconfig calls it. The settings about loopback and private addresses are
+            asked of names alone: an address was held against them when it was written down.
+
+    Raises:
+        Terminal: with reason ``AddressRefused``; nothing was sent there.
+    """
+    found = _address(peer)
+    words = _never(found) if _is_literal(host) else _refusal(found)
+    if words:
+        shown = host if _is_literal(host) else f"{host} ({found})"
+        raise Terminal(Refusal(f"{shown} {words}", REFUSED))
 
 
 def _addresses(host: str) -> list[_Address]:
@@ -43,11 +65,24 @@ def _addresses(host: str) -> list[_Address]:
         rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    found = (ipaddress.ip_address(str(row[4][0]).partition("%")[0]) for row in rows)
-    return [getattr(each, "ipv4_mapped", None) or each for each in found]
+    return [_address(str(row[4][0])) for row in rows]
 
 
-def _refusal(address: _Address) -> str:
+def _address(text: str) -> _Address:
+    found = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        _address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _never(address: _Address) -> str:
+    """Why no cluster can be at an address, whatever the settings say."""
     if address in METADATA or address.is_link_local:
         return (
             "is where clouds hand out credentials, never a cluster's address. Register the address"
@@ -55,6 +90,13 @@ def _refusal(address: _Address) -> str:
         )
     if address.is_unspecified or address.is_multicast:
         return "is no address of one server. Register the address of the cluster's API server."
+    return ""
+
+
+def _refusal(address: _Address) -> str:
+    never = _never(address)
+    if never:
+        return never
     if address.is_loopback:
         if settings.PORTAL_CLUSTER_LOOPBACK:
             return ""
