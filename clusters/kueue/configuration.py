@@ -47,6 +47,7 @@ class Gates:
     scheduling_equivalence_hashing: bool = True
     flavor_fungibility_preserve_scan_progress: bool = True
     recompute_assignment_upon_preemption_targets_overlap: bool = False
+    elastic_jobs_via_workload_slices: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,12 @@ from clusters.kueue.quota.specifications import (
 )
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.matching import matches_nodes, untolerated_taint
-from clusters.kueue.workload.workloads import PodSet, PodShape, Workload, scaled
+from clusters.kueue.workload.workloads import PodSet, PodSetHold, PodShape, Workload, scaled
 
 _PODS = "pods"
 _Rank = tuple[int, int, int]
 _BEST: Final = (FlavorMode.FIT, FlavorMode.FIT, FlavorMode.FIT)
+_WORST: Final = (-1, 0, 0)
 
 
 class PreemptionOracle(Protocol):
@@ -60,6 +61,7 @@ class AssignmentRequest:
         counts: pods per pod set; ``None`` for all that remain.
         last_tried: where earlier attempts stopped.
         allowed: flavors by pod set and resource that may be used; ``None`` for any.
+        replaced: what the pod sets of the slice that it replaces hold: it keeps their flavors.
     """
 
     workload: Workload
@@ -67,6 +69,7 @@ class AssignmentRequest:
     counts: Sequence[int] | None = None
     last_tried: LastTried = field(default_factory=dict)
     allowed: Mapping[tuple[str, str], str] | None = None
+    replaced: Sequence[PodSetHold] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,8 @@ class FlavorAssigner:
         for resource, amount in wanted.items():
             key = FlavorResource(flavor, resource)
             before = task.assignment.usage.get(key, 0)
-            choice = self._weigh(task.request, key, before, amount, trial)
+            more = _more_than_held(task, key, amount, trial) if task.request.replaced else amount
+            choice = self._weigh(task.request, key, before, more, trial)
             rank = _rank(choice, fungibility)
             if rank < trial.rank:
                 trial.rank, trial.mode, trial.level = rank, choice.mode, choice.level
@@ -226,13 +230,15 @@ class FlavorAssigner:
     def _refusal(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> str:
         """Why the flavor cannot be used at all, empty when it can."""
         allowed = task.request.allowed
+        first = next(iter(wanted))
+        if allowed is not None and not any(
+            allowed.get((pod_set.name, first)) == flavor for pod_set, _ in task.members
+        ):
+            return (
+                f"skipping flavor {flavor} as it is not found in the nomination mapping for "
+                f"resource {first}"
+            )
         for pod_set, _ in task.members:
-            for resource in wanted:
-                if allowed is not None and allowed.get((pod_set.name, resource)) != flavor:
-                    return (
-                        f"skipping flavor {flavor} as it is not found in the nomination "
-                        f"mapping for resource {resource}"
-                    )
             verdict = self._verdict(pod_set, flavor)
             if verdict:
                 return verdict
@@ -295,15 +301,33 @@ class FlavorAssigner:
         return rules.may_borrow_while_preempting or (is_fair and may_reclaim)
 
 
+def _more_than_held(task: _Task, key: FlavorResource, amount: int, trial: _Trial) -> int:
+    """What is asked for beyond what the replaced slice holds; notes where it has another flavor."""
+    for _, item in task.members:
+        held = item.held
+        flavor = held.flavors.get(key.resource, "") if held is not None else ""
+        if held is None or flavor != key.flavor:
+            trial.rank, trial.mode, trial.level = _WORST, FlavorMode.NO_FIT, 0
+            trial.obstacle = Obstacle.NO_MATCHING_FLAVOR
+            trial.reasons.append(
+                f"could not assign {key.flavor} flavor since the original workload is assigned: "
+                f"{flavor}"
+            )
+            break
+        amount -= held.amounts.get(key.resource, 0)
+    return amount
+
+
 def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
     workload = request.workload
     counts = request.counts or [workload.remaining_count(item) for item in workload.pod_sets]
     result = []
-    for pod_set, count in zip(workload.pod_sets, counts, strict=True):
+    held = (*request.replaced, *[None] * len(workload.pod_sets))
+    for pod_set, count, before in zip(workload.pod_sets, counts, held, strict=False):
         requests = scaled(pod_set.shape.requests.amounts, count)
         if _PODS in request.queue.group_of:
             requests[_PODS] = count
-        result.append(PodSetAssignment(name=pod_set.name, count=count, requests=requests))
+        result.append(PodSetAssignment(pod_set.name, count, requests, held=before))
     return result
 
 

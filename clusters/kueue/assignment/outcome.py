@@ -5,12 +5,13 @@ Values only; ``flavor_assigner`` finds them. Source: Kueue pkg/scheduler/flavora
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
 from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.workload.workloads import PodSetHold
 
 LastTried = Mapping[tuple[str, str], int]
 
@@ -83,14 +84,31 @@ class FlavorAttempt:
 
 @dataclass(slots=True)
 class PodSetAssignment:
-    """Flavors of one pod set; ``choices`` stays empty when some resource found none."""
+    """Flavors of one pod set; ``choices`` stays empty when some resource found none.
+
+    Attributes:
+        held: what the slice that the workload replaces holds for it, ``None`` without one.
+    """
 
     name: str
     count: int
     requests: Mapping[str, int]
+    held: PodSetHold | None = None
     choices: dict[str, FlavorChoice] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     has_failed: bool = False
+
+    def beyond_held(self, resource: str) -> int:
+        """Amount that it asks for in addition to what the replaced slice holds."""
+        amount = self.requests[resource]
+        return amount - self.held.amounts.get(resource, 0) if self.held is not None else amount
+
+    def of_more_pods(self, resource: str) -> int:
+        """Amount of the pods that it has more than the replaced slice."""
+        amount = self.requests[resource]
+        if self.held is None or not self.count:
+            return amount
+        return amount // self.count * (self.count - self.held.count)
 
     @property
     def mode(self) -> FlavorMode:
@@ -106,7 +124,7 @@ class Assignment:
 
     Attributes:
         pod_sets: in order, up to the first that found no flavor.
-        usage: amounts by (flavor, resource) of all that found one.
+        usage: amounts by (flavor, resource) of all that found one, beyond what is held already.
         last_tried: index of the last flavor looked at, by pod set and resource; -1 after the last.
         obstacle: the severest reason of the pod set that failed.
         attempts: every flavor looked at.
@@ -146,14 +164,28 @@ class Assignment:
         An amount of 0 needs a flavor but no quota: it never makes the whole workload a borrower.
         """
         self.pod_sets.append(item)
-        add_usage(
-            self.usage,
-            {
-                FlavorResource(choice.flavor, resource): item.requests[resource]
-                for resource, choice in item.choices.items()
-                if item.requests[resource]
-            },
-        )
+        add_usage(self.usage, _amounts(item, item.beyond_held))
+
+    def to_free(self) -> Mapping[FlavorResource, int]:
+        """Amounts by (flavor, resource) that preemption makes room for.
+
+        Those of the pods that are new where a slice is replaced, by what one of them asks for now.
+        """
+        if all(item.held is None for item in self.pod_sets):
+            return self.usage
+        total: dict[FlavorResource, int] = {}
+        for item in self.pod_sets:
+            add_usage(total, _amounts(item, item.of_more_pods))
+        return total
+
+    @property
+    def nominated(self) -> dict[tuple[str, str], str]:
+        """Flavors by pod set and resource."""
+        return {
+            (item.name, resource): choice.flavor
+            for item in self.pod_sets
+            for resource, choice in item.choices.items()
+        }
 
     def needing_preemption(self) -> frozenset[FlavorResource]:
         """Pairs whose quota has to be freed first."""
@@ -178,6 +210,14 @@ class Assignment:
             "clusterQueue": cluster_queue,
             "podSetAssignments": [_pod_set_document(item) for item in self.pod_sets],
         }
+
+
+def _amounts(item: PodSetAssignment, amount_of: Callable[[str], int]) -> dict[FlavorResource, int]:
+    found = {
+        FlavorResource(choice.flavor, resource): amount_of(resource)
+        for resource, choice in item.choices.items()
+    }
+    return {key: amount for key, amount in found.items() if amount}
 
 
 def _pod_set_document(item: PodSetAssignment) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class CycleResult:
         number: of the cycle, from 1.
         heads: how many workloads were looked at.
         admitted, preempted, pending: the decisions, in the order in which they were made.
+        replaced: keys of older slices of elastic jobs whose place an admitted one takes: they end.
         is_settled: nothing moved and nothing was parked: another cycle would find the same.
     """
 
@@ -82,6 +83,7 @@ class CycleResult:
     admitted: tuple[Admit, ...] = field(default=())
     preempted: tuple[Preempt, ...] = field(default=())
     pending: tuple[Pending, ...] = field(default=())
+    replaced: tuple[str, ...] = field(default=())
     is_settled: bool = True
 
     @property

@@ -129,6 +129,11 @@ class Engine:
             admitted=tuple(admitted),
             preempted=tuple(preempted),
             pending=tuple(pending),
+            replaced=tuple(
+                entry.replaced.workload.key
+                for entry in decided
+                if entry.replaced is not None and entry.status is EntryStatus.ADMITTED
+            ),
             is_settled=not (admitted or preempted) and self.state.queues.active_count >= waiting,
         )
 

@@ -12,7 +12,7 @@ from clusters.kueue.assignment.outcome import Assignment, AssignmentMode
 from clusters.kueue.preemption.classic import Victim
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.quota.tree import ClusterQueueState
+from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.workload.workloads import Workload
 
 
@@ -32,6 +32,8 @@ class Entry:
     Attributes:
         queue: its ClusterQueue.
         is_refused: it cannot be looked at; ``message`` and ``reason`` say why.
+        targets: workloads to preempt.
+        replaced: the older slice whose place it takes, where it can go on.
         message, reason: of the condition if it stays pending.
     """
 
@@ -40,11 +42,20 @@ class Entry:
     is_refused: bool = False
     assignment: Assignment = field(default_factory=Assignment)
     targets: list[Victim] = field(default_factory=list)
+    replaced: Holding | None = None
     outcome: AssignmentMode = AssignmentMode.NO_FIT
     status: EntryStatus = EntryStatus.NOT_NOMINATED
     requeue_reason: RequeueReason = RequeueReason.GENERIC
     message: str = ""
     reason: str = "WaitingForQuota"
+
+    @property
+    def leaving(self) -> dict[str, Holding]:
+        """What goes when this entry goes on, by workload key."""
+        holdings = [target.holding for target in self.targets]
+        if self.replaced is not None:
+            holdings.append(self.replaced)
+        return {holding.workload.key: holding for holding in holdings}
 
     @property
     def workload(self) -> Workload:

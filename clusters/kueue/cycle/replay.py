@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from clusters.kueue.configuration import DEFAULT_STRATEGIES, Configuration
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.cycle.replay_events import Replay, elapsed, happen, take_in, unknown_in
+from clusters.kueue.cycle.replay_events import Replay, elapsed, end, happen, take_in, unknown_in
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _STEP: Final = timedelta(minutes=1)
@@ -153,10 +153,14 @@ def _run_cycle(replay: Replay, *, is_upstream: bool) -> dict[str, Any]:
             replay.engine.release_evicted(preempt.key, now=replay.now)
     for admit in result.admitted:
         replay.messages.pop(admit.key, None)
+    if not is_upstream:
+        for key in result.replaced:
+            end(replay, key)
     replay.engine.state.settle(replay.now)
     return {
         "admitted": {admit.key: dict(admit.admission) for admit in result.admitted},
         "preempted": {preempt.key: preempt.reason for preempt in result.preempted},
+        "replaced": sorted(result.replaced),
     }
 
 
@@ -178,6 +182,7 @@ def _differences(
         want = {
             "admitted": {item["workload"]: item["admission"] for item in cycle["admitted"]},
             "preempted": {item["workload"]: item["reason"] for item in cycle["preempted"]},
+            "replaced": sorted(cycle.get("replaced") or ()),
         }
         if want != have:
             yield from _unequal(step, number, want, have)

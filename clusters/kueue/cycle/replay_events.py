@@ -12,7 +12,7 @@ Source: recordings of Kueue v0.19.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -51,6 +51,14 @@ def elapsed(event: Mapping[str, Any], *, otherwise: timedelta) -> timedelta:
     return otherwise if seconds is None else timedelta(seconds=seconds)
 
 
+def end(replay: Replay, key: str) -> None:
+    """End a workload that holds quota."""
+    holding = replay.engine.state.snapshot.holding(key)
+    if holding is not None:
+        replay.finished[key] = holding.cluster_queue
+        replay.engine.delete("Workload", key=key, now=replay.now)
+
+
 def unknown_in(event: Mapping[str, Any]) -> list[str]:
     """Keys of an event that are not understood."""
     return sorted(event.keys() - _EVENTS.keys() - {_CLOCK})
@@ -67,15 +75,31 @@ def _arrive(replay: Replay, documents: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _finish(replay: Replay, names: Iterable[str]) -> None:
-    engine = replay.engine
     for name in names:
         key = f"{NAMESPACE}/{name}"
-        holding = engine.state.snapshot.holding(key)
-        if holding is not None:
-            replay.finished[key] = holding.cluster_queue
-            engine.delete("Workload", key=key, now=replay.now)
+        if replay.engine.state.snapshot.holding(key) is not None:
+            end(replay, key)
         elif key in replay.finished:
-            engine.wake(replay.finished[key])
+            replay.engine.wake(replay.finished[key])
+
+
+def _scale_down(replay: Replay, changes: Iterable[Mapping[str, Any]]) -> None:
+    """Lower the counts of workloads that hold quota; their admissions stay as they are."""
+    state = replay.engine.state
+    for change in changes:
+        workload = state.workloads.get(f"{NAMESPACE}/{change['name']}")
+        if workload is None or workload.reservation is None:
+            continue
+        lowered = tuple(
+            replace(item, count=min(item.count, change["counts"].get(item.name, item.count)))
+            for item in workload.pod_sets
+        )
+        if lowered == workload.pod_sets:
+            continue
+        around = state.surroundings.of(workload.namespace)
+        state.wake(workload.reservation.cluster_queue)
+        workload = state.parser.reshape(replace(workload, pod_sets=lowered), surroundings=around)
+        state.place(workload, now=replay.now)
 
 
 def _tick(replay: Replay, detail: object) -> None:
@@ -86,5 +110,6 @@ _EVENTS: Final[Mapping[str, Callable[[Replay, Any], None]]] = {
     "arrive": _arrive,
     "given": _arrive,
     "finish": _finish,
+    "scaleDown": _scale_down,
     "tick": _tick,
 }

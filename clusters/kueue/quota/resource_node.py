@@ -99,7 +99,10 @@ class ResourceNode:
             self.parent.add(key, subtract(amount, free))
 
     def remove(self, key: FlavorResource, amount: int) -> None:
-        """Take usage away, first from what was kept above. O(depth)."""
+        """Take usage away, first from what was kept above. O(depth).
+
+        A negative amount undoes its addition, which had changed nothing above.
+        """
         used = self.usage.get(key, 0)
         above = subtract(used, self.guaranteed.get(key, 0))
         left = subtract(used, amount)
@@ -111,7 +114,7 @@ class ResourceNode:
             return
         if left <= self.subtree_quota.get(key, 0) and key in self.parent.borrowers:
             self.parent.borrowers[key].pop(self, None)
-        if above > 0:
+        if above > 0 and amount > 0:
             self.parent.remove(key, min(amount, above))
 
     def add_all(self, usage: Usage) -> None:

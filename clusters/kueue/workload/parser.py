@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -85,8 +85,6 @@ class WorkloadParser:
         annotations = metadata.get("annotations") or {}
         replaces = annotations.get(labels.SLICE_OF, "")
         reclaimable = self._reclaimable(status)
-        if annotations.get(labels.ELASTIC) == "true":
-            reclaimable |= _given_back(pod_sets, status)
         priority = int(spec.get("priority") or 0)
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         return Workload(
@@ -100,8 +98,7 @@ class WorkloadParser:
             created_at=created_at,
             queued_at=self._queued_at(conditions, created_at),
             pod_sets=pod_sets,
-            # What replaces another fits where the same shape by itself does not.
-            shape_hash=sys.intern(_shape_hash(pod_sets, priority, reclaimable) + replaces),
+            shape_hash=sys.intern(_shape_hash(pod_sets, priority, reclaimable)),
             is_active=spec.get("active", True) is not False,
             is_finished=_is_true(conditions, "Finished"),
             is_evicted=_is_true(conditions, "Evicted"),
@@ -203,17 +200,6 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
         group=topology.get("podSetGroupName", ""),
         is_topology_requested=any(topology.get(name) for name in _TOPOLOGY_FIELDS),
     )
-
-
-def _given_back(pod_sets: Iterable[PodSet], status: Mapping[str, Any]) -> dict[str, int]:
-    """Pods that an elastic workload was admitted with and no longer has, by pod set."""
-    admission = status.get("admission") or {}
-    admitted = {
-        item.get("name", "main"): int(item.get("count") or 0)
-        for item in admission.get("podSetAssignments") or ()
-    }
-    less = {item.name: admitted.get(item.name, 0) - item.count for item in pod_sets}
-    return {name: count for name, count in less.items() if count > 0}
 
 
 def _is_true(conditions: Mapping[str, Any], name: str) -> bool:

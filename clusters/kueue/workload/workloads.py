@@ -7,7 +7,7 @@ Source: Kueue pkg/workload/workload.go, pkg/workload/usage.go, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -76,22 +76,21 @@ class Reservation:
     reserved_at: datetime
     is_admitted: bool
 
-    def usage(self, reclaimable: Mapping[str, int]) -> dict[FlavorResource, int]:
-        """Amounts held, less what pods that are done gave back.
+    def left(self, counts: Mapping[str, int]) -> Iterator[PodSetHold]:
+        """What the pod sets hold where fewer pods are left than were admitted, in their order.
+
+        More pods than were admitted hold no more: the workload was admitted with a part of them.
 
         Args:
-            reclaimable: done pods by pod set name.
+            counts: pods that still need resources, by pod set name.
         """
-        total: dict[FlavorResource, int] = {}
         for hold in self.pod_sets:
-            left = hold.count - min(reclaimable.get(hold.name, 0), hold.count)
-            for resource, flavor in hold.flavors.items():
-                amount = hold.amounts.get(resource, 0)
-                if left != hold.count:
-                    amount = amount // hold.count * left
-                key = FlavorResource(flavor, resource)
-                total[key] = add(total.get(key, 0), amount)
-        return total
+            count = counts.get(hold.name, 0)
+            if count >= hold.count:
+                yield hold
+                continue
+            amounts = {name: amount // hold.count * count for name, amount in hold.amounts.items()}
+            yield PodSetHold(hold.name, hold.flavors, amounts, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +156,26 @@ class Workload:
         """Pods of a pod set that still need resources."""
         return pod_set.count - min(self.reclaimable.get(pod_set.name, 0), pod_set.count)
 
+    def held(self) -> tuple[PodSetHold, ...]:
+        """What its pod sets hold, less what pods gave back that are done or no longer wanted."""
+        if self.reservation is None:
+            return ()
+        counts = {item.name: self.remaining_count(item) for item in self.pod_sets}
+        return tuple(self.reservation.left(counts))
+
     def usage(self) -> dict[FlavorResource, int]:
         """Amounts held; empty while pending."""
-        return self.reservation.usage(self.reclaimable) if self.reservation else {}
+        total: dict[FlavorResource, int] = {}
+        for hold in self.held():
+            for resource, flavor in hold.flavors.items():
+                key = FlavorResource(flavor, resource)
+                total[key] = add(total.get(key, 0), hold.amounts.get(resource, 0))
+        return total
 
     def may_be_partial(self) -> bool:
         """Whether fewer pods than asked for are acceptable."""
         return any(
-            item.min_count is not None and item.min_count < self.remaining_count(item)
-            for item in self.pod_sets
+            item.min_count is not None and item.min_count < item.count for item in self.pod_sets
         )
 
 
