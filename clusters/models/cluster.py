@@ -69,6 +69,8 @@ class Cluster(FrozenFields):
     context = models.CharField(max_length=200)
     user_kind = models.CharField(max_length=40)
     ca_fingerprint = models.CharField(max_length=100, blank=True)
+    # Of its namespace kube-system: what tells this cluster from every other. Empty: not asked yet.
+    uid = models.CharField(max_length=64, blank=True)
     certificate_expires_at = models.DateTimeField(null=True, blank=True)
     # Never shown, never logged, never in a task argument.
     kubeconfig_sealed = models.BinaryField()
@@ -99,7 +101,12 @@ class Cluster(FrozenFields):
                 fields=["role"],
                 condition=Q(role="manager") & ~Q(state="removed"),
                 name="one_manager",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["uid"],
+                condition=~Q(uid="") & ~Q(state="removed"),
+                name="cluster_registered_once",
+            ),
         ]
 
     def __str__(self) -> str:

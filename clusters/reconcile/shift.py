@@ -31,6 +31,7 @@ from clusters.reconcile import claims
 from clusters.reconcile.claims import Claim, ShiftLease
 from clusters.reconcile.context import Clients, Registered, ShiftContext, registered
 from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.identity import OtherCluster, confirm
 from clusters.vault import SealBroken, unseal
 
 log = structlog.stdlib.get_logger(__name__)
@@ -88,6 +89,7 @@ class Ending(StrEnum):
     CHANGED = "credentials or mode changed"
     REMOVED = "cluster is not registered"
     UNREACHABLE = "cluster not reachable"
+    OTHER_CLUSTER = "another cluster answers"
     FAILED = "failed"
 
 
@@ -230,8 +232,12 @@ class _Shift:
                 thread.join(timeout=10)
 
     def _hold_and_run(self, threads: list[threading.Thread]) -> ShiftOutcome:
-        if not self._acquire():
-            return ShiftOutcome(self._ending or Ending.STOPPED)
+        try:
+            if not self._acquire():
+                return ShiftOutcome(self._ending or Ending.STOPPED)
+        except OtherCluster as error:
+            self._tell(error)
+            return ShiftOutcome(Ending.OTHER_CLUSTER, error.message)
         lost = partial(self._end, Ending.LEASE_LOST)
         threads.append(self._thread(lambda: self._lease.keep(self._over, lost), "lease"))
         log.info(
@@ -257,13 +263,22 @@ class _Shift:
         return ShiftOutcome(self._ending or Ending.STOPPED)
 
     def _acquire(self) -> bool:
-        """Tries for the Lease until it is ours or the shift is over."""
-        wait = _RETRY_FIRST_S
+        """Tries for the Lease until it is ours or the shift is over.
+
+        Raises:
+            OtherCluster: not the cluster that is registered; nothing was written to it.
+        """
+        wait, is_confirmed = _RETRY_FIRST_S, False
         while not self._over.is_set():
             try:
+                if not is_confirmed:
+                    confirm(self._facts.slug, self._context.client)
+                    is_confirmed = True
                 if self._lease.try_acquire():
                     return True
                 wait = _RETRY_FIRST_S
+            except OtherCluster:
+                raise
             except ClusterError as error:
                 self._tell(error)
                 log.info(

@@ -11,6 +11,7 @@ from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.identity import confirm
 from clusters.vault import SealBroken, unseal
 
 log = structlog.stdlib.get_logger(__name__)
@@ -49,6 +50,7 @@ def _probe(cluster: Cluster) -> bool:
     try:
         with KubeClient.from_kubeconfig(unseal(cluster.kubeconfig_sealed)) as client:
             contact = Contact(timezone.now(), probe=client.probe(timeout_s=3.0))
+            confirm(cluster.slug, client)
     except ClusterError as error:
         contact = Contact(timezone.now(), error)
     except SealBroken as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -20,6 +20,7 @@ from budgets.services.guards import require_admin, require_reason
 from clusters.errors import ClusterError
 from clusters.kube.kubeconfig import KubeconfigFacts
 from clusters.models import Cluster, ClusterHealth, ObjectState
+from clusters.reconcile.identity import holder_of
 from clusters.reconcile.quota.record import FIRST_SYNC
 from clusters.services.generations import locked, raise_manager_generation, record_change
 from clusters.services.inspection import chosen_kubeconfig
@@ -76,7 +77,8 @@ def register_cluster(
 
     Raises:
         NotAllowed: for everybody but an admin.
-        Rejected: every fault at once; nothing was stored.
+        Rejected: every fault at once, or it is registered already under another name; nothing was
+            stored.
     """
     require_admin(actor)
     configuration = read_configuration(kueue_configuration)
@@ -96,6 +98,8 @@ def register_cluster(
     reject_any(faults)
     table = examine(row, minimal)
     _require_offer(table, mode)
+    row.uid = table.uid
+    _require_no_other(row)
     row.kubeconfig_sealed = seal(minimal)
     _store(actor, row, table)
     if row.role == Cluster.Role.WORKER:
@@ -114,13 +118,23 @@ def rotate_kubeconfig(
     """
     require_admin(actor)
     minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
-    draft = Cluster(slug=cluster.slug, role=cluster.role, mode=cluster.mode)
+    draft = Cluster(slug=cluster.slug, role=cluster.role, mode=cluster.mode, uid=cluster.uid)
     table = examine(draft, minimal)
     _require_reached(table)
+    _show(draft, facts)
+    draft.uid = table.uid
+    _require_no_other(draft)
+    if cluster.uid and table.uid != cluster.uid:
+        message = (
+            f"It leads to a cluster with UID {table.uid or 'unknown'}; {cluster.slug} has "
+            f"{cluster.uid}. Give a kubeconfig of the same cluster, or register the other one."
+        )
+        raise Rejected.because("kubeconfig", "other_cluster", message)
     with transaction.atomic():
         row = locked(cluster)
         before = _credential(row)
         _show(row, facts)
+        row.uid = table.uid
         row.kubeconfig_sealed = seal(minimal)
         row.save()
         record_change(actor, "cluster.rotate", row, before=before, after=_credential(row))
@@ -208,6 +222,22 @@ def _require_reached(table: PreflightTable) -> None:
         raise Rejected.because("kubeconfig", "unreachable", table.rows[0].found)
 
 
+def _require_no_other(row: Cluster) -> None:
+    found = holder_of(
+        uid=row.uid, server=row.server, authority=row.ca_fingerprint, other_than=row.slug
+    )
+    if found is not None:
+        raise _registered_already(found)
+
+
+def _registered_already(found: Cluster) -> Rejected:
+    message = (
+        f"This is the cluster {found.name} ({found.slug}), which is registered already. Give the "
+        f"kubeconfig of another cluster, or change the credential of {found.slug} on its page."
+    )
+    return Rejected.because("kubeconfig", "registered_already", message)
+
+
 def _require_offer(table: PreflightTable, mode: str) -> None:
     _require_reached(table)
     if mode not in table.modes_on_offer:
@@ -217,7 +247,13 @@ def _require_offer(table: PreflightTable, mode: str) -> None:
 
 @transaction.atomic
 def _store(actor: User | None, row: Cluster, table: PreflightTable) -> None:
-    row.save()
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        # Somebody else registered it a moment ago.
+        found = holder_of(uid=row.uid, server=row.server, other_than="")
+        raise _registered_already(found or row) from None
     ClusterHealth.objects.create(cluster=row)
     raise_manager_generation()
     shown = state_of(row, "role", "mode", "server", "user_kind")

@@ -8,11 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from budgets import services as promises
+from budgets.errors import Rejected
 from budgets.models import Budget
+from clusters import services as enrolment
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, Drift, ObjectState
+from clusters.reconcile.identity import confirm
+from clusters.vault import unseal
 from tests.builders import SmallFleet, line
 from tests.controlplane.queues import condition_of, job
 from tests.kube.documents import workload
@@ -210,3 +214,20 @@ def test_two_installations_share_real_clusters_in_peace(bare_road: Road, fleet: 
     assert worker.get(r.COHORT, "theirs")["spec"] == {}
     assert not ObjectState.objects.filter(name="theirs").exists()
     worker.delete(r.COHORT, "theirs")
+
+
+def test_a_real_cluster_is_registered_once(bare_road: Road, fleet: SmallFleet) -> None:
+    known = Cluster.objects.get(slug=WORKERS[0])
+    confirm(known.slug, bare_road.workers[0])
+    known.refresh_from_db()
+    assert known.uid == bare_road.workers[0].get(r.NAMESPACE, "kube-system")["metadata"]["uid"]
+    with pytest.raises(Rejected) as rejected:
+        enrolment.register_cluster(
+            None,
+            slug="twin",
+            name="Twin",
+            role="worker",
+            mode="portal",
+            kubeconfig=unseal(known.kubeconfig_sealed),
+        )
+    assert known.slug in rejected.value.faults[0].message

@@ -20,6 +20,7 @@ from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.identity import uid_of
 from clusters.selectors.cluster_detail import PreflightRow
 from clusters.selectors.places import post_of
 from clusters.services import probes
@@ -43,6 +44,7 @@ class PreflightTable:
     configuration: Mapping[str, Any] | None = field(default=None)
     probe: Probe | None = None
     kueue_version: str = ""
+    uid: str = ""
 
     @property
     def is_reachable(self) -> bool:
@@ -183,6 +185,8 @@ def _examined(
     rows: list[PreflightRow],
     on_step: Callable[[int, str], None],
 ) -> PreflightTable:
+    uid = uid_of(client)
+    rows.append(shown.identity_row(uid, cluster))
     on_step(1, "reading versions")
     served = probes.served_kinds(client)
     version = probes.kueue_version(client)
@@ -211,4 +215,5 @@ def _examined(
         configuration=configuration,
         probe=probe,
         kueue_version=version,
+        uid=uid,
     )

@@ -64,6 +64,17 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
         )
 
 
+def identity_row(uid: str, cluster: Cluster) -> PreflightRow:
+    """Whether it is the cluster that was registered; a new one has no UID yet."""
+    if not uid:
+        advice = "Apply the generated rights: the portal reads the namespace kube-system."
+        return PreflightRow("Identity", FAULT, "The cluster does not tell its UID.", advice)
+    if cluster.uid in ("", uid):
+        return PreflightRow("Identity", OK, f"UID {uid}")
+    found = f"UID {uid} answers; {cluster.uid} is registered"
+    return PreflightRow("Identity", FAULT, found, "Give a kubeconfig that leads to this cluster.")
+
+
 def _warned_if(is_bad: bool, name: str, found: str, advice: str) -> PreflightRow:
     return PreflightRow(name, WARN, found, advice) if is_bad else PreflightRow(name, OK, found)
 
