@@ -113,7 +113,8 @@ CHANGES: Mapping[str, ClusterChange] = {
     "kubeconfig": ClusterChange(
         _renew,
         "Renew the kubeconfig",
-        "The new one has to open the same server; it is checked before the old one is forgotten.",
+        "The new one has to lead to the same cluster; that is checked before the old one is "
+        "forgotten.",
         "Renew",
         "The kubeconfig is renewed.",
     ),
@@ -143,9 +144,9 @@ CHANGES: Mapping[str, ClusterChange] = {
     ),
     "block": ClusterChange(
         _resolve,
-        "Decide after a restored backup",
-        "The cluster carries newer generations than the portal's database. Nothing is written "
-        "until you say which side is right. What you do not choose is lost.",
+        "Decide which side is right",
+        "The cluster carries newer promises than the portal's database. Nothing is written until "
+        "you say which side is right. What you do not choose is lost.",
         "Decide",
         "Decided; the sync goes on.",
     ),
@@ -156,6 +157,15 @@ CHANGES: Mapping[str, ClusterChange] = {
         "are removed, its stored credentials are forgotten. Namespaces, jobs and use stay.",
         "De-register",
         "The cluster is being drained and removed.",
+    ),
+    "forget": ClusterChange(
+        _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),
+        "Forget this cluster now",
+        "Cannot be undone. Its stored credentials are forgotten at once, and the portal cleans up "
+        "nothing more there: what is left on the cluster stays. Use stays in the books.",
+        "Forget it",
+        "The cluster is forgotten.",
+        fixed={"abandon": True},
     ),
     "rename": ClusterChange(
         _calls(enforcement.edit_cluster, name="name"),

@@ -16,6 +16,7 @@ from budgets.models import Operation, User
 from budgets.records import record_of
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, ObjectState
+from clusters.selectors.bars import HOLDING
 from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of
 from clusters.selectors.previews import ManifestChange
@@ -94,6 +95,15 @@ class StoredPreflight:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """What still stands on a cluster that is being drained, and what keeps it there."""
+
+    objects: int
+    jobs: int
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShiftRow:
     """Who works on one role of a cluster, and what it has set aside: how many, and the newest."""
 
@@ -129,6 +139,7 @@ class ClusterDetail:
     under_way: tuple[Operation, ...] = field(default=())
     nomination: NominationRow | None = None
     incidents: tuple[IncidentRow, ...] = field(default=())
+    leaving: Leaving | None = None
 
 
 def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterDetail:
@@ -144,10 +155,11 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
     """
     cluster = visible_clusters(user).without_secrets().select_related("health").get(slug=slug)
     states = cluster.object_states.all()
+    row = rows_of([cluster])[0]
     return record_of(
         ClusterDetail,
         cluster,
-        row=rows_of([cluster])[0],
+        row=row,
         dispatch=_dispatch(cluster),
         tree=_tree(sorted(states, key=lambda row: _rank(row.subject))) if with_tree else (),
         drifts=tuple(_drifts(cluster)),
@@ -161,6 +173,17 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
         ),
         nomination=nomination_of(cluster),
         incidents=incidents_on(cluster),
+        leaving=_leaving(cluster, row) if row.state == Cluster.State.DRAINING else None,
+    )
+
+
+def _leaving(cluster: Cluster, row: ClusterRow) -> Leaving:
+    failed = cluster.object_states.filter(state=ObjectState.State.FAILED).order_by("-changed_at")
+    trouble = failed.first() if row.is_reachable else None
+    return Leaving(
+        row.object_count - cluster.object_states.filter(state=ObjectState.State.STAYS).count(),
+        cluster.workloads.filter(phase__in=HOLDING).count(),
+        row.message if trouble is None else f"{trouble.kind} {trouble.path}: {trouble.message}",
     )
 
 

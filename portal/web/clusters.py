@@ -93,10 +93,16 @@ class BlockForm(ReasonForm):
     field_order = ["keep", "reason"]
 
 
-class DeregisterForm(ReasonForm):
+class FarewellForm(ReasonForm):
     """The slug typed again, so that nobody removes the wrong one."""
 
     slug = forms.CharField(label="Type the cluster's slug", max_length=40)
+    field_order = ["slug", "reason"]
+
+
+class DeregisterForm(FarewellForm):
+    """A cluster that is drained, or given up."""
+
     abandon = forms.BooleanField(
         label="It is lost for good: forget it at once and clean nothing up there", required=False
     )
@@ -113,6 +119,7 @@ FORMS: dict[str, type[PortalForm]] = {
     "token": PortalForm,
     "block": BlockForm,
     "deregister": DeregisterForm,
+    "forget": FarewellForm,
     "rename": NameForm,
 }
 """What is typed for a change; a reason alone where it is not listed."""
@@ -170,7 +177,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
     detail = seen.cluster_detail(user, slug, with_tree=False)
     require_admin(user, "Only a platform admin changes a cluster.")
     what = CHANGES[change]
-    is_farewell = change == "deregister"
+    is_farewell = issubclass(FORMS.get(change, ReasonForm), FarewellForm)
 
     def carry_out(given: dict[str, Any]) -> None:
         if given.pop("slug", slug) != slug:

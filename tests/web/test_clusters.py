@@ -21,6 +21,7 @@ from portal.cluster_changes import CHANGES
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
+NOW = datetime.now(UTC)
 
 
 @pytest.fixture
@@ -208,6 +209,24 @@ def test_deregistering_asks_for_the_slug_again(visitors: Visitors, worker):
     assert client.post(address, {"slug": "gpu-east", "reason": "sold"}).status_code == 302
     worker.refresh_from_db()
     assert worker.state == "draining"
+
+
+def test_a_draining_cluster_says_what_is_left_and_can_be_given_up(visitors: Visitors, worker):
+    Cluster.objects.update(state="draining")
+    ClusterHealth.objects.update(checked_at=datetime.now(UTC))
+    left = ObjectState(
+        cluster=worker, kind="Cohort", name="acme", state="failed", message="no", changed_at=NOW
+    )
+    left.save()
+    text = visitors.text("admin", "/clusters/gpu-east/")
+    assert "1 object of the portal is left" in text
+    assert "Last error: Cohort acme: no" in text
+    assert 'href="/clusters/gpu-east/forget/"' in text
+    assert 'href="/clusters/gpu-east/deregister/"' not in text
+    given = {"slug": "gpu-east", "reason": "registered by mistake"}
+    assert visitors["admin"].post("/clusters/gpu-east/forget/", given).status_code == 302
+    worker.refresh_from_db()
+    assert (worker.state, bytes(worker.kubeconfig_sealed)) == ("removed", b"")
 
 
 @pytest.mark.parametrize("change", CHANGES)

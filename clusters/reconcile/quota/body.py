@@ -326,8 +326,9 @@ class QuotaBody(Controller[Key]):
         known = "does not know it" if first.in_database is None else f"knows {first.in_database}"
         self._block(
             f"{first.key} carries generation {first.on_cluster} of {first.subject}; this database "
-            f"{known} ({len(newer)} objects are newer). Was a backup restored? Nothing is written "
-            "to this cluster until an admin decides which side is right."
+            f"{known}. {len(newer)} objects on this cluster are newer than this database: the "
+            "database was restored from a backup, or another portal writes here under the same "
+            "name. Nothing is written to this cluster until an admin decides which side is right."
         )
         return True
 
