@@ -27,7 +27,8 @@ _NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
 
 def is_refused(attempt: FlavorAttempt) -> bool:
     """Whether the flavor was skipped for another reason than its quota."""
-    return attempt.mode is FlavorMode.NO_FIT and not attempt.missing and bool(attempt.reasons)
+    is_hopeless = attempt.mode is FlavorMode.NO_FIT and not attempt.missing
+    return is_hopeless and bool(_first_reason(attempt))
 
 
 def is_closed(attempt: FlavorAttempt) -> bool:

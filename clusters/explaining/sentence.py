@@ -31,18 +31,35 @@ def sentence(evidence: Evidence, names: Names) -> str:
 
 
 def _nearest(evidence: Evidence) -> FlavorAttempt | None:
-    """The flavor that came closest: by mode, then by how few GPUs are missing."""
-    tried = [item for item in evidence.attempts if item.missing]
+    """The flavor that came closest: one that can ever hold it, by mode, by how few are missing."""
+    # What fits elsewhere, by pod set and resource: that a flavor lacks it is in nobody's way.
+    fitting = {
+        (item.pod_set, pair.resource)
+        for item in evidence.attempts
+        if not item.missing and not is_refused(item)
+        for pair in evidence.quota
+        if pair.flavor == item.flavor
+    }
+    tried = [
+        item
+        for item in evidence.attempts
+        if any((item.pod_set, resource) not in fitting for resource in item.missing)
+    ]
     if not tried:
         return None
 
-    def distance(item: FlavorAttempt) -> tuple[int, int]:
+    def is_too_small(flavor: str, resource: str) -> bool:
+        own = evidence.quota.get(Pair(flavor, resource))
+        return own is not None and evidence.requests.get(resource, 0) > own.potential
+
+    def distance(item: FlavorAttempt) -> tuple[bool, int, int]:
         devices = [
             count
             for resource, count in item.missing.items()
             if words.is_device(Pair(item.flavor, resource))
         ]
-        return (-item.mode, sum(devices or item.missing.values()))
+        never = any(is_too_small(item.flavor, resource) for resource in item.missing)
+        return (never, -item.mode, sum(devices or item.missing.values()))
 
     return min(tried, key=distance)
 
@@ -50,6 +67,8 @@ def _nearest(evidence: Evidence) -> FlavorAttempt | None:
 def shortage(evidence: Evidence) -> tuple[Pair, int] | None:
     """The pair that is short in the nearest flavor, GPUs before others, and by how much."""
     nearest = _nearest(evidence)
+    if nearest is None and evidence.attempts:
+        return None
     if nearest is None:
         found = {pair: count for pair, count in evidence.lacking.items() if count > 0}
     else:
@@ -216,34 +235,49 @@ def _waits(evidence: Evidence, names: Names) -> str:
     if short is None:
         return ""
     pair, lacking = short
-    asked = max(requested(evidence, pair), lacking)
+    own = evidence.quota.get(pair)
+    asked = lacking + max(0, own.available) if own else requested(evidence, pair)
     text = f"waits for {words.amount(pair, asked, names)}: {lacking:,} more {_be(lacking)} needed"
     if not words.is_device(pair):
         text = f"waits for {words.amount(pair, lacking, names)} more"
-    own = evidence.quota.get(pair)
     if own is not None and not words.is_unlimited(own.nominal):
         text += f"; {_use_of(own, barring_cap(evidence, pair))}"
     return text + _behind(evidence)
 
 
 def _use_of(own: OwnQuota, cap: Stop | None) -> str:
+    """What is in use, and what others hold of the rest, so that the difference is what is free."""
     committed = max(0, min(own.used, own.nominal))
     if own.nominal <= 0:
         use = "none is committed"
     else:
         use = f"{committed:,} of its {own.nominal:,} committed {_be(committed)} in use"
     burst, ceiling = max(0, own.used - own.nominal), own.potential - own.nominal
-    if ceiling <= 0:
-        return f"{use} and none may be borrowed{f' under {cap_words(cap)}' if cap else ''}"
     if words.is_unlimited(own.potential):
         return f"{use}" + (f" and {burst:,} borrowed" if burst else "")
-    return f"{use} and {burst:,} of the {ceiling:,} that it may borrow"
+    if ceiling <= 0:
+        use += f" and none may be borrowed{f' under {cap_words(cap)}' if cap else ''}"
+    else:
+        use += f" and {burst:,} of the {ceiling:,} that it may borrow"
+    left = max(0, own.nominal - own.used) + max(0, ceiling - burst)
+    elsewhere = left - max(0, own.available)
+    if elsewhere <= 0:
+        return use
+    return f"{use}; others hold {elsewhere:,} of the {left:,} left"
 
 
 def _behind(evidence: Evidence) -> str:
     if evidence.position < 2:
         return ""
     return f"; it is {words.place_in_queue(evidence.position)} in its queue"
+
+
+def _has_room(evidence: Evidence, names: Names) -> str:
+    """What it lacked is free by now."""
+    tried = [item for item in evidence.attempts if not is_refused(item)]
+    if evidence.reason != "WaitingForQuota" or not tried or shortage(evidence):
+        return ""
+    return f"there is room for it now, and it is tried again{_behind(evidence)}"
 
 
 def _queued(evidence: Evidence, names: Names) -> str:
@@ -280,6 +314,7 @@ _RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
     _no_flavor,
     _lent,
     _waits,
+    _has_room,
     _queued,
     _told,
 )

@@ -35,7 +35,7 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         pytest.param(
             waiting(2, own=quota(nominal=16, used=22, available=6, potential=32)),
             "Waits for 8 H100: 2 more are needed; 16 of its 16 committed are in use and 6 of the "
-            "16 that it may borrow.",
+            "16 that it may borrow; others hold 4 of the 10 left.",
             id="part of the burst is in use",
         ),
         pytest.param(
@@ -156,7 +156,8 @@ def test_memory_and_processors_are_told_in_their_units():
 
 def test_nearest_flavor_is_told():
     document = waiting(
-        attempts=[attempt("a100", missing=8), attempt("h100", missing=2, mode="NO_CANDIDATES")]
+        attempts=[attempt("a100", missing=8), attempt("h100", missing=2, mode="NO_CANDIDATES")],
+        own=quota(nominal=16, used=10, available=6, potential=16),
     )
     assert told(document).startswith("Waits for 8 H100: 2 more")
 
@@ -273,3 +274,8 @@ def test_damaged_documents_are_read_and_told(data: st.DataObject):
     document[data.draw(fields)] = data.draw(json)
     document["quota"] = {H100: data.draw(json), GPU: {}}
     assert explained(read_evidence(document), OWNER).sentence
+
+
+def test_what_is_free_by_now_is_told():
+    document = waiting(attempts=[attempt(reason="insufficient unused quota")], lacking={})
+    assert told(document) == "There is room for it now, and it is tried again."

@@ -38,7 +38,7 @@ from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.matching import matches_nodes, untolerated_taint
 from clusters.kueue.workload.workloads import PodSet, PodSetHold, PodShape, Workload, scaled
 
-_PODS = "pods"
+PODS: Final = "pods"
 _Rank = tuple[int, int, int]
 _BEST: Final = (FlavorMode.FIT, FlavorMode.FIT, FlavorMode.FIT)
 _WORST: Final = (-1, 0, 0)
@@ -325,8 +325,8 @@ def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
     held = (*request.replaced, *[None] * len(workload.pod_sets))
     for pod_set, count, before in zip(workload.pod_sets, counts, held, strict=False):
         requests = scaled(pod_set.shape.requests.amounts, count)
-        if _PODS in request.queue.group_of:
-            requests[_PODS] = count
+        if PODS in request.queue.group_of:
+            requests[PODS] = count
         result.append(PodSetAssignment(pod_set.name, count, requests, held=before))
     return result
 

@@ -6,15 +6,18 @@ Facts only: who holds what is lacking and since when, not who will finish first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from budgets.plan import StopPolicy
-from clusters.kueue.amounts import FlavorResource, add
-from clusters.kueue.assignment.outcome import FlavorAttempt
+from clusters.kueue.amounts import FlavorResource, add, subtract
+from clusters.kueue.assignment.flavor_assigner import PODS
+from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
 from clusters.kueue.preemption.classic import satisfies
 from clusters.kueue.queueing.buckets import QueueItem
@@ -120,8 +123,9 @@ class Explanation:
         is_parked: it is not tried again before something in its tree changes.
         hold: stop policy of what is stopped, ``NONE`` otherwise; ``hold_kind`` says what.
         requests: of the whole workload, by resource.
-        attempts: flavors looked at in its last cycle.
-        lacking: the largest amount that was not free, by pair.
+        attempts: flavors looked at in its last cycle; what they miss is counted now, as all the
+            other amounts are.
+        lacking: the largest amount that is not free, by pair.
         holders: workloads that hold what it lacks, those that run longest first; at most
             ``MOST_HOLDERS`` of ``holder_count``.
         borrowers: queues around it that borrow what it lacks, largest first; bounded alike.
@@ -210,7 +214,10 @@ class Explainer:
             reason, message = "Suspended", f"ClusterQueue {name} is inactive"
         elif key in self._state.bypassed and not item.message:
             reason, message = "WaitingForQuota", BYPASSED_MESSAGE
-        lacking = _lacking(tried.attempts)
+        attempts = tried.attempts
+        if not workload.replaces:  # a slice asks for its difference alone, as its last cycle found
+            attempts = tuple(_as_now(attempts, queue, workload))
+        lacking = _lacking(attempts)
         holders, holder_count = self._holders(workload, queue, frozenset(lacking))
         hold = queue.spec.stop_policy
         requeue_at = workload.requeue_at
@@ -224,12 +231,12 @@ class Explainer:
             hold=hold,
             hold_kind="" if hold is StopPolicy.NONE else "ClusterQueue",
             requests=_total(workload),
-            attempts=tried.attempts,
+            attempts=attempts,
             lacking=lacking,
             holders=holders,
             holder_count=holder_count,
             borrowers=self._borrowers_of(queue, frozenset(lacking)),
-            quota=_own_quota(queue, workload, tried.attempts),
+            quota=_own_quota(queue, workload, attempts),
             requeue_at=requeue_at if requeue_at is not None and requeue_at > self._now else None,
         )
 
@@ -302,6 +309,38 @@ def _total(workload: Workload) -> dict[str, int]:
         for resource, amount in amounts.items():
             total[resource] = add(total.get(resource, 0), amount)
     return total
+
+
+def _as_now(
+    attempts: Iterable[FlavorAttempt], queue: ClusterQueueState, workload: Workload
+) -> Iterator[FlavorAttempt]:
+    """What each flavor misses now; what earlier pod sets would take of it is counted with it."""
+    wanted, taken = _wanted(workload), Counter[FlavorResource]()
+    for name, tried in groupby(attempts, key=lambda attempt: attempt.pod_set):
+        chosen = ""
+        for attempt in tried:
+            missing = {}
+            for resource in attempt.missing:
+                pair = FlavorResource(attempt.flavor, resource)
+                asked = add(taken[pair], wanted[name].get(resource, 0))
+                most, free = queue.node.potential(pair), max(0, queue.node.available(pair))
+                missing[resource] = subtract(asked, most if asked > most else free)
+            found = {resource: amount for resource, amount in missing.items() if amount > 0}
+            yield replace(attempt, missing=found)
+            chosen = chosen if attempt.mode is FlavorMode.NO_FIT else attempt.flavor
+        for resource, amount in wanted[name].items() if chosen else ():
+            taken[FlavorResource(chosen, resource)] += amount
+
+
+def _wanted(workload: Workload) -> Mapping[str, Mapping[str, int]]:
+    """Requests by pod set; of those that share flavors, under the name of the first."""
+    first: dict[str, str] = {}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for item in workload.pod_sets:
+        count = workload.remaining_count(item)
+        name = first.setdefault(item.shape.group, item.name) if item.shape.group else item.name
+        found[name].update({**scaled(item.shape.requests.amounts, count), PODS: count})
+    return found
 
 
 def _lacking(attempts: Iterable[FlavorAttempt]) -> dict[FlavorResource, int]:
