@@ -18,7 +18,7 @@ from clusters.kueue.cycle.replay import START
 from clusters.kueue.explanation.why import Explainer
 from clusters.reconcile.explained.reporter import evidence_of, waiting_keys
 from tests.explained.evidence import EVERYTHING
-from tests.kueue.test_conformance import recordings
+from tests.kueue.test_conformance import QUOTA, recordings
 
 SECTIONS = {
     "namespaces": "Namespace",
@@ -79,7 +79,7 @@ def test_what_does_not_add_up_is_found(sentence: str, is_right: bool):
 def test_sentences_of_recorded_scenarios_add_up():
     """Between the cycles as well as at rest: what was decided before is told as of now."""
     kinds: Counter[str] = Counter()
-    with gzip.open(recordings(), "rt", encoding="utf-8") as lines:
+    with gzip.open(recordings(QUOTA), "rt", encoding="utf-8") as lines:
         for index, line in enumerate(lines):
             if index % 40 == 0:
                 for sentence in sentences(json.loads(line)):
