@@ -1,8 +1,8 @@
 """When a waiting job is likely to start, from the runs that the meter recorded.
 
-Runs of the same kind of job in the same namespace and flavor stand for a job; where there are too
-few, all of the namespace do. Not foreseen: jobs of other queues that come first, preemption, a
-change of the budget; the range says what records say, no more.
+Runs of the same kind of job in the same namespace and flavor stand for a job. Not foreseen: jobs of
+other queues that come first, preemption, a change of the budget. Where there are few such runs, or
+where jobs of the workspace lately started much sooner than a range says, nothing is said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from budgets.models import Interval
+from budgets.models import Interval, PendingSpan
 from budgets.plan import StopPolicy
 from budgets.selectors.fleet.places import at_keys
 from clusters.explaining.evidence import Evidence, Pair
@@ -38,14 +38,17 @@ from clusters.models import PendingReason, WorkloadState
 WINDOW: Final = timedelta(days=60)
 MOST_RECORDS: Final = 2000
 MOST_AHEAD: Final = 100
-# With fewer runs of its own kind a job is judged by all runs of its namespace.
-ENOUGH: Final = 3
+# With fewer runs of its own kind nothing is said of when a job ends.
+ENOUGH: Final = 10
+RECENT: Final = timedelta(days=7)
+# So many jobs have waited lately before their waits are held against a range.
+WAITS: Final = 5
 _NOTHING: Final = RunTimes(())
 
 Key: TypeAlias = tuple[str, str]
 
 
-# Run times by (namespace, kind of job), and of a whole namespace where the kind is empty.
+# Run times by (namespace, kind of job).
 _Records: TypeAlias = Mapping[Key, RunTimes]
 
 
@@ -69,7 +72,7 @@ def start_forecast(
 
     def history(key: Key) -> RunTimes:
         own = records.get((key[0], kind_of(titles[key])), _NOTHING)
-        return own if own.complete >= ENOUGH else records.get((key[0], ""), _NOTHING)
+        return own if own.complete >= ENOUGH else _NOTHING
 
     own = evidence.quota.get(pair)
     gpus = max(evidence.requests.get(pair.resource, 0), lacking)
@@ -92,8 +95,25 @@ def start_forecast(
         most=own.potential if own is not None else None,
     )
     found = forecast_start(question, now=now, seed=_seed(state.uid))
+    if found.earliest is not None:
+        if found.confidence is not Confidence.GOOD:
+            why = "too few runs of the jobs that hold the GPUs were recorded"
+            return StartForecast(Confidence.UNKNOWN, why_unknown=why)
+        if _is_unlike(state, found.earliest, now=now):
+            why = "jobs of this workspace started much sooner lately than recorded runs suggest"
+            return StartForecast(Confidence.UNKNOWN, why_unknown=why)
     is_own = all(names.sees(item.namespace) for item in holders)
     return found if is_own else replace(found, runs=0)
+
+
+def _is_unlike(state: WorkloadState, earliest: datetime, *, now: datetime) -> bool:
+    """Whether no job of the namespace waited half as long lately. One query."""
+    spans = PendingSpan.objects.filter(
+        namespace=state.namespace, end__gt=now - RECENT, cluster=state.cluster.slug
+    )
+    newest = spans.order_by("-end").values_list("start", "end")[:MOST_AHEAD]
+    waits = [end - start for start, end in newest if end is not None]
+    return len(waits) >= WAITS and earliest - state.created_at > 2 * max(waits)
 
 
 def _key(holder: Holder) -> Key:
@@ -163,7 +183,6 @@ def _grouped(spans: Mapping[tuple[str, str, int], tuple[str, str, datetime, date
         # It went on in a later epoch, so this one was cut short.
         run = Run((end - start).total_seconds(), is_cut_off=epoch < last[cluster, uid])
         runs[namespace, kind_of(name)].append(run)
-        runs[namespace, ""].append(run)
     return {key: RunTimes(found) for key, found in runs.items()}
 
 

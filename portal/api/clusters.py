@@ -21,6 +21,7 @@ from clusters.models import Cluster, GuardIncident, NominationWay
 from clusters.selectors.cluster_detail import (
     ClusterDetail,
     DriftRow,
+    Leaving,
     ObjectRow,
     PreflightRow,
     ShiftRow,
@@ -93,6 +94,10 @@ class IncidentSerializer(RecordSerializer[IncidentRow]):
     without = ("label", "state_label")
     defect = serializers.ChoiceField(GuardIncident.Defect.choices)
     state = serializers.ChoiceField(GuardIncident.State.choices)
+
+
+class LeavingSerializer(RecordSerializer[Leaving]):
+    """What still stands on a cluster that is being drained, and the last error there."""
 
 
 class ClusterDetailSerializer(RecordSerializer[ClusterDetail]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from budgets.models import Interval, Workspace
+from budgets.models import Interval, PendingSpan, Workspace
 from clusters import selectors
 from clusters.forecasting import Confidence
 from clusters.models import (
@@ -242,7 +242,7 @@ def test_forecast_is_unknown_without_records(fleet: SmallFleet, clusters):
 
 def test_forecast_does_not_tell_how_many_runs_others_have(fleet: SmallFleet, clusters):
     state = job(clusters["hub"], "eval-1")
-    held = [holder("globex-search/w1", since=NOW.isoformat(), protection="PRIORITY")]
+    held = [holder("globex-search/train-1", since=NOW.isoformat(), protection="PRIORITY")]
     reason(state, holders=held, own=quota(nominal=16, used=8, available=0, potential=32))
     recorded(fleet.search, 20)
     found = why(fleet, state).forecast
@@ -252,11 +252,40 @@ def test_forecast_does_not_tell_how_many_runs_others_have(fleet: SmallFleet, clu
     assert admins is not None and admins.runs == 20
 
 
+def test_forecast_is_silent_where_few_runs_of_that_kind_are_known(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    reason(state, holders=[holder("acme-vision/train-1", since=NOW.isoformat())])
+    recorded(fleet.vision, 9)
+    recorded(fleet.vision, 20, name="other")
+    found = why(fleet, state).forecast
+    assert found is not None and found.confidence is Confidence.UNKNOWN
+
+
+def test_forecast_is_silent_where_recent_jobs_started_much_sooner(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "eval-1")
+    reason(state, holders=[holder("acme-vision/train-1", since=NOW.isoformat())])
+    recorded(fleet.vision, 20)
+    assert why(fleet, state).forecast.earliest is not None
+    for number in range(5):
+        PendingSpan.objects.create(
+            cluster="hub",
+            uid=f"waited-{number}",
+            namespace="acme-vision",
+            workload=f"waited-{number}",
+            gpus=8,
+            start=NOW - timedelta(hours=number, seconds=38),
+            end=NOW - timedelta(hours=number),
+        )
+    found = why(fleet, state).forecast
+    assert (found.earliest, found.runs) == (None, 0)
+    assert "started much sooner lately" in found.why_unknown
+
+
 def test_those_ahead_in_the_queue_make_it_later(fleet: SmallFleet, clusters):
-    first, second = job(clusters["hub"], "eval-1"), job(clusters["hub"], "eval-2")
+    first, second = job(clusters["hub"], "train-21"), job(clusters["hub"], "train-22")
     since = NOW.isoformat()
     for position, state in ((1, first), (2, second)):
-        held = [holder("acme-vision/w1", since=since)]
+        held = [holder("acme-vision/train-1", since=since)]
         reason(state, holders=held, position=position, clusterQueue="acme-vision")
     recorded(fleet.vision, 20)
     sooner, later = (why(fleet, state).forecast for state in (first, second))
@@ -267,7 +296,7 @@ def test_those_ahead_in_the_queue_make_it_later(fleet: SmallFleet, clusters):
 
 def test_run_that_went_on_later_counts_as_cut_off(fleet: SmallFleet, clusters):
     state = job(clusters["hub"], "eval-1")
-    reason(state, holders=[holder("acme-vision/w1", since=NOW.isoformat())])
+    reason(state, holders=[holder("acme-vision/train-1", since=NOW.isoformat())])
     for number in range(10):
         recorded(fleet.vision, 1, uid=f"cut-{number}", epoch=1, minutes=5)
         recorded(fleet.vision, 1, uid=f"cut-{number}", epoch=2, minutes=90 + number)
