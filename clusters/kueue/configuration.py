@@ -5,6 +5,7 @@ Source: Kueue apis/config/v1beta2, pkg/features/kube_features.go, v0.19.2 defaul
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ from typing import Any, Final
 from clusters.kueue.amounts import parse_decimal
 
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
+_SAMPLING_S: Final = 300.0
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -48,6 +50,7 @@ class Gates:
     flavor_fungibility_preserve_scan_progress: bool = True
     recompute_assignment_upon_preemption_targets_overlap: bool = False
     elastic_jobs_via_workload_slices: bool = True
+    admission_fair_sharing: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,27 @@ class PodsReadyRules:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmissionFairSharing:
+    """How LocalQueues' usage of the past orders the workloads of one ClusterQueue.
+
+    Attributes:
+        half_life_s: seconds after which half of past usage is forgotten; 0 forgets it at once.
+        sampling_interval_s: seconds between two looks at what is used.
+        resource_weights: by resource, what a unit of it counts; 1 where none is given.
+    """
+
+    half_life_s: float
+    sampling_interval_s: float
+    resource_weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """Everything outside of the API objects that decisions depend on.
 
     Attributes:
         fair_strategies: preemption strategies in order; empty when fair sharing is off.
+        admission_fair_sharing: its rules, ``None`` when it is off.
         excluded_prefixes: resource names with these prefixes are not accounted.
         transformations: by input resource.
         ignores_undeclared: resources that no resource group covers are ignored, not refused.
@@ -92,6 +111,7 @@ class Configuration:
     """
 
     fair_strategies: tuple[FairStrategy, ...] = ()
+    admission_fair_sharing: AdmissionFairSharing | None = None
     excluded_prefixes: tuple[str, ...] = ()
     transformations: Mapping[str, Transformation] = field(default_factory=dict)
     ignores_undeclared: bool = False
@@ -110,20 +130,23 @@ class Configuration:
         """Read a Kueue ``Configuration`` document; missing parts mean defaults.
 
         Raises:
-            ValueError: an enum value is unknown.
+            ValueError: an enum value is unknown, a duration malformed, a weight negative.
         """
         source = document or {}
         resources = source.get("resources") or {}
         requeuing = (source.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}
+        gates = _gates(source.get("featureGates") or {})
+        by_usage = source.get("admissionFairSharing") if gates.admission_fair_sharing else None
         return cls(
             fair_strategies=_strategies(source.get("fairSharing")),
+            admission_fair_sharing=_by_usage(by_usage) if by_usage is not None else None,
             excluded_prefixes=tuple(resources.get("excludeResourcePrefixes") or ()),
             transformations=_transformations(resources.get("transformations") or ()),
             ignores_undeclared=resources.get("quotaCheckStrategy") == "IgnoreUndeclared",
             requeues_by_eviction=requeuing.get("timestamp", "Eviction") == "Eviction",
             blocks_admission=(source.get("waitForPodsReady") or {}).get("blockAdmission") is True,
             pods_ready=_pods_ready(source),
-            gates=_gates(source.get("featureGates") or {}),
+            gates=gates,
         )
 
 
@@ -132,6 +155,18 @@ def _strategies(section: Mapping[str, Any] | None) -> tuple[FairStrategy, ...]:
         return ()
     listed = section.get("preemptionStrategies")
     return tuple(FairStrategy(name) for name in listed) if listed else DEFAULT_STRATEGIES
+
+
+def _by_usage(section: Mapping[str, Any]) -> AdmissionFairSharing:
+    weights = {name: float(value) for name, value in (section.get("resourceWeights") or {}).items()}
+    if any(not 0 <= value < math.inf for value in weights.values()):
+        raise ValueError("a resource weight of admissionFairSharing is negative, or no number")
+    sampling_s = parse_duration(str(section.get("usageSamplingInterval") or "0s"))
+    return AdmissionFairSharing(
+        half_life_s=parse_duration(str(section.get("usageHalfLifeTime") or "0s")),
+        sampling_interval_s=sampling_s or _SAMPLING_S,
+        resource_weights=weights,
+    )
 
 
 def _transformations(section: Iterable[Mapping[str, Any]]) -> dict[str, Transformation]:

@@ -15,7 +15,7 @@ from clusters.kueue.cycle.replay import replay_scenario
 
 QUOTA = "admission-kueue-0.19.2.jsonl.gz"
 NEWER = "admission-tas-afs-kueue-0.19.2.jsonl.gz"
-FOLLOWED = {"partial": 150}
+FOLLOWED = {"afs": 250, "partial": 150, "elastic": 100}
 SAMPLE_EVERY = 4
 
 

@@ -17,11 +17,13 @@ from typing import Any
 
 from clusters.documents import labels
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.cycle.usage_accounts import UsageAccounts, becomes_admitted
 from clusters.kueue.queueing.queue_set import QueueSet
 from clusters.kueue.queueing.readiness import queue_condition
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import CheckSpec, ClusterQueueSpec, CohortSpec
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.quota.usage_ledger import UsageLedger
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.kueue.workload.requests import SurroundingsByNamespace
 from clusters.kueue.workload.workloads import Workload
@@ -45,8 +47,13 @@ class ClusterState:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        self.snapshot = Snapshot()
-        self.queues = QueueSet(hashes_equals=configuration.gates.scheduling_equivalence_hashing)
+        self.ledger = UsageLedger(configuration.admission_fair_sharing)
+        self.snapshot = Snapshot(ledger=self.ledger)
+        self.queues = QueueSet(
+            hashes_equals=configuration.gates.scheduling_equivalence_hashing,
+            usage_of=self.ledger.usage_of if self.ledger.rules is not None else None,
+        )
+        self.accounts = UsageAccounts(self.snapshot, self.queues)
         self.checks: dict[str, CheckSpec] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.priority_classes: dict[str, int] = {}
@@ -71,6 +78,7 @@ class ClusterState:
         self.namespaces.update(other.namespaces)
         self.priority_classes.update(other.priority_classes)
         self.surroundings.adopt(other.surroundings)
+        self.ledger.adopt(other.ledger)
         self.snapshot.adopt(other.snapshot, names=names)
         self.queues.adopt(other.queues, names=names)
         self.workloads.update(other.workloads)
@@ -96,7 +104,9 @@ class ClusterState:
                 return
             self._wake_tree_of(spec.name)
         self.snapshot.set_queue(spec)
-        self.queues.set_queue(spec.name, strategy=spec.strategy, now=now)
+        self.queues.set_queue(
+            spec.name, strategy=spec.strategy, is_usage_based=spec.is_usage_based, now=now
+        )
         self._is_unsettled = True
         self.wake(spec.name)
 
@@ -127,6 +137,23 @@ class ClusterState:
         self.workloads[workload.key] = workload
         self.snapshot.hold(workload, is_evicted=False)
         self.assumed.add(workload.key)
+
+    def settle_admission(self, key: str, *, now: datetime) -> None:
+        """Take note that a workload that holds quota is admitted: its charge becomes usage.
+
+        What was noted of its ClusterQueue's flavors counts as of an earlier time from here on.
+        """
+        holding = self.snapshot.holding(key)
+        if holding is None or holding.workload.reservation is None:
+            return
+        if not holding.workload.reservation.is_admitted:
+            reservation = replace(holding.workload.reservation, is_admitted=True)
+            workload = replace(holding.workload, reservation=reservation)
+            self.workloads[key] = holding.workload = workload
+        queue = self.snapshot.queues.get(holding.cluster_queue)
+        if queue is not None:
+            queue.generation += 1
+        self.accounts.settle(holding.workload, now=now)
 
     def assume_evicted(self, key: str, *, is_evicted: bool) -> None:
         """Assume that a workload was told to stop, or take that back."""
@@ -232,7 +259,12 @@ class ClusterState:
 
     def set_workload(self, workload: Workload, *, now: datetime) -> None:
         """Take in what a Workload document says."""
+        before = self.workloads.get(workload.key)
+        is_news = becomes_admitted(before, workload, is_assumed=workload.key in self.assumed)
         self.place(self._with_assumptions(workload), now=now)
+        if is_news:
+            self.settle_admission(workload.key, now=now)
+        self.accounts.follow(before, workload)
 
     def delete_workload(self, key: str) -> None:
         """Forget a workload; quota that becomes free wakes its tree."""
@@ -241,6 +273,7 @@ class ClusterState:
         self.assumed_evicted.discard(key)
         if workload is not None:
             self.revision += 1
+            self.ledger.drop(workload.local_queue, key)
             self._lift(workload)
 
     def place(self, workload: Workload, *, now: datetime) -> None:

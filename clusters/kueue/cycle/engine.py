@@ -147,14 +147,16 @@ class Engine:
         if key in state.assumed_evicted:
             state.assume_evicted(key, is_evicted=False)
         if key in state.assumed:
+            state.ledger.drop(state.workloads[key].local_queue, key)
             state.unreserve(key, is_evicted=False, now=now)
 
     def assume_again(self, before: Engine, keys: Iterable[str]) -> None:
         """Assume what an engine that this one replaces had, of decisions still to be written.
 
-        Nothing but reservations and evictions is read of the other one.
+        Nothing but reservations, evictions and LocalQueues' usage is read of the other one.
         """
         state = self.state
+        state.ledger.take_over(before.state.ledger)
         for key in keys:
             known, old = state.workloads.get(key), before.state.workloads.get(key)
             if known is None or old is None or known.uid != old.uid:
@@ -171,6 +173,22 @@ class Engine:
         """
         if self.state.snapshot.holding(key) is not None:
             self.state.unreserve(key, is_evicted=True, now=now)
+
+    def confirm_admitted(self, key: str, *, now: datetime) -> None:
+        """Act as if a workload that holds quota was seen to be admitted, all its checks passed.
+
+        On a cluster the workload's next document does this; forecasts and replays have none.
+        """
+        self.state.settle_admission(key, now=now)
+
+    def sample_usage(self, *, now: datetime) -> list[str]:
+        """Bring the ledger of admission fair sharing up to date.
+
+        Returns:
+            Keys of the LocalQueues whose line changed, in the order in which they were fed.
+        """
+        self.state.settle(now)
+        return self.state.accounts.sample(now=now)
 
     def wake(self, cluster_queue: str) -> None:
         """Queue the parked workloads of the tree around a ClusterQueue again."""
@@ -234,7 +252,9 @@ class Engine:
             reserved_at=now,
             is_admitted=is_admitted,
         )
-        self.state.reserve(replace(workload, reservation=reservation, is_evicted=False))
+        reserved = replace(workload, reservation=reservation, is_evicted=False)
+        self.state.reserve(reserved)
+        self.state.accounts.charge(reserved, now=now)
         return Admit(
             key=workload.key,
             admission=assignment.admission(queue.spec.name),

@@ -14,12 +14,14 @@ from clusters.documents import labels
 from clusters.documents.keys import Document, key_of
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.quota.specifications import (
+    LocalQueueSpec,
     parse_check,
     parse_cluster_queue,
     parse_cohort,
     parse_flavor,
     parse_local_queue,
 )
+from clusters.kueue.quota.usage_ledger import QueueShare, parse_share
 from clusters.kueue.workload.requests import parse_bounds
 
 
@@ -44,6 +46,15 @@ class Intake:
         def reshape(has_changed: bool, now: datetime) -> None:
             if has_changed:
                 state.surroundings_changed(now)
+
+        def set_local_queue(read: tuple[LocalQueueSpec, QueueShare], now: datetime) -> None:
+            spec, share = read
+            state.ledger.set_share(spec.key, share)
+            queues.set_local_queue(spec, now=now)
+
+        def delete_local_queue(key: str, now: datetime) -> None:
+            state.ledger.forget(key)
+            queues.delete_local_queue(key, now=now)
 
         self._kinds: Mapping[str, _Kind] = {
             "ResourceFlavor": _noted(
@@ -81,9 +92,9 @@ class Intake:
             ),
             "WorkloadPriorityClass": _noted(_priority_class, state.priority_classes),
             "LocalQueue": _Kind(
-                parse_local_queue,
-                lambda spec, now: queues.set_local_queue(spec, now=now),
-                lambda key, now: queues.delete_local_queue(key, now=now),
+                _local_queue,
+                set_local_queue,
+                delete_local_queue,
             ),
             "Workload": _Kind(
                 state.read_workload,
@@ -151,6 +162,10 @@ def _namespace(document: Document) -> tuple[str, dict[str, str]]:
     metadata = document["metadata"]
     name = metadata["name"]
     return name, {labels.NAMESPACE_NAME: name, **(metadata.get("labels") or {})}
+
+
+def _local_queue(document: Document) -> tuple[LocalQueueSpec, QueueShare]:
+    return parse_local_queue(document), parse_share(document)
 
 
 def _limit_range(document: Document) -> tuple[str, Document]:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.workload.workloads import Workload
 
 NAMESPACE: Final = "ns"
 """Where the workloads are that an event names without their namespace."""
@@ -29,14 +30,21 @@ class Replay:
 
     Attributes:
         now: its clock.
+        confirms: what was admitted is seen to be, after its cycle.
         messages: pending message by workload key.
         finished: ClusterQueue by key of workloads that held quota in it to their end.
     """
 
     engine: Engine
     now: datetime
+    confirms: bool = False
     messages: dict[str, str] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def follows_usage(self) -> bool:
+        """Whether the ledger of admission fair sharing is kept."""
+        return self.engine.state.ledger.rules is not None
 
 
 def take_in(replay: Replay, documents: Iterable[Mapping[str, Any]], *, kind: str) -> None:
@@ -83,6 +91,19 @@ def _finish(replay: Replay, names: Iterable[str]) -> None:
             replay.engine.wake(replay.finished[key])
 
 
+def _checks_ready(replay: Replay, names: Iterable[str]) -> None:
+    """Let all checks of workloads pass that hold quota and are not admitted."""
+    for name in names:
+        holding = replay.engine.state.snapshot.holding(f"{NAMESPACE}/{name}")
+        if holding is not None and not is_admitted(holding.workload):
+            replay.engine.confirm_admitted(holding.workload.key, now=replay.now)
+
+
+def is_admitted(workload: Workload) -> bool:
+    """Whether a workload that holds quota is admitted as well."""
+    return workload.reservation is not None and workload.reservation.is_admitted
+
+
 def _scale_down(replay: Replay, changes: Iterable[Mapping[str, Any]]) -> None:
     """Lower the counts of workloads that hold quota; their admissions stay as they are."""
     state = replay.engine.state
@@ -110,6 +131,7 @@ _EVENTS: Final[Mapping[str, Callable[[Replay, Any], None]]] = {
     "arrive": _arrive,
     "given": _arrive,
     "finish": _finish,
+    "checksReady": _checks_ready,
     "scaleDown": _scale_down,
     "tick": _tick,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cmp_to_key
 from typing import Any
 
 from clusters.kueue.amounts import FlavorResource, Usage
@@ -93,8 +94,12 @@ class _Candidate:
     lowest_common: ResourceNode | None = None
 
 
-def candidate_order(queue_name: str) -> Callable[[Holding], Any]:
-    """Sort key of candidates: told to stop, other queues, lowest priority, latest, smallest UID."""
+def candidate_order(snapshot: Snapshot, queue_name: str) -> Callable[[Holding], Any]:
+    """Sort key of candidates: told to stop, other queues, lowest priority, latest, smallest UID.
+
+    Where past usage orders a ClusterQueue's workloads, those of the LocalQueue that used more go
+    before those of another one in the same ClusterQueue, whatever their priority.
+    """
 
     def key(holding: Holding) -> tuple[bool, bool, int, float, str]:
         reservation = holding.workload.reservation
@@ -107,7 +112,18 @@ def candidate_order(queue_name: str) -> Callable[[Holding], Any]:
             holding.workload.uid,
         )
 
-    return key
+    if snapshot.ledger.rules is None:
+        return key
+
+    def compare(one: Holding, other: Holding) -> int:
+        first, second = key(one), key(other)
+        if first[:2] == second[:2] and one.cluster_queue == other.cluster_queue:
+            usage, other_usage = snapshot.past_usage(one), snapshot.past_usage(other)
+            if usage is not None and other_usage is not None and usage != other_usage:
+                return -1 if usage > other_usage else 1
+        return (first > second) - (first < second)
+
+    return cmp_to_key(compare)
 
 
 def satisfies(policy: PreemptionPolicy, *, preemptor: Workload, candidate: Workload) -> bool:
@@ -227,7 +243,7 @@ class ClassicalPreemption:
     def _collect(self, preemptor: Preemptor) -> list[_Candidate]:
         """Those already told to stop first, each turn after the other."""
         queue, rules = preemptor.queue, preemptor.queue.spec.preemption
-        order = candidate_order(queue.spec.name)
+        order = candidate_order(self._snapshot, queue.spec.name)
         same = candidates_in(queue, preemptor, rules.within_cluster_queue)
         found = [_Candidate(item, _Variant.WITHIN_QUEUE) for item in same]
         if rules.reclaim_within_cohort is not PreemptionPolicy.NEVER:

@@ -38,7 +38,7 @@ class _Walk:
         for holding in candidates:
             self.left.setdefault(holding.cluster_queue, []).append(holding)
         self._snapshot, self._preemptor = snapshot, preemptor
-        self._order = candidate_order(preemptor.spec.name)
+        self._order = candidate_order(snapshot, preemptor.spec.name)
         self._own_path = frozenset(id(node) for node in preemptor.node.path())
         self._pruned: set[int] = set()
 
@@ -116,7 +116,7 @@ class FairPreemption:
         candidates = self._collect(preemptor)
         if not candidates:
             return []
-        candidates.sort(key=candidate_order(preemptor.queue.spec.name))
+        candidates.sort(key=candidate_order(self._snapshot, preemptor.queue.spec.name))
         targets: list[Victim] = []
         with self._snapshot.usage_with(preemptor.queue, preemptor.requests):
             fits, retry = self._first(preemptor, candidates, targets)

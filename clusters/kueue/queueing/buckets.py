@@ -9,11 +9,12 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.workload.workloads import Workload
 
+_FEW_TOPS: Final = 64
 Order: TypeAlias = tuple[int, datetime, str]
 HeapEntry: TypeAlias = tuple[Order, int, "QueueItem"]
 
@@ -116,16 +117,21 @@ class Bucket:
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Workloads of one shape, priority and namespace."""
+    """Workloads of one shape, priority and namespace; where usage orders, of one LocalQueue.
+
+    Attributes:
+        lane: key of the LocalQueue where its usage decides, empty elsewhere.
+    """
 
     namespace: str
+    lane: str = ""
     active: Bucket = field(default_factory=Bucket)
     parked: Bucket = field(default_factory=Bucket)
     advertised: HeapEntry | None = None
 
     def copy(self) -> EquivalenceClass:
         """The same with copies of its members, not advertised."""
-        return EquivalenceClass(self.namespace, self.active.copy(), self.parked.copy())
+        return EquivalenceClass(self.namespace, self.lane, self.active.copy(), self.parked.copy())
 
     def park(self) -> None:
         """Park every active member."""
@@ -134,6 +140,40 @@ class EquivalenceClass:
     def wake(self) -> None:
         """Make every parked member active."""
         self.parked, self.active = _joined(self.parked, self.active)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Classes that compete by order alone, each with its first active member."""
+
+    tops: list[tuple[Order, int, EquivalenceClass, HeapEntry]] = field(default_factory=list)
+    most: int = _FEW_TOPS
+
+    def advertise(self, group: EquivalenceClass, sequence: int) -> None:
+        """Show the first active member of a class, if it is another than before."""
+        top = group.active.top()
+        if top is None:
+            group.advertised = None
+        elif group.advertised is not top:
+            group.advertised = top
+            heapq.heappush(self.tops, (top[0], sequence, group, top))
+            if len(self.tops) > self.most:
+                self._sweep()
+
+    def first(self) -> QueueItem | None:
+        """The first of all active members."""
+        while self.tops:
+            _, _, group, entry = self.tops[0]
+            if group.advertised is entry and group.active.top() is entry:
+                return entry[2]
+            heapq.heappop(self.tops)
+        return None
+
+    def _sweep(self) -> None:
+        """Drop what is no longer shown; behind a stuck head it never surfaces."""
+        self.tops = [item for item in self.tops if item[2].advertised is item[3]]
+        heapq.heapify(self.tops)
+        self.most = max(_FEW_TOPS, 2 * len(self.tops))
 
 
 def _joined(source: Bucket, sink: Bucket) -> tuple[Bucket, Bucket]:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from budgets.plan import StopPolicy
 from clusters.kueue.queueing.buckets import QueueItem
-from clusters.kueue.queueing.queues import PendingQueue, RequeueReason
+from clusters.kueue.queueing.queues import PendingQueue, RequeueReason, UsageOf
 from clusters.kueue.quota.specifications import LocalQueueSpec, QueueingStrategy
 from clusters.kueue.workload.workloads import Workload
 
@@ -27,8 +27,10 @@ class NotQueued:
 class QueueSet:
     """All pending workloads by LocalQueue and ClusterQueue."""
 
-    def __init__(self, *, hashes_equals: bool) -> None:
+    def __init__(self, *, hashes_equals: bool, usage_of: UsageOf | None = None) -> None:
+        """Start empty; without ``usage_of`` no ClusterQueue is ordered by usage."""
         self._hashes_equals = hashes_equals
+        self._usage_of = usage_of
         self._local_queues: dict[str, LocalQueueSpec] = {}
         self._queues: dict[str, PendingQueue] = {}
         self._fed_by: dict[str, set[str]] = {}
@@ -82,18 +84,26 @@ class QueueSet:
         self._queue_of = {key: name for key, name in other._queue_of.items() if name in names}
         self._refusals = dict(other._refusals)
         for queue in (other._queues[name] for name in other._queues if name in names):
-            self._queues[queue.name] = PendingQueue(
-                queue.name, strategy=queue.strategy, hashes_equals=self._hashes_equals
-            )
-            self._queues[queue.name].adopt(queue)
+            copy = self._new_queue(queue.name, queue.strategy, is_usage_based=queue.is_usage_based)
+            copy.adopt(queue)
 
-    def set_queue(self, name: str, *, strategy: QueueingStrategy, now: datetime) -> None:
-        """Create a ClusterQueue's queue or change its strategy."""
+    def set_queue(
+        self,
+        name: str,
+        *,
+        strategy: QueueingStrategy,
+        now: datetime,
+        is_usage_based: bool = False,
+    ) -> None:
+        """Create a ClusterQueue's queue or change how it is ordered."""
         queue = self._queues.get(name)
+        if queue is not None and queue.is_usage_based != (
+            is_usage_based and self._usage_of is not None
+        ):
+            self.delete_queue(name, now=now)
+            queue = None
         if queue is None:
-            self._queues[name] = PendingQueue(
-                name, strategy=strategy, hashes_equals=self._hashes_equals
-            )
+            self._new_queue(name, strategy, is_usage_based=is_usage_based)
             self._route_again(self._fed_by.get(name, ()), now)
         else:
             queue.strategy = strategy
@@ -171,6 +181,17 @@ class QueueSet:
         if queue is not None:
             has_pending_flavors = any(index != -1 for index in item.last_tried.values())
             queue.requeue(item, reason=reason, has_pending_flavors=has_pending_flavors)
+
+    def _new_queue(
+        self, name: str, strategy: QueueingStrategy, *, is_usage_based: bool
+    ) -> PendingQueue:
+        queue = self._queues[name] = PendingQueue(
+            name,
+            strategy=strategy,
+            hashes_equals=self._hashes_equals,
+            usage_of=self._usage_of if is_usage_based else None,
+        )
+        return queue
 
     def _route_again(self, local_queues: Iterable[str], now: datetime) -> None:
         for local_queue in sorted(local_queues):

@@ -9,13 +9,12 @@ workloads one by one; order and sets are the same.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from enum import Enum, auto
-from typing import Final
+from typing import TypeAlias
 
-from clusters.kueue.queueing.buckets import EquivalenceClass, HeapEntry, Order, QueueItem
+from clusters.kueue.queueing.buckets import EquivalenceClass, Lane, Order, QueueItem
 from clusters.kueue.quota.specifications import QueueingStrategy
 from clusters.kueue.workload.workloads import Workload
 
@@ -42,20 +41,29 @@ _AT_ONCE = frozenset(
 _SAME_FOR_EQUALS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
-_FEW_TOPS: Final = 64
+UsageOf: TypeAlias = Callable[[str], float]
+"""Tells a LocalQueue's usage by its key."""
 
 
 class PendingQueue:
     """Everything that waits in one ClusterQueue."""
 
-    def __init__(self, name: str, *, strategy: QueueingStrategy, hashes_equals: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        strategy: QueueingStrategy,
+        hashes_equals: bool,
+        usage_of: UsageOf | None = None,
+    ) -> None:
+        """Start empty; with ``usage_of``, usage of LocalQueues goes before priority and time."""
         self.name = name
         self.strategy = strategy
+        self._usage_of = usage_of
         self._hashes_equals = hashes_equals
         self._items: dict[str, QueueItem] = {}
         self._groups: dict[str, dict[str, EquivalenceClass]] = {}
-        self._tops: list[tuple[Order, int, EquivalenceClass, HeapEntry]] = []
-        self._most_tops = _FEW_TOPS
+        self._lanes: dict[str, Lane] = {}
         self._backing_off: dict[str, QueueItem] = {}
         self._unschedulable: set[str] = set()
         self._sticky = ""
@@ -66,6 +74,11 @@ class PendingQueue:
 
     def __len__(self) -> int:
         return len(self._items)
+
+    @property
+    def is_usage_based(self) -> bool:
+        """Whether usage of LocalQueues orders the workloads."""
+        return self._usage_of is not None
 
     @property
     def active_count(self) -> int:
@@ -134,7 +147,7 @@ class PendingQueue:
 
     def pop(self) -> QueueItem | None:
         """Take the head; it stays pending, in flight, until it is requeued or removed."""
-        item = self._sticky_item() or self._first()
+        item = self._first()
         if item is None:
             return None
         self._pops += 1
@@ -188,12 +201,11 @@ class PendingQueue:
     def active_keys(self) -> list[str]:
         """Keys in the heap, in the order in which they would be popped."""
         items = [item for group in self._all_groups() for item in group.active.members.values()]
-        items.sort(key=lambda item: (item.key != self._sticky, item.workload.order))
-        return [item.key for item in items]
+        return [item.key for item in sorted(items, key=self._rank)]
 
     def parked_keys(self) -> list[str]:
-        """Keys that are parked, in order of priority and time."""
-        return [item.key for item in sorted(self._parked(), key=lambda item: item.workload.order)]
+        """Keys that are parked, in the order in which they would be popped."""
+        return [item.key for item in sorted(self._parked(), key=self._rank)]
 
     def _parked(self) -> Iterator[QueueItem]:
         for group in self._all_groups():
@@ -213,15 +225,21 @@ class PendingQueue:
             yield from by_namespace.values()
 
     def _group(self, item: QueueItem) -> EquivalenceClass:
-        namespace = item.workload.namespace
-        by_namespace = self._groups.setdefault(item.workload.shape_hash, {})
-        group = by_namespace.get(namespace)
+        peers = self._groups.setdefault(item.workload.shape_hash, {})
+        name = self._peers_name(item.workload)
+        group = peers.get(name)
         if group is None:
-            group = by_namespace[namespace] = EquivalenceClass(namespace)
+            lane = name if self._usage_of is not None else ""
+            group = peers[name] = EquivalenceClass(item.workload.namespace, lane)
         return group
 
+    def _peers_name(self, workload: Workload) -> str:
+        """What tells apart, among workloads of one shape, those that are not moved together."""
+        return workload.namespace if self._usage_of is None else workload.local_queue
+
     def _group_of(self, item: QueueItem) -> EquivalenceClass | None:
-        return self._groups.get(item.workload.shape_hash, {}).get(item.workload.namespace)
+        peers = self._groups.get(item.workload.shape_hash, {})
+        return peers.get(self._peers_name(item.workload))
 
     def _activate(self, item: QueueItem) -> None:
         group = self._group(item)
@@ -255,27 +273,17 @@ class PendingQueue:
         else:
             group.parked.discard(item.key)
         if not group.active.members and not group.parked.members:
-            by_namespace = self._groups[item.workload.shape_hash]
-            del by_namespace[group.namespace]
-            if not by_namespace:
+            peers = self._groups[item.workload.shape_hash]
+            del peers[self._peers_name(item.workload)]
+            if not peers:
                 del self._groups[item.workload.shape_hash]
 
     def _advertise(self, group: EquivalenceClass) -> None:
-        top = group.active.top()
-        if top is None:
-            group.advertised = None
-        elif group.advertised is not top:
-            group.advertised = top
-            self._sequence += 1
-            heapq.heappush(self._tops, (top[0], self._sequence, group, top))
-            if len(self._tops) > self._most_tops:
-                self._sweep_tops()
-
-    def _sweep_tops(self) -> None:
-        """Drop advertisements that no longer hold; behind a stuck head they never surface."""
-        self._tops = [item for item in self._tops if item[2].advertised is item[3]]
-        heapq.heapify(self._tops)
-        self._most_tops = max(_FEW_TOPS, 2 * len(self._tops))
+        self._sequence += 1
+        lane = self._lanes.get(group.lane)
+        if lane is None:
+            lane = self._lanes[group.lane] = Lane()
+        lane.advertise(group, self._sequence)
 
     def _sticky_item(self) -> QueueItem | None:
         item = self._items.get(self._sticky) if self._is_best_effort else None
@@ -285,9 +293,19 @@ class PendingQueue:
         return item if group is not None and item.key in group.active.members else None
 
     def _first(self) -> QueueItem | None:
-        while self._tops:
-            _, _, group, entry = self._tops[0]
-            if group.advertised is entry and group.active.top() is entry:
-                return entry[2]
-            heapq.heappop(self._tops)
-        return None
+        """The head: the preemptor, else the first; where usage orders, of who used least."""
+        sticky = self._sticky_item()
+        if self._usage_of is None:
+            lane = self._lanes.get("")
+            return sticky or (lane.first() if lane is not None else None)
+        found = {name: lane.first() for name, lane in self._lanes.items()}
+        self._lanes = {name: lane for name, lane in self._lanes.items() if found[name] is not None}
+        firsts = [item for item in found.values() if item is not None]
+        if sticky is not None:
+            firsts.append(sticky)
+        return min(firsts, key=self._rank, default=None)
+
+    def _rank(self, item: QueueItem) -> tuple[float, bool, Order]:
+        usage = self._usage_of(item.workload.local_queue) if self._usage_of is not None else 0.0
+        is_sticky = self._is_best_effort and item.key == self._sticky
+        return (usage, not is_sticky, item.workload.order)

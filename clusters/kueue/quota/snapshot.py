@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from clusters.kueue.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import FlavorResource, Usage, add
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, FlavorSpec
 from clusters.kueue.quota.tree import (
@@ -22,13 +22,16 @@ from clusters.kueue.quota.tree import (
     cohorts_below,
     queues_below,
 )
+from clusters.kueue.quota.usage_ledger import UsageLedger
 from clusters.kueue.workload.workloads import Workload
 
 
 class Snapshot:
     """All quota objects and holdings, with derived numbers kept up to date."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ledger: UsageLedger | None = None) -> None:
+        """Start empty; without a ledger no LocalQueue's usage counts."""
+        self.ledger = UsageLedger(None) if ledger is None else ledger
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueueState] = {}
         self.cohorts: dict[str, CohortState] = {}
@@ -195,6 +198,28 @@ class Snapshot:
         if not elsewhere:
             del self._elsewhere[holding.cluster_queue]
         return holding
+
+    def admitted_of(self, local_queue: str, *, queue: str) -> dict[str, int]:
+        """What the admitted workloads of a LocalQueue hold in a ClusterQueue, by resource.
+
+        Cost: O(what is held in the ClusterQueue).
+        """
+        total: dict[str, int] = {}
+        state = self.queues.get(queue)
+        for holding in state.holdings.values() if state is not None else ():
+            workload = holding.workload
+            is_admitted = workload.reservation is not None and workload.reservation.is_admitted
+            if is_admitted and workload.local_queue == local_queue:
+                for key, amount in holding.usage.items():
+                    total[key.resource] = add(total.get(key.resource, 0), amount)
+        return total
+
+    def past_usage(self, holding: Holding) -> float | None:
+        """Usage of the LocalQueue of what is held, where it orders the ClusterQueue's workloads."""
+        queue = self.queues[holding.cluster_queue]
+        if self.ledger.rules is None or not queue.spec.is_usage_based:
+            return None
+        return self.ledger.usage_of(holding.workload.local_queue)
 
     def are_pods_ready(self) -> bool:
         """Whether the pods of every admitted workload are ready. O(holdings)."""

@@ -27,6 +27,7 @@ from clusters.kueue.workload.matching import (
 
 Document = Mapping[str, Any]
 
+_BY_USAGE: Final = "UsageBasedAdmissionFairSharing"
 PROVISIONING_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
 
 
@@ -87,6 +88,7 @@ class ClusterQueueSpec:
 
     Attributes:
         checks: flavors by AdmissionCheck name; an empty set stands for all flavors.
+        is_usage_based: what LocalQueues used lately orders their workloads.
         is_deleted: a deletion timestamp is set.
     """
 
@@ -101,6 +103,7 @@ class ClusterQueueSpec:
     stop_policy: StopPolicy = StopPolicy.NONE
     weight: float = 1.0
     checks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    is_usage_based: bool = False
     is_deleted: bool = False
 
     def checks_for(self, flavors: Collection[str]) -> tuple[str, ...]:
@@ -176,6 +179,7 @@ def parse_cluster_queue(document: Document) -> ClusterQueueSpec:
         stop_policy=_stop_policy(spec),
         weight=parse_weight(spec.get("fairSharing")),
         checks={item["name"]: frozenset(item.get("onFlavors") or ()) for item in rules},
+        is_usage_based=(spec.get("admissionScope") or {}).get("admissionMode") == _BY_USAGE,
         is_deleted=bool(metadata.get("deletionTimestamp")),
     )
 

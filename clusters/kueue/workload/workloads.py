@@ -137,6 +137,20 @@ class Workload:
     replaces: str = ""
 
     @property
+    def local_queue(self) -> str:
+        """Key of its LocalQueue, which need not exist."""
+        return f"{self.namespace}/{self.queue_name}"
+
+    def total_requests(self) -> dict[str, int]:
+        """What all pods that still need resources ask for."""
+        total: dict[str, int] = {}
+        for item in self.pod_sets:
+            amounts = scaled(item.shape.requests.amounts, self.remaining_count(item))
+            for name, amount in amounts.items():
+                total[name] = add(total.get(name, 0), amount)
+        return total
+
+    @property
     def order(self) -> tuple[int, datetime, str]:
         """Sort key inside a ClusterQueue: priority, then time, then UID."""
         return (-self.priority, self.queued_at, self.uid)
