@@ -99,7 +99,11 @@ class JobRunner:
             if not subscription.read(_TICK_S, stop=self._stop, take=self._take):
                 subscription = self._begin()
             for job in list(self._open.values()):
-                self._advance(job)
+                try:
+                    self._advance(job)
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                    # What somebody wrote into it cannot be read: it stands, and others run.
+                    self._open.pop(place_of(job), None)
         store.unsubscribe(subscription)
 
     def _begin(self) -> Subscription:

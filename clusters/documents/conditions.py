@@ -53,7 +53,7 @@ def with_conditions(
     generation = document["metadata"].get("generation")
     for change in changes:
         status = "True" if change.status else "False"
-        at = next((i for i, entry in enumerate(found) if entry["type"] == change.type), None)
+        at = next((i for i, entry in enumerate(found) if entry.get("type") == change.type), None)
         before = found[at] if at is not None else {}
         entry = {
             "type": change.type,

@@ -105,6 +105,10 @@ class JobKind:
         """Whether Workloads of it come and go while it stays."""
         return self.is_shared
 
+    def speaks(self, job: Document) -> bool:
+        """Whether a view of it writes on the object: of several Workloads the first one's does."""
+        return True
+
     # How it queues
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,8 @@ Deviation: templates without the gate are refused, for no webhook puts it in.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from clusters.documents import labels
@@ -38,16 +39,20 @@ def replicas_of(job: Document) -> int:
     return min(counting.count(job["spec"].get("replicas")), REPLICAS_MOST)
 
 
-def workload_names(job: Document) -> tuple[str, ...]:
-    """Names of its Workloads, by replica; of a copy as the manager's object has them."""
+def replica_by_name(job: Document) -> Mapping[str, int]:
+    """Its replicas by the name of their Workload; of a copy as the manager's object has them."""
     metadata = job["metadata"]
     uid = metadata["uid"]
     if labels_of(job).get(labels.ORIGIN):
         uid = annotations_of(job).get(labels.ORIGIN_UID, uid)
-    return tuple(
-        replica_workload_name(metadata["name"], uid=uid, replica=index)
-        for index in range(replicas_of(job))
-    )
+    return _replica_by_name(metadata["name"], uid, replicas_of(job))
+
+
+@lru_cache(maxsize=32)  # each of a thousand Workloads asks for all
+def _replica_by_name(name: str, uid: str, replicas: int) -> Mapping[str, int]:
+    return {
+        replica_workload_name(name, uid=uid, replica=index): index for index in range(replicas)
+    }
 
 
 def ungated(job: Document) -> list[str]:
@@ -75,18 +80,21 @@ class LeaderWorkerSets(JobKind):
     answers_for_jobs = False
 
     def workload_names(self, job: Document) -> Sequence[str]:
-        return workload_names(job)
+        return tuple(replica_by_name(job))
 
     def workload_name_of(self, job: Document) -> str:
-        return workload_names(job)[job[REPLICA]]
+        return tuple(replica_by_name(job))[job[REPLICA]]
 
     def view_of(self, job: dict[str, Any], workload: str) -> dict[str, Any]:
-        names = workload_names(job)
-        return {**job, **({REPLICA: names.index(workload)} if workload in names else {})}
+        replica = replica_by_name(job).get(workload)
+        return job if replica is None else {**job, REPLICA: replica}
+
+    def speaks(self, job: Document) -> bool:
+        return job.get(REPLICA, 0) == 0
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)
-        yield "spec.leaderWorkerTemplate.size", job["spec"]["leaderWorkerTemplate"].get("size")
+        yield "spec.leaderWorkerTemplate.size", _template_of(job["spec"]).get("size")
 
     def fault(self, job: Document) -> str:
         replicas = [("spec.replicas", job["spec"].get("replicas"))]
@@ -98,7 +106,7 @@ class LeaderWorkerSets(JobKind):
 
     def pod_sets(self, job: Document) -> list[dict[str, Any]]:
         """Leader and workers, or all alike."""
-        size = counting.count(job["spec"]["leaderWorkerTemplate"].get("size")) or 1
+        size = counting.count(_template_of(job["spec"]).get("size")) or 1
         roles = _roles(job["spec"])
         counts = {"leader": 1, "worker": size - 1, POD_SET_NAME: size}
         return [_pod_set(role, counts[role], template) for role, template in roles]
@@ -109,7 +117,7 @@ class LeaderWorkerSets(JobKind):
 
     def is_surplus(self, job: Document, workload: Document) -> bool:
         """Whether a Workload is one of a replica that is gone."""
-        return workload["metadata"]["name"] not in workload_names(job)
+        return workload["metadata"]["name"] not in replica_by_name(job)
 
     def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
         """The Workload of one replica."""
@@ -163,11 +171,15 @@ class LeaderWorkerSets(JobKind):
 
 def _roles(spec: Document) -> list[tuple[str, dict[str, Any]]]:
     """Pod set names and templates of a replica: leader and workers, or all alike."""
-    template = spec["leaderWorkerTemplate"]
-    leader, worker = template.get("leaderTemplate"), template["workerTemplate"]
+    template = _template_of(spec)
+    leader, worker = template.get("leaderTemplate"), template.get("workerTemplate") or {}
     if leader is None:
         return [(POD_SET_NAME, worker)]
     return [("leader", leader), ("worker", worker)]
+
+
+def _template_of(spec: Document) -> dict[str, Any]:
+    return spec.get("leaderWorkerTemplate") or {}
 
 
 def _pod_set(name: str, count: int, template: Document) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from clusters import selectors
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of
-from clusters.jobs.leader_worker_sets import workload_names
+from clusters.jobs.leader_worker_sets import replica_by_name
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.models import Cluster
@@ -218,14 +218,14 @@ def run_set(fleet: PodsFleet, namespace: str) -> None:
     made = manager.client.create(SETS, document)
 
     def chosen() -> str:
-        found = [manager.get(r.WORKLOAD, name, namespace) or {} for name in workload_names(made)]
+        found = [manager.get(r.WORKLOAD, name, namespace) or {} for name in replica_by_name(made)]
         placed = [(item.get("status") or {}).get("clusterName") or "" for item in found]
         return placed[0] if len(set(placed)) == 1 else ""
 
     place = fleet[eventually(chosen, why=why)]
     copied = eventually(lambda: place.get(SETS, "serve", namespace), why=why)
     assert annotations_of(copied)[labels.ORIGIN_UID] == made["metadata"]["uid"]
-    for name in workload_names(made):
+    for name in replica_by_name(made):
         eventually(
             lambda name=name: is_true(place.get(r.WORKLOAD, name, namespace), "Admitted"),
             why=why,

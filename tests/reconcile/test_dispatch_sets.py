@@ -9,7 +9,7 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents.keys import annotations_of, labels_of
-from clusters.jobs.leader_worker_sets import LeaderWorkerSets, workload_names
+from clusters.jobs.leader_worker_sets import LeaderWorkerSets, replica_by_name
 from clusters.kube import resources as r
 from tests.reconcile.admission_harness import (
     INSTALLATION,
@@ -108,7 +108,7 @@ def test_all_replicas_go_to_one_worker_with_one_object_and_nothing_comes_back(fl
     made = manager.client.create(SETS, leader_worker_set())
     worker = settle(fleet)
     own = workloads(fleet)
-    assert [item["metadata"]["name"] for item in own] == list(workload_names(made))
+    assert [item["metadata"]["name"] for item in own] == list(replica_by_name(made))
     sets = [(item["name"], item["count"]) for item in own[0]["spec"]["podSets"]]
     assert sets == [("leader", 1), ("worker", 1)]
     copied = fleet[worker].get(SETS, "serve", NS)
@@ -116,7 +116,7 @@ def test_all_replicas_go_to_one_worker_with_one_object_and_nothing_comes_back(fl
     assert labels_of(copied)[labels.ORIGIN] == INSTALLATION
     assert labels.PREBUILT not in annotations_of(copied)
     # A worker's engine finds the Workloads by the very names that the manager gave them.
-    assert workload_names(copied) == workload_names(made)
+    assert replica_by_name(copied) == replica_by_name(made)
     fleet[worker].client.patch(SETS, "serve", {"status": {"replicas": 2}}, namespace=NS)
     other = next(name for name in WORKERS if name != worker)
     eventually(lambda: not fleet[other].all(r.WORKLOAD))
@@ -189,7 +189,7 @@ def test_templates_without_the_gate_are_refused(fleet):
 def test_workload_names_are_those_that_kueue_gives():
     document = leader_worker_set()
     document["metadata"]["uid"] = "5f1e2a34-0000-4000-8000-000000000001"
-    first, second = workload_names(document)
+    first, second = replica_by_name(document)
     assert first.startswith("leaderworkerset-serve-0-")
     assert second.startswith("leaderworkerset-serve-1-")
     assert len(first.rpartition("-")[2]) == 5

@@ -17,7 +17,7 @@ from clusters.jobs import batch, table
 from clusters.jobs.batch import JOB
 from clusters.jobs.described import Described, PodSetsAt
 from clusters.jobs.kind import Priority
-from clusters.jobs.leader_worker_sets import REPLICAS_MOST, workload_names
+from clusters.jobs.leader_worker_sets import REPLICAS_MOST, replica_by_name
 from clusters.jobs.table import KINDS, JobKinds, kind_of, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
@@ -279,7 +279,7 @@ def test_words_where_a_number_is_asked_for_say_nothing() -> None:
 def test_a_worker_follows_no_size_that_is_none() -> None:
     local, copied = live(leader_worker_set(replicas=10**9)), live(leader_worker_set())
     assert kind_of(local).follow_patch(local, copied) is None
-    assert len(workload_names(local)) == REPLICAS_MOST
+    assert len(replica_by_name(local)) == REPLICAS_MOST
 
 
 def test_a_copy_of_an_old_slice_is_known_however_often_its_job_grew() -> None:

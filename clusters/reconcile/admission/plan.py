@@ -114,7 +114,7 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
 
 def _refusing(job: Document, fault: str) -> Write | None:
     """Say on a job what nobody can count with, or take that back; None when it is said."""
-    if fault == annotations_of(job).get(labels.REFUSED, ""):
+    if fault == annotations_of(job).get(labels.REFUSED, "") or not kind_of(job).speaks(job):
         return None
     marks = {labels.REFUSED: fault or None}
     return metadata_write("refuse", job, resource=kind_of(job).resource, annotations=marks)
@@ -123,7 +123,8 @@ def _refusing(job: Document, fault: str) -> Write | None:
 def _to_default_queue(job: Document, around: Surroundings) -> Write | None:
     """A Job that names no queue is under the namespace's default queue, where there is one."""
     namespace = job["metadata"]["namespace"]
-    if f"{namespace}/{labels.DEFAULT_QUEUE}" not in around.engine.state.queues.local_queues:
+    has_default = f"{namespace}/{labels.DEFAULT_QUEUE}" in around.engine.state.queues.local_queues
+    if not has_default or not kind_of(job).speaks(job):
         return None
     marks = {labels.QUEUE: labels.DEFAULT_QUEUE}
     return metadata_write("default-queue", job, resource=kind_of(job).resource, labels=marks)
