@@ -31,6 +31,8 @@ AFTER_GAP = "afterGap"
 COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
 _NOTHING = Raw(b"null")
+# Whoever holds something since the year 1 has 17 million hours to be metered.
+_FIRST_YEAR, _LAST_YEAR = 2000, 2199
 _QUANTITY = re.compile(r"(\d+)(?:(Ki|[kMGTPE]i?)|[eE]\+?(\d{1,2}))?", re.ASCII)
 _MULTIPLES: Mapping[str, int] = {
     "": 1,
@@ -334,4 +336,6 @@ def _moment(text: str) -> datetime:
         raise ValueError("is not an RFC 3339 time") from error
     if moment.tzinfo is None:
         raise ValueError("has no time zone")
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise ValueError("lies in no year that anything is metered in")
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -17,7 +17,7 @@ from clusters.explaining.names import Names
 from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
 from clusters.kueue.assignment.outcome import FlavorAttempt
-from clusters.kueue.explanation.why import OwnQuota
+from clusters.kueue.explanation.why import SET_ASIDE, OwnQuota
 
 _GOOD_CHECK: Final = "Ready"
 
@@ -88,6 +88,13 @@ def barring_cap(evidence: Evidence, pair: Pair) -> Stop | None:
 def requested(evidence: Evidence, pair: Pair) -> int:
     """How much of a pair's resource the whole workload asks for; at least what is lacking."""
     return max(evidence.requests.get(pair.resource, 0), evidence.lacking.get(pair, 0))
+
+
+def _set_aside(evidence: Evidence, names: Names) -> str:
+    if evidence.reason != SET_ASIDE:
+        return ""
+    told = _trimmed(names.message(evidence.message))
+    return f"the portal has set it aside, and tries again now and then: {told}"
 
 
 def _turned_back(evidence: Evidence, names: Names) -> str:
@@ -301,6 +308,7 @@ def _be(count: int) -> str:
 
 
 _RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
+    _set_aside,
     _turned_back,
     _deactivated,
     _gated,

@@ -50,9 +50,7 @@ def replica_by_name(job: Document) -> Mapping[str, int]:
 
 @lru_cache(maxsize=32)  # each of a thousand Workloads asks for all
 def _replica_by_name(name: str, uid: str, replicas: int) -> Mapping[str, int]:
-    return {
-        replica_workload_name(name, uid=uid, replica=index): index for index in range(replicas)
-    }
+    return {replica_workload_name(name, uid=uid, replica=index): index for index in range(replicas)}
 
 
 def ungated(job: Document) -> list[str]:
@@ -90,7 +88,7 @@ class LeaderWorkerSets(JobKind):
         return job if replica is None else {**job, REPLICA: replica}
 
     def speaks(self, job: Document) -> bool:
-        return job.get(REPLICA, 0) == 0
+        return bool(job.get(REPLICA, 0) == 0)
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)

@@ -16,8 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from clusters.documents.keys import annotations_of
-from clusters.errors import AlreadyExists, ClusterError, NotFound
+from clusters.errors import AlreadyExists, NotFound
 from clusters.jobs.workloads import made_name_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
@@ -38,6 +37,7 @@ from tests.fuzz.hostile import NAMESPACES
 from tests.fuzz.stream import INTEGRATIONS
 from tests.reconcile.admission_harness import (
     CHECK,
+    GPU,
     INSTALLATION,
     NS,
     Document,
@@ -61,6 +61,8 @@ CONFIGURATION = {"integrations": {"frameworks": list(INTEGRATIONS)}}
 _AT = "2026-03-01T11:00:00Z"
 _STATUS = WriteOptions(field_manager="kueue", subresource="status")
 _PAUSE_S = 0.01
+_PLENTY = 10_000
+"""GPUs of the sound namespace: nobody there waits for what garbage collection gives back."""
 
 
 class Stuck(AssertionError):
@@ -177,14 +179,21 @@ class _Base:
             time.sleep(_PAUSE_S)
 
 
+def _sound_job(name: str, *, managed: bool = False) -> Document:
+    document = job(name, run_s=600, managed=managed)
+    [container] = document["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {GPU: "1"}  # which real servers ask for
+    return document
+
+
 class Portal(_Base):
     """The portal decides on a manager and a worker; see :func:`portal`."""
 
     def good(self, number: int) -> dict[str, float]:
         manager, worker = self.world["manager"], self.world["w1"]
         begun, name = time.monotonic(), f"good-{number}"
-        made = manager.client.create(r.JOB, job(name, run_s=600, managed=True))
-        own = worker.client.create(r.JOB, job(f"own-{number}", run_s=600))
+        made = manager.client.create(r.JOB, _sound_job(name, managed=True))
+        own = worker.client.create(r.JOB, _sound_job(f"own-{number}"))
         workload = made_name_of(made)
         took = {
             "admitted": self.within("own job", _is_admitted(worker, made_name_of(own)), begun=begun)
@@ -207,8 +216,8 @@ def portal(world: Embedded, fleet: SmallFleet) -> Iterator[Portal]:
     """Admission on a manager and a worker, dispatch between them, and usage on the manager."""
     with world, ExitStack() as stack:
         manager, worker = world["manager"], world["w1"]
-        ensure(manager, *multikueue_objects("w1"), *_everybody(16, check=True))
-        ensure(worker, *_everybody(16))
+        ensure(manager, *multikueue_objects("w1"), *_everybody(_PLENTY, check=True))
+        ensure(worker, *_everybody(_PLENTY))
         ground = Portal(world, [manager, worker])
         for name in ("manager", "w1"):
             body = ground.body(f"admission on {name}", AdmissionBody)
@@ -265,12 +274,17 @@ class Beside(_Base):
         manager, begun = self.world["manager"], time.monotonic()
         names = {what: f"{what}-{number}" for what in ("nominated", "waiting", "asking")}
         for what, name in names.items():
-            pod_set = {"name": "main", "count": 1, "template": job(name)["spec"]["template"]}
+            pod_set = {"name": "main", "count": 1, "template": _sound_job(name)["spec"]["template"]}
             spec = {"active": True, "queueName": "default", "podSets": [pod_set]}
             manager.create(kueue("Workload", name, spec, NS))
             check = {"nominated": CHECK, "asking": SPEND_CHECK}.get(what)
             if check:
-                entry = {"name": check, "state": "Pending", "message": "", "lastTransitionTime": _AT}
+                entry = {
+                    "name": check,
+                    "state": "Pending",
+                    "message": "",
+                    "lastTransitionTime": _AT,
+                }
                 status = {"conditions": [_reserved()], "admissionChecks": [entry]}
                 manager.client.patch(
                     r.WORKLOAD, name, {"status": status}, namespace=NS, options=_STATUS
@@ -316,7 +330,7 @@ def beside(world: Embedded, fleet: SmallFleet) -> Iterator[Beside]:
             "AdmissionCheck", SPEND_CHECK, {"controllerName": spend_controller(INSTALLATION)}
         )
         ensure(manager, spend, *multikueue_objects("w1"), *_everybody(0, check=True))
-        ensure(worker, *_everybody(16))
+        ensure(worker, *_everybody(_PLENTY))
         active = {"type": "Active", "status": "True", "reason": "R", "message": "",
                   "lastTransitionTime": _AT}  # fmt: skip
         manager.client.patch(
@@ -358,14 +372,3 @@ def _shadow(ground: Beside, stack: ExitStack, place: Place) -> None:
     body.tick_s = _PAUSE_S
     ground.bodies["shadow"] = body
     ground.by_hand.append(("shadow", body.turn))
-
-
-def said_in_events(place: Place) -> dict[str, list[str]]:
-    """Reasons of the Events by the name of the object that they are about."""
-    found: dict[str, list[str]] = {}
-    for event in place.all(r.EVENT):
-        found.setdefault(event["involvedObject"]["name"], []).append(event["reason"])
-    return found
-
-
-__all__ = ["Beside", "ClusterError", "Ground", "Portal", "Real", "Stuck", "annotations_of", "beside", "portal"]

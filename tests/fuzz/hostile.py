@@ -1,4 +1,4 @@
-"""Values that somebody would choose who means harm, by type. Pure; all chance comes from ``rng``."""
+"""Values that somebody would choose who means harm, by type. All chance comes from ``rng``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clusters.documents import labels as known
 
 NAMES = tuple(f"h-{number}" for number in range(24))
 """All that is written is called by one of these, so that it meets itself again."""
-NAMESPACES = ("hostile", "hostile-two")
+NAMESPACES = ("acme-speech", "globex-search")
 DIGITS = "9" * 5000
 LARGE = 900_000
 """Characters: with what is around it, less than an API server takes of one object."""
@@ -33,10 +33,12 @@ TIMES: Sequence[str] = (
 TEXTS: Sequence[str] = (
     "", " ", "a", "main", "default", "true", "false", "null", "None", "0", "-1", "1", "2", "1.5",
     "1e999999", DIGITS, "９９", "٣", "²", "1_0", "+1", " 7 ", "nan", "h100", "host", "x" * 63,
-    "x" * 253, "y" * 1025, "a\x00b", "\x00", "line\nbreak\r\n", "\u2028\u2029\u202e\ufeff", "😀" * 40,
-    "e\u0301" * 200, "<script>alert(1)</script>", "{{7*7}}{% debug %}", "%s%n%x", "../../etc",
-    "' OR 1=1; --", "{", "[" * 5000, '{"a":' * 2000, "a/b/c", "/", ":", "hostile/", "/h-1", "a,b=c,=",
-    "=" * 400, "2026-13-45T99:99:99Z", "4294967296", "9223372036854775808", "-0", "a\tb", "\ud7ff",
+    "x" * 253, "y" * 1025, "a\x00b", "\x00", "line\nbreak\r\n", "\u2028\u2029\u202e\ufeff",
+    "😀" * 40, "e\u0301" * 200, "<script>alert(1)</script>", "{{7*7}}{% debug %}", "%s%n%x",
+    "../../etc",
+    "' OR 1=1; --", "{", "[" * 5000, '{"a":' * 2000, "a/b/c", "/", ":", "acme-speech/", "/h-1",
+    "a,b=c,=", "=" * 400, "2026-13-45T99:99:99Z", "4294967296", "9223372036854775808",
+    "-0", "a\tb", "\ud7ff",
 )  # fmt: skip
 LABEL_TEXTS: Sequence[str] = (
     "", "true", "false", "default", "h100", "0", "1", "00", "7", "1000000000", "9" * 63, "1e63",

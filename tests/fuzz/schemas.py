@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def resolved(node: Node) -> Node:
     return _of_model(node[MODEL]) if MODEL in node else node
 
 
-@lru_cache(maxsize=None)
+@cache
 def _of_model(name: str) -> Node:
     found = getattr(models, name)
     fields = {
@@ -84,7 +84,7 @@ def of_embedded(kind: str) -> Node:
 
 def _of_schema(schema: Schema) -> Node:
     if schema.type == "struct":
-        if _OPEN_POD <= schema.fields.keys():
+        if schema.fields.keys() >= _OPEN_POD:
             return {MODEL: "V1PodSpec"}
         fields = {name: _of_schema(item) for name, item in schema.fields.items()}
         fields.pop("metadata", None)
@@ -169,3 +169,14 @@ def embedded(kinds: Iterable[Resource]) -> dict[str, Node]:
     found = {item.kind: of_embedded(item.kind) for item in SERVED if item.is_custom}
     found |= {resource.kind: of_table(resource) for resource in kinds}
     return found | {"Job": of_model("Job"), "Pod": of_model("Pod")}
+
+
+def of_real(crds: Iterable[Mapping[str, Any]]) -> dict[str, Node]:
+    """Nodes by kind for real servers, of the CRDs that they serve."""
+    stored = {
+        crd["spec"]["names"]["kind"]: of_crd(
+            crd, next(item["name"] for item in crd["spec"]["versions"] if item["storage"])
+        )
+        for crd in crds
+    }
+    return stored | {"Job": of_model("Job"), "Pod": of_model("Pod")}

@@ -188,8 +188,20 @@ def _filled_status(rng: random.Random, resource: Resource, node: Node) -> Docume
         if not isinstance(found, dict):
             return {}
     if rng.random() < 0.6:
-        words = ("Complete", "Failed", "Suspended", "QuotaReserved", "Admitted", "Evicted",
-                 "Finished", "PodsReady", "Requeued", "Preempted", "Ready", "PodScheduled")
+        words = (
+            "Complete",
+            "Failed",
+            "Suspended",
+            "QuotaReserved",
+            "Admitted",
+            "Evicted",
+            "Finished",
+            "PodsReady",
+            "Requeued",
+            "Preempted",
+            "Ready",
+            "PodScheduled",
+        )
         found["conditions"] = [
             {
                 "type": word,

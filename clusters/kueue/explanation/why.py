@@ -31,6 +31,8 @@ MOST_HOLDERS: Final = 30
 MOST_BORROWERS: Final = 20
 CHECKS_PENDING: Final = "CheckPending"
 """Ours: it has its quota, and waits for AdmissionChecks."""
+SET_ASIDE: Final = "SetAside"
+"""Ours: it could not be read, decided on or written; the message says what was in the way."""
 
 Pairs: TypeAlias = frozenset[FlavorResource]
 

@@ -200,7 +200,15 @@ def _execution_ends(view: _View) -> datetime | None:
     if limit is None or not view.is_running:
         return None
     used = int(view.status.get("accumulatedPastExecutionTimeSeconds") or 0)
-    return view.since("Admitted") + timedelta(seconds=int(limit) - used)
+    return _later(view.since("Admitted"), int(limit) - used)
+
+
+def _later(at: datetime, seconds: float) -> datetime | None:
+    """So many seconds after a time; None where that is beyond all calendars."""
+    try:
+        return at + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def _pods_due(view: _View) -> datetime | None:
@@ -211,7 +219,7 @@ def _pods_due(view: _View) -> datetime | None:
         begin, limit = view.since("PodsReady"), rules.recovery_timeout_s
     else:
         begin, limit = view.since("Admitted"), rules.timeout_s
-    return None if limit is None else begin + timedelta(seconds=limit)
+    return None if limit is None else _later(begin, limit)
 
 
 def _execution_time(view: _View) -> step.Step | None:
@@ -298,4 +306,4 @@ def _retry_at(check: Document) -> datetime | None:
     since = parse_time(check.get("lastTransitionTime"))
     if since is None:
         return None
-    return since + timedelta(seconds=int(check.get("requeueAfterSeconds") or 0))
+    return _later(since, int(check.get("requeueAfterSeconds") or 0))

@@ -54,7 +54,13 @@ def parse_time(text: str | None) -> datetime | None:
     Raises:
         ValueError: the text is no RFC 3339 time.
     """
-    return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    if not text:
+        return None
+    moment = datetime.fromisoformat(text)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # at either end of the calendar, where UTC has another year
+        return moment.replace(tzinfo=UTC)
 
 
 class WorkloadParser:

@@ -26,7 +26,7 @@ from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
 from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.reconcile.admission.decided import Decided
-from clusters.reconcile.admission.events import events_of
+from clusters.reconcile.admission.events import events_of, set_aside
 from clusters.reconcile.admission.pace import CyclePace, LowPriority
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.queue_status import queue_keys, queue_write
@@ -110,6 +110,7 @@ class AdmissionBody(Controller[str]):
         self._rests_until = 0.0
         self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
+        self.faults.listener = self._tell_owner
 
     def watched(self) -> Iterable[Watched]:
         """What the engine reads, then what jobs are."""
@@ -394,6 +395,17 @@ class AdmissionBody(Controller[str]):
     def says(self, key: str) -> str:
         """Of what kind it is, and its name."""
         return key.replace(":", " ", 1) if ":" in key else f"Workload {key}"
+
+    def _tell_owner(self, subject: str, why: str) -> None:
+        """Let a Workload and its job say themselves why they were set aside."""
+        kind, key = subject.split(" ")[:2]
+        try:
+            found = [self.unread(subject)]
+            if kind == r.WORKLOAD.kind:
+                found += [self.cache.get(r.WORKLOAD, key), *self.cache.jobs_for(key)[:1]]
+            self.recorder.record(set_aside(item, kind, why) for item in found if item is not None)
+        except Exception:  # of what nobody can read not even that can be told
+            log.debug("not_told", cluster=self.cluster, key=subject)
 
     def _expel(self, key: str) -> None:
         """Let the engine know nothing of a workload that holds no quota."""

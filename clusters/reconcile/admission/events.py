@@ -22,6 +22,7 @@ from clusters.reconcile.runtime.recorder import Event, Reference, workload_refer
 from clusters.reconcile.runtime.writer import Write
 
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
+_SET_ASIDE: Final = "It is tried again now and then; mend it, or delete it and submit it anew."
 _NOT_ADMITTED: Final = "Not admitted by cluster queue"
 
 
@@ -53,6 +54,25 @@ def events_of(
         yield Event(owner, reason, text.format(key=key))
     if document is not None and write.subresource:
         yield from _about_workload(write, document, cache, now)
+
+
+def set_aside(document: Document, kind: str, why: str) -> Event:
+    """What an object is told that the portal cannot work with.
+
+    Args:
+        document: As it was told; its metadata can be read.
+        kind: Of objects that do not say theirs, as those of lists.
+        why: A sentence.
+    """
+    metadata = document["metadata"]
+    about = Reference(
+        str(document.get("apiVersion") or r.WORKLOAD.api_version),
+        str(document.get("kind") or kind),
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+    )
+    return Event(about, "SetAside", f"{why}. {_SET_ASIDE}", is_warning=True, is_once=True)
 
 
 def owner_reference(workload: Document) -> Reference | None:

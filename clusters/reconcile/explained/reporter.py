@@ -21,7 +21,7 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import answer_document, read_changes
 from clusters.kueue.explanation.changes import Inapplicable
 from clusters.kueue.explanation.what_if import Bounds, what_if
-from clusters.kueue.explanation.why import CheckState, Explainer, Explanation
+from clusters.kueue.explanation.why import SET_ASIDE, CheckState, Explainer, Explanation
 from clusters.manifests.names import SPEND_CHECK
 from clusters.models import PendingReason, Question
 from clusters.reconcile.context import ShiftContext
@@ -101,8 +101,13 @@ class Reporter:
         Of the deciding engine, as its items carry the messages of their last cycles.
         """
         if not self.answer_one(engine, now=now) and self.is_due:
-            explain = Explainer(engine, now=now).explain
-            self.tell(waiting_keys(engine), explain, documents, now=now)
+            explain, aside = Explainer(engine, now=now).explain, self._faults.workloads()
+
+            def told(key: str) -> Explanation | None:
+                why = aside.get(key)
+                return Explanation(SET_ASIDE, why) if why else explain(key)
+
+            self.tell({*waiting_keys(engine), *aside}, told, documents, now=now)
 
     def answer_one(self, engine: Engine, *, now: datetime) -> bool:
         """Answer the oldest question; False when there is none."""

@@ -202,7 +202,7 @@ class QuotaBody(Controller[Key]):
             known=self._records.known(),
         )
         is_leaving = facts.state == Cluster.State.DRAINING
-        readable = {key for key in keys if not self.is_unread(str(key))}
+        readable = {key for key in keys if self.unread(str(key)) is None}
         ours = {
             key: live
             for key in readable - wanted.keys()

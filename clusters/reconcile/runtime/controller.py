@@ -18,7 +18,7 @@ import structlog
 from django.db import DatabaseError, connection
 
 from clusters.documents.keys import Document, key_of
-from clusters.errors import ClusterError, Conflict, NotFound, Retryable
+from clusters.errors import ClusterError, Conflict, Invalid, NotFound, Retryable
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
 from clusters.reconcile.context import ShiftContext
@@ -241,7 +241,11 @@ class Controller(Generic[K]):
             LeaseLost: the same error: it ends the shift.
         """
         self.faults.park(self.says(key), error, doing=doing)
-        self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S)
+        self._set_back(key)
+
+    def _set_back(self, key: K) -> None:
+        least_s = self.faults.pause_s
+        self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S, least_s=least_s)
 
     @property
     def _may_handle(self) -> bool:
@@ -373,17 +377,18 @@ class Controller(Generic[K]):
             self.take(seen)
         except Exception as error:
             subject = _subject(seen, self.cluster)
-            self.faults.park(subject, error, doing=Doing.READING)
             self._unread[subject] = seen
+            self.faults.park(subject, error, doing=Doing.READING)
             self._reading.retry(subject, time.monotonic())
             return False
         if self._unread:
             self._was_read(_subject(seen, self.cluster))
         return True
 
-    def is_unread(self, subject: str) -> bool:
-        """Whether what was told last of an object, as ``Job team-a/train``, could not be read."""
-        return subject in self._unread
+    def unread(self, subject: str) -> Document | None:
+        """What was told last of an object, as ``Job team-a/train``, if it could not be read."""
+        seen = self._unread.get(subject)
+        return seen.document if seen is not None else None
 
     def _was_read(self, subject: str) -> None:
         if self._unread.pop(subject, None) is not None:
@@ -403,7 +408,7 @@ class Controller(Generic[K]):
             return
         if not is_read:
             # What was written cannot be seen: written again at once, it would be so for ever.
-            self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S)
+            self._set_back(key)
         elif answer.about is REREAD:
             self._unsure.pop(key, None)
         elif not answer.is_stopped:
@@ -427,12 +432,14 @@ class Controller(Generic[K]):
 
     def _take_failure(self, answer: Answer[K], error: Exception) -> None:
         key, now = answer.key, time.monotonic()
-        if isinstance(error, ClusterError):
-            wait_s = self.queue.retry(key, now, is_race=isinstance(error, Conflict))
+        if not isinstance(error, ClusterError) or isinstance(error, Invalid):
+            self.park(key, error, doing=Doing.WRITING)
+        else:
+            least_s = 0.0 if isinstance(error, Retryable) else self.faults.pause_s
+            is_race = isinstance(error, Conflict)
+            wait_s = self.queue.retry(key, now, is_race=is_race, least_s=least_s)
             if wait_s and not isinstance(error, NotFound):
                 self._tell_failure(answer, error)
-        else:
-            self.park(key, error, doing=Doing.WRITING)
         again = self._unsure.get(key) if answer.about is REREAD else self.reread(answer)
         if again is not None:
             self._unsure[key] = again

@@ -7,6 +7,7 @@ database that does not answer is nobody's fault in particular: it is caught befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -19,6 +20,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 PARKED_CAP_S: Final = 60.0
 """A parked key is tried again after so many seconds at the latest."""
+TRIES_PER_S: Final = 10.0
+"""All parked keys together are tried so often at most: ten thousand of them hold up nobody."""
 SENTENCE_LIMIT: Final = 500
 _ERROR_LIMIT: Final = 300
 
@@ -48,15 +51,29 @@ class Faults:
     Args:
         cluster: For logs.
         role: The same.
+
+    Attributes:
+        listener: Told of each subject that is parked anew, and why, a sentence about it.
     """
 
     def __init__(self, cluster: str, role: str = "") -> None:
         self._cluster, self._role = cluster, role
         self._parked: dict[str, str] = {}
         self.standing = ALL_WELL
+        self.listener: Callable[[str, str], None] = _nobody
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._parked
+
+    @property
+    def pause_s(self) -> float:
+        """A parked key rests so long at least, for others are parked, too."""
+        return self.standing.parked / TRIES_PER_S
+
+    def workloads(self) -> dict[str, str]:
+        """What is said of the Workloads that are parked, by key; of each the newest."""
+        found = ((subject.split(" "), says) for subject, says in self._parked.items())
+        return {words[1]: says for words, says in found if words[0] == "Workload"}
 
     def park(self, subject: str, error: Exception, *, doing: Doing) -> None:
         """Note what one key raised.
@@ -87,6 +104,7 @@ class Faults:
             error=told,
             exc_info=None if isinstance(error, ClusterError) else error,
         )
+        self.listener(subject, f"It could not be {doing}: {told}")
 
     def clear(self, subject: str) -> None:
         """It went well, or is gone. O(1) where nothing is parked."""
@@ -102,6 +120,10 @@ class Faults:
     def _stand(self) -> None:
         newest = next(reversed(self._parked.values()), "")
         self.standing = Parked(len(self._parked), newest)
+
+
+def _nobody(subject: str, why: str) -> None:
+    """Nobody listens."""
 
 
 def words_of(error: BaseException) -> str:

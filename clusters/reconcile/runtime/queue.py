@@ -32,19 +32,22 @@ class RateLimiter(Generic[K]):
         self._first_s, self._cap_s = first_s, cap_s
         self._failures: dict[K, int] = {}
 
-    def failed(self, key: K, *, is_race: bool = False, cap_s: float = 0.0) -> float:
+    def failed(
+        self, key: K, *, is_race: bool = False, cap_s: float = 0.0, least_s: float = 0.0
+    ) -> float:
         """Count a failure; returns the wait in seconds.
 
         Args:
             key: What failed.
             is_race: Somebody else was only quicker: the first time in a row costs no wait.
             cap_s: At most so long, this once; 0 for the limiter's own.
+            least_s: At least so long, this once, whatever the cap.
         """
         count = self._failures[key] = self._failures.get(key, 0) + 1
         if is_race and count == 1:
             return 0.0
         growth: int = 2 ** min(count, _GROWTH_LIMIT)
-        return min(cap_s or self._cap_s, self._first_s * growth)
+        return max(least_s, min(cap_s or self._cap_s, self._first_s * growth))
 
     def forget(self, key: K) -> None:
         """It went well: failures in a row are over."""
@@ -207,14 +210,20 @@ class WorkQueue(Generic[K]):
         self._ready.pop(key, None)
 
     def retry(
-        self, key: K, monotonic: float, *, is_race: bool = False, cap_s: float = 0.0
+        self,
+        key: K,
+        monotonic: float,
+        *,
+        is_race: bool = False,
+        cap_s: float = 0.0,
+        least_s: float = 0.0,
     ) -> float:
         """It failed: hold it, longer with each failure in a row; see :meth:`RateLimiter.failed`.
 
         Returns:
             For how many seconds.
         """
-        wait_s = self._limiter.failed(key, is_race=is_race, cap_s=cap_s)
+        wait_s = self._limiter.failed(key, is_race=is_race, cap_s=cap_s, least_s=least_s)
         self._held.cancel(key)
         self.hold(key, until=monotonic + wait_s)
         return wait_s
