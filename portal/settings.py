@@ -266,6 +266,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     # How many proxies of our own stand in front; only they are believed about a client's address.
     "NUM_PROXIES": env.int("PORTAL_PROXIES", default=0),
+    "DEFAULT_THROTTLE_CLASSES": ["portal.fairness.PersonThrottle"],
     "DEFAULT_THROTTLE_RATES": {"login": env.str("PORTAL_LOGIN_RATE", default="10/min")},
     "EXCEPTION_HANDLER": "portal.api.problems.handle",
 }

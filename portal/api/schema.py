@@ -16,6 +16,7 @@ from rest_framework import serializers, status
 
 from portal.api.paging import Order
 from portal.api.shapes import ProblemSerializer
+from portal.signin import LoginThrottle
 
 VERBS = {"GET": "read", "POST": "create", "PUT": "set", "PATCH": "edit", "DELETE": "remove"}
 DEEDS = frozenset(
@@ -154,7 +155,7 @@ class PortalSchema(AutoSchema):
             codes["404"] = "There is no such object for you."
         if self.method != "DELETE":
             codes["422"] = "Everything that is wrong, at once."
-        if self.view.throttle_classes:
+        if LoginThrottle in self.view.throttle_classes:
             codes["429"] = "Too many attempts; Retry-After says when to come back."
         if self._declared.needs_version:
             codes |= {"412": "Somebody saved in between.", "428": "If-Match is missing."}

@@ -54,6 +54,12 @@ def too_large(request: HttpRequest, detail: str) -> HttpResponse:
     return _answer(request, 413, detail=detail)
 
 
+def too_many(request: HttpRequest, detail: str, *, wait_s: int) -> HttpResponse:
+    answer = _answer(request, 429, detail=detail)
+    answer["Retry-After"] = str(wait_s)
+    return answer
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     reference = uuid.uuid4().hex[:12]
     log.error("server_error", reference=reference, path=request.path)

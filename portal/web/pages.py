@@ -25,7 +25,8 @@ from django.utils import timezone
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import User
 from budgets.selectors import remembered_roles, roles_of
-from portal.web.errors import method_not_allowed
+from portal import fairness
+from portal.web import errors
 from portal.web.forms import DayField, PortalForm
 from portal.web.htmx import render
 
@@ -52,10 +53,13 @@ def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
         @functools.wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method not in allowed:
-                return method_not_allowed(request, allowed)
+                return errors.method_not_allowed(request, allowed)
             is_read = request.method in ("GET", "HEAD")
             remembering = remembered_roles() if is_read else contextlib.nullcontext()
             user: Any = request.user
+            too_many = fairness.counted(request, user)
+            if too_many is not None:
+                return errors.too_many(request, str(too_many), wait_s=too_many.wait_s)
             with timezone.override(zone_of(user)), remembering:
                 try:
                     if only_admins:

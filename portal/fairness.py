@@ -1,0 +1,121 @@
+"""Nobody takes the portal from all others: what costs much is limited per person, at every door.
+
+A door is an address with a method, of the pages or of the API, by the name that the router gives
+it. Looks are counted in windows of a minute, in Redis, over all processes of the web; while it is
+away nobody is counted. A person has one allowance of each kind for pages and API together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from django.core.cache import cache
+from django.http import HttpRequest
+from redis.exceptions import RedisError
+from rest_framework.exceptions import ErrorDetail, Throttled
+from rest_framework.throttling import BaseThrottle
+
+log = structlog.stdlib.get_logger(__name__)
+
+WINDOW_S: Final = 60
+WHAT_IF, WHY, PREVIEW, EXPORT, UPLOAD = "what-if", "why", "preview", "export", "upload"
+MOST: Final[Mapping[str, tuple[int, str]]] = {
+    WHAT_IF: (60, "what-if questions"),
+    WHY: (300, "looks at why a job waits"),
+    PREVIEW: (240, "previews"),
+    EXPORT: (60, "files"),
+    UPLOAD: (60, "uploads"),
+}
+"""Of each kind so many a minute, and what they are called."""
+_READ: Final = ("GET", "HEAD")
+DOORS: Final[Mapping[tuple[str, str], str]] = {
+    ("what_if", "POST"): WHAT_IF,
+    ("api:what-if-list", "POST"): WHAT_IF,
+    ("job", "GET"): WHY,
+    ("api:workload-why", "GET"): WHY,
+    ("budget", "POST"): PREVIEW,
+    ("budget_check", "GET"): PREVIEW,
+    ("budget_check", "POST"): PREVIEW,
+    ("maintenance_plan", "POST"): PREVIEW,
+    ("api:preview", "POST"): PREVIEW,
+    ("api:maintenance-preview", "POST"): PREVIEW,
+    ("api:export-preview", "GET"): PREVIEW,
+    ("api:export-preview", "POST"): PREVIEW,
+    ("exports", "POST"): EXPORT,
+    ("export_file", "GET"): EXPORT,
+    ("statement_pdf", "GET"): EXPORT,
+    ("api:export-list", "POST"): EXPORT,
+    ("api:export-plan-list", "POST"): EXPORT,
+    ("api:export-file", "GET"): EXPORT,
+    ("register", "POST"): UPLOAD,
+    ("cluster_change", "POST"): UPLOAD,
+    ("rate_propose", "POST"): UPLOAD,
+    ("api:cluster-list", "POST"): UPLOAD,
+    ("api:cluster-inspection", "POST"): UPLOAD,
+    ("api:cluster-kubeconfig", "POST"): UPLOAD,
+    ("api:rate-card-list", "POST"): UPLOAD,
+}
+"""What is counted as what, by the name of its address; POST stands for whatever is no reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooMany:
+    """Somebody's allowance of a kind is used up; `wait_s` seconds until it is there anew."""
+
+    kind: str
+    wait_s: int
+
+    def __str__(self) -> str:
+        most, words = MOST[self.kind]
+        return (
+            f"You have asked for {most} {words} within a minute, which is what one person gets, so "
+            f"that others get theirs. Nothing was done; try again in {self.wait_s} s."
+        )
+
+
+def counted(request: HttpRequest, user: Any) -> TooMany | None:
+    """Count a request to its person; None where it may go on.
+
+    Args:
+        request: Whose address is known already.
+        user: Who asks; nobody is counted who has not signed in.
+    """
+    match = request.resolver_match
+    method = "GET" if request.method in _READ else "POST"
+    kind = DOORS.get((match.view_name, method)) if match is not None else None
+    if kind is None or not user.is_authenticated:
+        return None
+    now, (most, _) = time.time(), MOST[kind]
+    key = f"allowance:{kind}:{user.pk}:{int(now // WINDOW_S)}"
+    try:
+        cache.add(key, 0, timeout=WINDOW_S)
+        count = cache.incr(key)
+    except (RedisError, ValueError) as error:
+        log.warning("allowance_not_counted", error=error)
+        return None
+    if count <= most:
+        return None
+    log.info("allowance_used_up", kind=kind, user=user.pk)
+    return TooMany(kind, max(1, math.ceil(WINDOW_S - now % WINDOW_S)))
+
+
+class PersonThrottle(BaseThrottle):
+    """The same for the API."""
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        """Whether this person may go on.
+
+        Raises:
+            Throttled: not now; it says until when.
+        """
+        found = counted(request, request.user)
+        if found is not None:
+            error = Throttled(found.wait_s)
+            error.detail = ErrorDetail(str(found), error.default_code)
+            raise error
+        return True
