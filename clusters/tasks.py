@@ -13,12 +13,14 @@ from django.conf import settings
 from clusters import services
 from clusters.models import Cluster
 from clusters.reconcile import claims
+from clusters.reconcile.processes import Order, Processes, work
 from clusters.reconcile.shift import Ending
-from clusters.reconcile.shift import run_shift as work_shift
 
 OFFER_EXPIRES_S = 6
 STOPPING = threading.Event()
 """Set when this worker is told to end: every shift of it hands over."""
+PROCESSES = Processes(memory=settings.SHIFT_MEMORY_MB * 1024**2)
+"""Of the clusters whose shifts this worker has; without a limit of memory all are worked here."""
 
 
 @shared_task(name="clusters.tasks.fill_shifts", expires=OFFER_EXPIRES_S, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types
@@ -35,10 +37,18 @@ def fill_shifts() -> dict[str, int]:
 def run_shift(slug: str, role: str) -> str:
     """Work one shift: the one long task; a lost one is offered anew by `fill_shifts`."""
     holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    outcome = work_shift(slug, role, stop=STOPPING, seconds=settings.SHIFT_SECONDS, holder=holder)
+    order = Order(slug, role, settings.SHIFT_SECONDS, holder)
+    is_apart = settings.SHIFT_MEMORY_MB > 0
+    outcome = PROCESSES.work(order) if is_apart else work(order, STOPPING)
     if outcome.ending in (Ending.HANDED_OVER, Ending.CHANGED):
         current_app.send_task("clusters.tasks.fill_shifts", retry=False)
     return str(outcome)
+
+
+def hand_over() -> None:
+    """Have every shift of this worker given back; it is told to end."""
+    STOPPING.set()
+    PROCESSES.stop()
 
 
 @shared_task(name="clusters.tasks.nudge_sync", expires=30, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types

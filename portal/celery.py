@@ -79,6 +79,6 @@ def touch_heartbeat(**kwargs: Any) -> None:
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # celery has no types
 def hand_over_shifts(**kwargs: Any) -> None:
     """A worker that is told to end gives its leases back first."""
-    from clusters.tasks import STOPPING
+    from clusters.tasks import hand_over
 
-    STOPPING.set()
+    hand_over()

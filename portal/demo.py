@@ -176,6 +176,7 @@ def environment(port: int, broker: str) -> dict[str, str]:
         "PORTAL_INSTALLATION": "demo",
         "PORTAL_HTTPS": "false",
         "PORTAL_CLUSTER_LOOPBACK": "true",
+        "SHIFT_MEMORY_MB": "0",
         "PORTAL_PUBLIC_URL": f"http://127.0.0.1:{port}",
         "PORTAL_STATIC_ROOT": str(FOLDER / "static"),
         "PORTAL_KUBECONFIG_FOLDER": str(FOLDER / "clusters"),

@@ -175,6 +175,8 @@ SHIFT_SECONDS = env.int("SHIFT_SECONDS", default=600)
 LEASE_SECONDS = env.int("LEASE_SECONDS", default=15)
 # So many shift workers share the shifts; each needs that part of the slots.
 SHIFT_WORKERS = env.int("SHIFT_WORKERS", default=1)
+# MiB that the process of one cluster's shifts may have; 0 works all shifts in the worker itself.
+SHIFT_MEMORY_MB = env.int("SHIFT_MEMORY_MB", default=2048)
 # How long a throwaway ClusterQueue waits for a live Kueue to answer, where none is expected.
 KUEUE_PROOF_SECONDS = env.float("KUEUE_PROOF_SECONDS", default=5.0)
 # Covered by the unlimited flavor "host" besides cpu, memory and ephemeral-storage.

@@ -12,6 +12,7 @@ os.environ.setdefault("DATABASE_URL", "sqlite://:memory:")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("PORTAL_HTTPS", "false")
 os.environ.setdefault("PORTAL_CLUSTER_LOOPBACK", "true")
+os.environ.setdefault("SHIFT_MEMORY_MB", "0")
 
 from portal.settings import *  # noqa: F403  the tests change a few of the portal's own
 

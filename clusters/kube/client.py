@@ -18,6 +18,7 @@ from typing import Any, Self
 from clusters.errors import AnswerTooLarge, Gone, NotFound, Refusal, ServerFault
 from clusters.kube.kubeconfig import Connection, connection_of
 from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource
+from clusters.kube.shares import Counted, Share
 from clusters.kube.stream import WatchStream, is_object
 from clusters.kube.transport import READ_TIMEOUT_S, Call, Transport
 
@@ -147,22 +148,31 @@ class KubeClient:
     server: str = ""
 
     @classmethod
-    def from_kubeconfig(cls, text: str, *, read_timeout_s: float = READ_TIMEOUT_S) -> Self:
+    def from_kubeconfig(
+        cls, text: str, *, read_timeout_s: float = READ_TIMEOUT_S, share: Share | None = None
+    ) -> Self:
         """Builds from a kubeconfig's text; nothing is sent yet.
 
-        Each request waits up to `read_timeout_s` for its answer, watches apart.
+        Each request waits up to `read_timeout_s` for its answer, watches apart. `share` is what the
+        cluster may take of this process's memory, where others are read in it, too.
 
         Raises:
             KubeconfigRejected: the kubeconfig holds something that is not allowed.
         """
-        return cls.from_connection(connection_of(text), read_timeout_s=read_timeout_s)
+        connection = connection_of(text)
+        return cls.from_connection(connection, read_timeout_s=read_timeout_s, share=share)
 
     @classmethod
     def from_connection(
-        cls, connection: Connection, *, read_timeout_s: float = READ_TIMEOUT_S
+        cls,
+        connection: Connection,
+        *,
+        read_timeout_s: float = READ_TIMEOUT_S,
+        share: Share | None = None,
     ) -> Self:
         """Builds from checked parts; nothing is sent yet."""
-        return cls(Transport(connection, read_timeout_s=read_timeout_s), connection.server)
+        transport = Transport(connection, read_timeout_s=read_timeout_s, share=share)
+        return cls(transport, connection.server)
 
     def __enter__(self) -> Self:
         return self
@@ -193,11 +203,12 @@ class KubeClient:
     def _list(self, resource: Resource, selection: Selection, page_size: int) -> ObjectList:
         items: list[Document] = []
         for page in self._pages(resource, selection, page_size):
+            held = page.held if isinstance(page, Counted) else None
             for item in page.get("items") or []:
                 # Lists leave kind and apiVersion out of built-in kinds' items.
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
-                items.append(item)
+                items.append(item if held is None else Counted(item, held))
         return ObjectList(items, str(page["metadata"]["resourceVersion"]))
 
     def _pages(
@@ -327,7 +338,7 @@ class KubeClient:
         path = resource.path(namespace=selection.namespace)
         call = Call("GET", path, query=query, timeout_s=OPENING_S)
         response = self.transport.open_stream(call, idle_timeout_s=options.idle_timeout_s)
-        return WatchStream(response, target=f"WATCH {call.path}")
+        return WatchStream(response, target=f"WATCH {call.path}", share=self.transport.share)
 
     def request(self, call: Call) -> Document:
         """Any other request, whole: reviews, token requests, /version, discovery."""

@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from clusters.errors import Refusal, ServerFault
 from clusters.kube.convert import error_of_status, error_of_transport, read_json
+from clusters.kube.shares import Counted, Held, Share, weigh
 
 # A Kubernetes object is at most about 3 MiB as JSON; a longer line is not an event.
 LINE_LIMIT = 8 * 1024 * 1024
@@ -48,8 +49,10 @@ class WatchStream:
     `was_interrupted` tells whether another thread ended it, not the server.
     """
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, *, target: str) -> None:
-        self._response = response
+    def __init__(
+        self, response: urllib3.BaseHTTPResponse, *, target: str, share: Share | None = None
+    ) -> None:
+        self._response, self._share = response, share
         self.target = target
         self._closed = threading.Event()
         self.was_interrupted = False
@@ -84,16 +87,26 @@ class WatchStream:
             yield self._event(line)
 
     def _event(self, line: bytes) -> WatchEvent:
+        held = None if self._share is None else self._held(self._share, line)
         try:
             raw = read_json(line)
             kind, document = raw["type"], raw["object"]
             if kind == "ERROR" and isinstance(document, dict):
                 raise error_of_status(document, target=self.target)
-            return WatchEvent(WatchType(kind), _checked(document, WatchType(kind)))
+            checked = _checked(document, WatchType(kind))
+            document = checked if held is None else Counted(checked, held)
+            return WatchEvent(WatchType(kind), document)
         except (ValueError, KeyError, TypeError) as error:
             # A lost event cannot be told from a mangled one: the reader has to begin anew.
             refusal = Refusal("a line of the watch is not an event", target=self.target)
             raise ServerFault(refusal) from error
+
+    def _held(self, share: Share, line: bytes) -> Held:
+        weight = weigh(line)
+        if weight > share.largest:
+            words = f"an event takes {weight // 1024**2} MiB of memory"
+            raise ServerFault(Refusal(words, target=self.target))
+        return share.hold(weight, target=self.target)
 
     def _lines(self) -> Iterator[bytes]:
         pending = bytearray()

@@ -30,6 +30,7 @@ from clusters.errors import AnswerTooLarge, Refusal, ServerFault
 from clusters.kube.addresses import require_allowed
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
+from clusters.kube.shares import Counted, Held, Share, weigh
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
@@ -78,8 +79,15 @@ class ApiAnswer:
 class Transport:
     """Sends calls to one API server; safe to use from several threads."""
 
-    def __init__(self, connection: Connection, *, read_timeout_s: float = READ_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        read_timeout_s: float = READ_TIMEOUT_S,
+        share: Share | None = None,
+    ) -> None:
         self._read_timeout_s = read_timeout_s
+        self.share = share
         self._server = connection.server.rstrip("/")
         self._headers = {"Accept": JSON, "User-Agent": USER_AGENT}
         if connection.token:
@@ -108,7 +116,7 @@ class Transport:
         started = time.monotonic()
         try:
             response = self._open_with_retry(call)
-            body = _whole(response, call)
+            body = _whole(response, call, limit=self._limit)
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:
@@ -116,7 +124,26 @@ class Transport:
         duration_s = time.monotonic() - started
         self._raise_for_status(call, response, body)
         date = response.headers.get("Date", "")
-        return ApiAnswer(_json(call, body), date, duration_s, len(body))
+        held = self._held(call, body)
+        document = _json(call, body)
+        if held is not None:
+            document = Counted(document, held)
+        return ApiAnswer(document, date, duration_s, len(body))
+
+    @property
+    def _limit(self) -> int:
+        return ANSWER_LIMIT if self.share is None else min(ANSWER_LIMIT, self.share.largest)
+
+    def _held(self, call: Call, body: bytes) -> Held | None:
+        """The cluster's share that the answer takes, before it is read; None where all is its."""
+        if self.share is None:
+            return None
+        weight = weigh(body)
+        if weight > self.share.largest:
+            raise AnswerTooLarge(
+                Refusal(f"the answer takes {weight // 1024**2} MiB of memory", target=call.target)
+            )
+        return self.share.hold(weight, target=call.target)
 
     def open_stream(self, call: Call, *, idle_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Sends and returns the answer unread; each later read may take up to `idle_timeout_s`.
@@ -130,7 +157,9 @@ class Transport:
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=opening)
         try:
             response = self._open(call, timeout)
-            body = b"" if 200 <= response.status < 300 else _whole(response, call)
+            body = (
+                b"" if 200 <= response.status < 300 else _whole(response, call, limit=self._limit)
+            )
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:
@@ -192,20 +221,20 @@ def _require_plain(response: urllib3.BaseHTTPResponse, call: Call) -> None:
         raise ServerFault(Refusal("the answer is compressed", target=call.target))
 
 
-def _whole(response: urllib3.BaseHTTPResponse, call: Call) -> bytes:
+def _whole(response: urllib3.BaseHTTPResponse, call: Call, *, limit: int) -> bytes:
     """The body, if it is one that was asked for.
 
     Raises:
-        AnswerTooLarge: it has more than ``ANSWER_LIMIT`` bytes; the rest was not read.
+        AnswerTooLarge: it has more bytes than the limit; the rest was not read.
     """
     _require_plain(response, call)
     body = bytearray()
     # An empty piece is its end, which is checked against the length that was announced.
-    while piece := response.read(ANSWER_LIMIT + 1 - len(body), decode_content=False):
+    while piece := response.read(limit + 1 - len(body), decode_content=False):
         body += piece
-        if len(body) > ANSWER_LIMIT:
+        if len(body) > limit:
             response.close()
-            words = f"the answer has more than {ANSWER_LIMIT // 1024**2} MiB"
+            words = f"the answer has more than {limit // 1024**2} MiB"
             raise AnswerTooLarge(Refusal(words, target=call.target))
     response.release_conn()
     return bytes(body)

@@ -113,6 +113,11 @@ class Claim:
         return ShiftRun.objects.filter(pk=self.row, holder=self.holder, ended_at__isnull=True)
 
 
+def end_lost(holder: str, outcome: str) -> None:
+    """Give the row of a shift back whose process did not live to do it."""
+    ShiftRun.objects.filter(holder=holder).update(ended_at=Now(), outcome=outcome[:300])
+
+
 def take(cluster_id: int, role: str, *, holder: str) -> Claim | None:
     """Claim the row of a (cluster, role); None while somebody alive has it."""
     with transaction.atomic():

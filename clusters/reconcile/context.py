@@ -17,6 +17,7 @@ from budgets.records import record_of
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.kube.pulse import Pulse
+from clusters.kube.shares import Shares
 from clusters.models import Cluster
 from clusters.reconcile.runtime.faults import Faults
 from clusters.vault import unseal
@@ -99,10 +100,19 @@ class Clients:
 
     A credential that was rotated gives a new client; what was handed out before stays open until
     `close`, since somebody may be using it.
+
+    Args:
+        monotonic: Clock.
+        shares: What each cluster may take of this process's memory; None for no limit.
+
+    Attributes:
+        shares: The same.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(
+        self, *, monotonic: Callable[[], float] = time.monotonic, shares: Shares | None = None
+    ) -> None:
+        self._monotonic, self.shares = monotonic, shares
         self._lock = threading.Lock()
         self._known: dict[tuple[str, Identity], tuple[float, bytes, KubeClient]] = {}
         self._open: list[KubeClient] = []
@@ -125,7 +135,8 @@ class Clients:
             if known is not None and known[1] == sealed:
                 client = known[2]
             else:
-                client = KubeClient.from_kubeconfig(unseal(sealed))
+                share = self.shares.of(slug) if self.shares is not None else None
+                client = KubeClient.from_kubeconfig(unseal(sealed), share=share)
                 self._open.append(client)
             self._known[key] = now, sealed, client
             return client

@@ -26,10 +26,17 @@ from clusters.errors import ClusterError, LeaseLost, Retryable
 from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse
+from clusters.kube.shares import MIB, Shares
 from clusters.models import ShiftRun
 from clusters.reconcile import claims
 from clusters.reconcile.claims import Claim, ShiftLease
-from clusters.reconcile.context import Clients, Registered, ShiftContext, registered
+from clusters.reconcile.context import (
+    Clients,
+    Registered,
+    ShiftContext,
+    registered,
+    registered_workers,
+)
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster, confirm
 from clusters.vault import SealBroken, unseal
@@ -37,6 +44,8 @@ from clusters.vault import SealBroken, unseal
 log = structlog.stdlib.get_logger(__name__)
 
 TICK_S = 0.25
+OF_WORKERS = 0.4
+"""Share of the memory of dispatch that workers may have together."""
 HEALTH_EVERY_S = 5.0
 _RETRY_FIRST_S, _RETRY_CAP_S = 0.5, 3.0
 
@@ -51,19 +60,22 @@ class Body(Protocol):
 BodyFactory = Callable[[ShiftContext], Body]
 
 
+ADMISSION = "clusters.reconcile.admission.AdmissionBody"
+REPORTER = "clusters.reconcile.explained.reporter.Reporter"
+DISPATCH = "clusters.reconcile.dispatch.DispatchBody"
+EXTERNAL = "clusters.reconcile.external.ExternalBody"
+
+
 def _explained_admission(context: ShiftContext) -> Body:
     """Admission, whose warm engine also says why jobs wait."""
-    body = import_string("clusters.reconcile.admission.AdmissionBody")
-    reporter = import_string("clusters.reconcile.explained.reporter.Reporter")
-    made: Body = body(context, reader=reporter.of(context))
+    reporter = import_string(REPORTER)
+    made: Body = import_string(ADMISSION)(context, reader=reporter.of(context))
     return made
 
 
 def _dispatch(context: ShiftContext) -> Body:
     """On a manager the portal dispatches, or a Kueue does and the portal nominates."""
-    is_ours = context.cluster.is_portal_mode
-    name = "dispatch.DispatchBody" if is_ours else "external.ExternalBody"
-    made: Body = import_string(f"clusters.reconcile.{name}")(context)
+    made: Body = import_string(DISPATCH if context.cluster.is_portal_mode else EXTERNAL)(context)
     return made
 
 
@@ -160,6 +172,13 @@ def make_body(role: str, context: ShiftContext) -> Body:
     return factory(context)
 
 
+def load_bodies() -> None:
+    """Load what any role may need."""
+    named = (body for body in BODIES.values() if isinstance(body, str))
+    for name in (ADMISSION, REPORTER, DISPATCH, EXTERNAL, *named):
+        import_string(name)
+
+
 def give_back(lease: ClusterLease, name: LeaseName) -> None:
     """Release a Lease, so that a successor need not wait."""
     try:
@@ -179,8 +198,19 @@ def _work(
         if role == ShiftRun.Role.QUOTA and isinstance(error, ClusterError):
             record_contact(registration.facts.pk, Contact(timezone.now(), error))
         return ShiftOutcome(Ending.FAILED, f"{reason}: {error}")
-    with client, closing(Clients()) as clients:
+    with client, closing(Clients(shares=shares_of(role))) as clients:
         return _Shift(registration, role, claim, client, clients).work(stop, seconds)
+
+
+def shares_of(role: str) -> Shares | None:
+    """What each worker may take of the memory of dispatch, which reads them all.
+
+    The other part is for the manager's own objects, and for what is in hand.
+    """
+    if role != ShiftRun.Role.DISPATCH or not settings.SHIFT_MEMORY_MB:
+        return None
+    memory = int(settings.SHIFT_MEMORY_MB * MIB * OF_WORKERS)
+    return Shares(memory=memory, among=len(registered_workers()))
 
 
 class _Shift:

@@ -115,6 +115,12 @@ class ShiftRow:
     parked: int = 0
     parked_says: str = ""
 
+    @property
+    def failure(self) -> str:
+        """Why the last one ended that did not end well; empty while somebody works."""
+        word, _, why = self.outcome.partition(": ")
+        return why if word == "failed" and not self.is_alive else ""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterDetail:

@@ -56,6 +56,7 @@ class Stack:
             "PORTAL_INSTALLATION": "faults",
             "PORTAL_CLUSTER_LOOPBACK": "true",
             "LEASE_SECONDS": str(LEASE_S),
+            "SHIFT_MEMORY_MB": "1024",
             "SKIP_CHECKS": "1",
         }
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 from django.test import override_settings
+from django.utils import timezone
 
 from budgets import services
 from budgets.models import Operation
@@ -15,7 +16,7 @@ from clusters import broker
 from clusters import services as enforcement
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
-from clusters.models import Cluster, ClusterHealth, Drift, ObjectState
+from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 from clusters.vault import seal
 from portal.cluster_changes import CHANGES
 from tests.web.conftest import Visitors
@@ -158,6 +159,28 @@ def test_cluster_page_shows_objects_and_drift_but_no_credential(visitors: Visito
     assert "never-shown-4711" not in text
     assert "Stop writing" not in text
     assert "Stop writing" in visitors.text("admin", "/clusters/gpu-east/")
+
+
+def test_cluster_page_says_why_a_shift_failed_until_somebody_works(visitors: Visitors, worker):
+    now = timezone.now()
+    died = "The process of gpu-east ended. It needed more memory than SHIFT_MEMORY_MB allows."
+    shift = ShiftRun.objects.create(
+        cluster=worker,
+        role="quota",
+        holder="h",
+        started_at=now,
+        heartbeat_at=now,
+        ended_at=now,
+        outcome=f"failed: {died}",
+    )
+    page = visitors["admin"].get("/clusters/gpu-east/").content.decode()
+    assert "The quota shift failed" in page and died in page
+    for changes in ({"outcome": "handed over"}, {"outcome": f"failed: {died}", "ended_at": None}):
+        for name, value in changes.items():
+            setattr(shift, name, value)
+        shift.save()
+        page = visitors["admin"].get("/clusters/gpu-east/").content.decode()
+        assert "The quota shift failed" not in page
 
 
 def test_writing_is_stopped_and_resumed_with_a_reason(visitors: Visitors, worker):

@@ -136,6 +136,7 @@ class DispatchBody(ManagerController):
             context.client,
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
             now=context.now,
+            shares=context.clients.shares,
         )
         self.workers = Workers(
             context,

@@ -35,6 +35,7 @@ from clusters.kube.exec_plugins import (
 )
 from clusters.kube.kubeconfig import connection_of
 from clusters.kube.resources import Resource
+from clusters.kube.shares import Share, Shares
 from clusters.manifests.names import KUEUE_NAMESPACE
 
 CLUSTER_PROFILE: Final = Resource(
@@ -97,6 +98,7 @@ class Profiles:
         providers: Reads the server's access providers; raises ``BadProfile``.
         now: Clock.
         run: Runs a plugin.
+        shares: What each cluster may take of this process's memory; None for no limit.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class Profiles:
         providers: Callable[[], Sequence[ExecPlugin]],
         now: Callable[[], datetime],
         run: Callable[[ExecPlugin, Mapping[str, Any]], Credential] = run_plugin,
+        shares: Shares | None = None,
     ) -> None:
+        self._shares = shares
         self._client, self._providers, self._now, self._run = client, providers, now, run
         self._known: dict[str, _Known] = {}
         self._open: list[KubeClient] = []
@@ -125,7 +129,7 @@ class Profiles:
         if known is None or known.access != access:
             known = self._known[name] = _Known(access)
         if known.asked is not None and known.asked.done():
-            self._take(known)
+            self._take(name, known)
         if known.asked is None and self._is_due(known):
             known.asked = self._ask(access)
         if known.client is None or self._is_over(known):
@@ -143,7 +147,7 @@ class Profiles:
         self._open.clear()
         self._known.clear()
 
-    def _take(self, known: _Known) -> None:
+    def _take(self, name: str, known: _Known) -> None:
         asked, known.asked = known.asked, None
         assert asked is not None
         try:
@@ -152,7 +156,8 @@ class Profiles:
             if known.client is None or self._is_over(known):
                 raise
             return  # the one in hand is still good; it is asked again
-        known.client = _client(known.access, credential)
+        share = self._shares.of(f"profile {name}") if self._shares is not None else None
+        known.client = _client(known.access, credential, share)
         known.expires_at = credential.expires_at
         self._open.append(known.client)
 
@@ -211,7 +216,7 @@ def _listed(profile: Document) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _client(access: _Access, credential: Credential) -> KubeClient:
+def _client(access: _Access, credential: Credential, share: Share | None) -> KubeClient:
     """Through the checks that every kubeconfig goes through."""
 
     def data(pem: str) -> str:
@@ -229,4 +234,4 @@ def _client(access: _Access, credential: Credential) -> KubeClient:
         for what, fields in (("cluster", cluster), ("user", user), ("context", context))
     }
     text = {"apiVersion": "v1", "kind": "Config", "current-context": "profile", **lists}
-    return KubeClient.from_connection(connection_of(yaml.safe_dump(text)))
+    return KubeClient.from_connection(connection_of(yaml.safe_dump(text)), share=share)

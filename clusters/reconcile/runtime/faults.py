@@ -84,9 +84,9 @@ class Faults:
             doing: What was being done.
 
         Raises:
-            LeaseLost: the same error: it ends the shift.
+            LeaseLost, MemoryError: the same error: it ends the shift.
         """
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLost | MemoryError):
             raise error
         told = words_of(error)
         sentence = f"{subject} could not be {doing}: {told}"[:SENTENCE_LIMIT]

@@ -1,0 +1,153 @@
+"""What one cluster tells takes its part of a process's memory, and no other's."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import socket
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from clusters.errors import AnswerTooLarge, ServerFault
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
+from clusters.kube.convert import read_json
+from clusters.kube.kubeconfig import Connection
+from clusters.kube.shares import MIB, Counted, Shares, weigh
+from tests.kube.test_hostile_server import chunks, server, whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" + ",".join(["[]"] * 100_000) + "]", id="lists"),
+        pytest.param("[" + ",".join(["{}"] * 100_000) + "]", id="maps"),
+        pytest.param("[" + ",".join(['{"a":1}'] * 100_000) + "]", id="small maps"),
+        pytest.param("[" + ",".join(["[[[[[]]]]]"] * 20_000) + "]", id="nested"),
+        pytest.param("[" + ",".join(["1000000"] * 100_000) + "]", id="numbers"),
+        pytest.param("[" + ",".join(["1.5"] * 100_000) + "]", id="fractions"),
+        pytest.param("[" + ",".join(['"ab"'] * 100_000) + "]", id="texts"),
+        pytest.param(
+            "{" + ",".join(f'"{n:x}":{n}' for n in range(87_400)) + "}", id="one large map"
+        ),
+        pytest.param('["' + "x" * 500_000 + '\U0001f600"]', id="a wide text"),
+        pytest.param('["' + "x" * 500_000 + '\\ud83d\\ude00"]', id="an escaped wide text"),
+        pytest.param('["' + "é" * 250_000 + '"]', id="a text of Europe"),
+        pytest.param(
+            "[" + ",".join(json.dumps({"metadata": {"name": f"n{n}", "labels": {"a": "b"}},
+                                       "spec": {"podSets": [{"count": n}]}})
+                           for n in range(10_000)) + "]",
+            id="objects",
+        ),
+    ],
+)  # fmt: skip
+def test_no_text_takes_more_memory_than_it_weighs(text: str):
+    body = text.encode()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = read_json(body)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept and taken <= weigh(body)
+
+
+def test_who_has_its_part_gets_more_only_while_there_is_room():
+    shares = Shares(memory=400, among=4)
+    first, second = shares.of("first"), shares.of("second")
+    held = [first.hold(100, target="") for _ in range(4)]
+    with pytest.raises(ServerFault, match="first shows more than its part"):
+        first.hold(1, target="")
+    held.append(second.hold(100, target=""))  # its own part is its own
+    with pytest.raises(ServerFault):
+        second.hold(1, target="")
+    del held[:2]
+    gc.collect()
+    assert first.taken == 200
+    second.hold(1, target="")
+
+
+def test_a_document_counts_until_nobody_has_it():
+    share = Shares(memory=1000, among=1).of("east")
+    document = Counted({"metadata": {"name": "a"}}, share.hold(700, target=""))
+    twin = copy.deepcopy(document)
+    assert twin == document and json.dumps(twin) == json.dumps(document)
+    del document
+    gc.collect()
+    assert share.taken == 700
+    del twin
+    gc.collect()
+    assert share.taken == 0
+
+
+@pytest.fixture
+def shares() -> Shares:
+    return Shares(memory=40 * MIB, among=4)
+
+
+def limited(client: KubeClient, shares: Shares) -> KubeClient:
+    return KubeClient.from_connection(
+        Connection(client.server), read_timeout_s=5.0, share=shares.of("greedy")
+    )
+
+
+def page(number: int, items: list[object]) -> bytes:
+    metadata = {"resourceVersion": "1", "continue": str(number)}
+    return whole(json.dumps({"metadata": metadata, "items": items}).encode())
+
+
+def test_a_list_ends_where_the_part_of_its_cluster_does(shares: Shares):
+    sent = [0]
+
+    def talk(peer: socket.socket, _: bytes) -> None:
+        sent[0] += 1
+        items = [{"metadata": {"name": f"j{sent[0]}-{n}"}, "x": [[]] * 100} for n in range(100)]
+        peer.sendall(page(sent[0], items))
+
+    with server(talk) as known, limited(known, shares) as client:
+        with pytest.raises(ServerFault, match="greedy shows more than its part"):
+            client.list(r.JOB)
+        gc.collect()
+        assert shares.of("greedy").taken == 0  # given back with the list
+    assert 5 < sent[0] < 60
+
+
+def test_an_answer_that_would_take_too_much_is_not_read(shares: Shares):
+    heavy = whole(b'{"metadata":{"name":"a"},"x":[' + b"[]," * 100_000 + b"[]]}")
+    with (
+        server(lambda peer, _: peer.sendall(heavy)) as known,
+        limited(known, shares) as client,
+        pytest.raises(AnswerTooLarge),
+    ):
+        client.get(r.JOB, "a", namespace="t")
+
+
+def test_events_count_as_long_as_somebody_keeps_them(shares: Shares):
+    event = {"type": "ADDED", "object": {"metadata": {"name": "a"}, "x": [[]] * 1000}}
+    line = json.dumps(event).encode() + b"\n"
+
+    def talk(peer: socket.socket, _: bytes) -> None:
+        chunks(peer, iter([line] * 2_000))
+
+    with server(talk) as known, limited(known, shares) as client:
+        passing = sum(1 for _ in client.watch(r.JOB))
+        assert passing == 2_000  # what nobody keeps takes nothing
+        kept: list[object] = []
+
+        def keep() -> Iterator[None]:
+            kept.extend(client.watch(r.JOB))
+            yield
+
+        with pytest.raises(ServerFault, match="more than its part"):
+            list(keep())
+    too_large = b'{"type":"ADDED","object":{"metadata":{"name":"a"},"x":[' + b"[]," * 40_000
+    with (
+        server(lambda peer, _: chunks(peer, iter([too_large, b"[]]}}\n"]))) as known,
+        limited(known, shares) as client,
+        pytest.raises(ServerFault, match="an event takes"),
+    ):
+        list(client.watch(r.JOB))
