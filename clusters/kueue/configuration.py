@@ -51,6 +51,15 @@ class Gates:
     recompute_assignment_upon_preemption_targets_overlap: bool = False
     elastic_jobs_via_workload_slices: bool = True
     admission_fair_sharing: bool = True
+    topology_aware_scheduling: bool = True
+    tas_profile_mixed: bool = True
+    tas_balanced_placement: bool = False
+    tas_handle_overlapping_flavors: bool = True
+    tas_recompute_assignment_within_scheduling_cycle: bool = True
+    tas_respect_node_affinity_preferred: bool = False
+    tas_assignments_encoding_by_hostname_prefix: bool = True
+    tas_failed_node_replacement_fail_fast: bool = True
+    skip_reassignment_for_pod_owned_workloads: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,13 @@ from clusters.kueue.cycle.replay import replay_scenario
 
 QUOTA = "admission-kueue-0.19.2.jsonl.gz"
 NEWER = "admission-tas-afs-kueue-0.19.2.jsonl.gz"
-FOLLOWED = {"afs": 250, "partial": 150, "elastic": 100}
+FOLLOWED = {"tas": 400, "tasmix": 300, "afs": 250, "partial": 150, "elastic": 100}
+UPSTREAM = "upstream-tables-kueue-0.19.2.jsonl.gz"
+TOPOLOGY_TABLES = {
+    "TestScheduleForTAS": 60,
+    "TestScheduleForTASPreemption": 11,
+    "TestScheduleForTASCohorts": 26,
+}
 SAMPLE_EVERY = 4
 
 
@@ -74,4 +80,12 @@ def test_sample_of_a_newer_family_matches(family):
 def test_all_of_a_newer_family_match(family):
     total, names = differing(scenarios(NEWER, family=family))
     assert total == FOLLOWED[family]
+    assert names == []
+
+
+@pytest.mark.parametrize("table", TOPOLOGY_TABLES)
+def test_cases_of_upstreams_own_topology_tables_match(table):
+    found = (item for item in scenarios(UPSTREAM) if item["name"].partition("/")[0] == table)
+    total, names = differing(found)
+    assert total == TOPOLOGY_TABLES[table]
     assert names == []

@@ -563,7 +563,7 @@ def test_gated_workload_waits_outside_the_queue():
 def test_unknown_kind_is_an_error():
     world = World()
     with pytest.raises(KeyError):
-        world.engine.upsert({"kind": "Pod", "metadata": {"name": "p"}}, now=world.now)
+        world.engine.upsert({"kind": "Deployment", "metadata": {"name": "d"}}, now=world.now)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 Reads the snapshot and changes nothing but for tries that the oracle undoes itself. Every resource
 of a flavor is weighed, also after one did not fit: the recorded messages name them all.
 
-Source: Kueue pkg/scheduler/flavorassigner/flavorassigner.go, v0.19.2. Deviations: a pod set whose
+Source: Kueue pkg/scheduler/flavorassigner/flavorassigner.go, v0.19.2. Deviation: a pod set whose
 requests are all ignored is Fit and later pod sets are still looked at (Kueue stops there and its
-status write is refused); topology is not placed, a pod set that asks for it fits only flavors with
-a topology and is counted by quota alone.
+status write is refused).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from clusters.kueue.assignment.outcome import (
     Obstacle,
     PodSetAssignment,
 )
+from clusters.kueue.assignment.topology import TopologyAssigner, held_assignment
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import (
@@ -113,6 +113,7 @@ class FlavorAssigner:
         self._snapshot = snapshot
         self._configuration = configuration
         self._oracle = oracle
+        self.topology = TopologyAssigner(snapshot.places)
         # By flavor's name, with the specification that it was concluded from.
         self._verdicts: WeakKeyDictionary[PodShape, dict[str, tuple[FlavorSpec, str]]] = (
             WeakKeyDictionary()
@@ -134,7 +135,8 @@ class FlavorAssigner:
                     item.choices = {}
                 assignment.add(item)
             if has_failed:
-                break
+                return assignment
+        self.topology.place(assignment, workload=request.workload, queue=request.queue)
         return assignment
 
     def _assign_group(self, task: _Task) -> bool:
@@ -142,7 +144,9 @@ class FlavorAssigner:
         for _, item in task.members:
             for name, amount in item.requests.items():
                 total[name] = add(total.get(name, 0), amount)
-        done: set[str] = set()
+        # A second pass keeps the flavors of the first.
+        found: dict[str, FlavorChoice] = {}
+        done = {name for _, item in task.members for name in item.choices}
         for resource in sorted(total, key=visiting_rank):
             if resource in done:
                 continue
@@ -166,6 +170,15 @@ class FlavorAssigner:
             if search.best is None:
                 task.assignment.obstacle = max(task.assignment.obstacle, search.obstacle)
                 return False
+            found.update(search.best.choices)
+        for pod_set, item in task.members:
+            if not item.requests and pod_set.shape.topology.group:
+                # It asks for nothing and yet is placed beside the others.
+                item.choices = {
+                    name: choice
+                    for name, choice in found.items()
+                    if self.topology.is_placed(choice.flavor)
+                }
         return True
 
     def _search(self, task: _Task, group: ResourceGroup, wanted: Mapping[str, int]) -> _Search:
@@ -239,10 +252,20 @@ class FlavorAssigner:
                 f"resource {first}"
             )
         for pod_set, _ in task.members:
-            verdict = self._verdict(pod_set, flavor)
+            verdict = self._topology_verdict(task, pod_set, flavor) or self._verdict(
+                pod_set, flavor
+            )
             if verdict:
                 return verdict
         return ""
+
+    def _topology_verdict(self, task: _Task, pod_set: PodSet, flavor: str) -> str:
+        spec = self._snapshot.flavors.get(flavor)
+        queue = task.request.queue
+        if spec is None or not (spec.topology or pod_set.shape.topology.is_explicit):
+            return ""
+        group = next(item for item in queue.spec.groups if flavor in item.flavors)
+        return self.topology.refusal(pod_set, queue=queue, flavor=spec, resources=group.resources)
 
     def _verdict(self, pod_set: PodSet, flavor: str) -> str:
         spec = self._snapshot.flavors.get(flavor)
@@ -320,6 +343,8 @@ def _more_than_held(task: _Task, key: FlavorResource, amount: int, trial: _Trial
 
 def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
     workload = request.workload
+    if workload.reservation is not None:
+        return [held_assignment(hold, workload) for hold in workload.reservation.pod_sets]
     counts = request.counts or [workload.remaining_count(item) for item in workload.pod_sets]
     result = []
     held = (*request.replaced, *[None] * len(workload.pod_sets))
@@ -337,7 +362,7 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:
         return [[0]]
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(pod_sets):
-        groups.setdefault(item.shape.group or f"/{index}", []).append(index)
+        groups.setdefault(item.shape.topology.group or f"/{index}", []).append(index)
     return list(groups.values())
 
 
@@ -352,8 +377,6 @@ def _rank(choice: FlavorChoice, fungibility: Fungibility) -> _Rank:
 def refusal_of(pod_set: PodSet, *, flavor: FlavorSpec) -> str:
     """Why no pod of the pod set may run on the flavor, empty when they may."""
     shape = pod_set.shape
-    if shape.is_topology_requested and not flavor.topology:
-        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
     taint = untolerated_taint(
         flavor.taints, tolerations=(*shape.rules.tolerations, *flavor.tolerations)
     )

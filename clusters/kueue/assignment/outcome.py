@@ -6,11 +6,13 @@ Values only; ``flavor_assigner`` finds them. Source: Kueue pkg/scheduler/flavora
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Any
 
 from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.topology.need import PodSetNeed
+from clusters.kueue.workload.placement import Placement, placement_document
 from clusters.kueue.workload.workloads import PodSetHold
 
 LastTried = Mapping[tuple[str, str], int]
@@ -39,9 +41,10 @@ class Obstacle(IntEnum):
     """Why nothing fits, mildest first; the condition's reason is the name in ``text``."""
 
     NONE = 0
-    WAITING_FOR_QUOTA = 1
-    EXCEEDS_MAX_QUOTA = 2
-    NO_MATCHING_FLAVOR = 3
+    TOPOLOGY_PLACEMENT_FAILED = 1
+    WAITING_FOR_QUOTA = 2
+    EXCEEDS_MAX_QUOTA = 3
+    NO_MATCHING_FLAVOR = 4
 
     @property
     def text(self) -> str:
@@ -49,6 +52,7 @@ class Obstacle(IntEnum):
         return {
             Obstacle.EXCEEDS_MAX_QUOTA: "ExceedsMaxQuota",
             Obstacle.NO_MATCHING_FLAVOR: "NoMatchingFlavor",
+            Obstacle.TOPOLOGY_PLACEMENT_FAILED: "TopologyPlacementFailed",
         }.get(self, "WaitingForQuota")
 
 
@@ -88,6 +92,9 @@ class PodSetAssignment:
 
     Attributes:
         held: what the slice that the workload replaces holds for it, ``None`` without one.
+        placement: where its pods run, ``None`` as long as they have no domains.
+        delayed: state of a placement that follows later, empty for none.
+        error: why no domains can be looked for, empty when they can.
     """
 
     name: str
@@ -97,15 +104,18 @@ class PodSetAssignment:
     choices: dict[str, FlavorChoice] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     has_failed: bool = False
+    placement: Placement | None = None
+    delayed: str = ""
+    error: str = ""
 
     def beyond_held(self, resource: str) -> int:
         """Amount that it asks for in addition to what the replaced slice holds."""
-        amount = self.requests[resource]
+        amount = self.requests.get(resource, 0)
         return amount - self.held.amounts.get(resource, 0) if self.held is not None else amount
 
     def of_more_pods(self, resource: str) -> int:
         """Amount of the pods that it has more than the replaced slice."""
-        amount = self.requests[resource]
+        amount = self.requests.get(resource, 0)
         if self.held is None or not self.count:
             return amount
         return amount // self.count * (self.count - self.held.count)
@@ -113,7 +123,7 @@ class PodSetAssignment:
     @property
     def mode(self) -> FlavorMode:
         """The worst mode of its resources."""
-        if self.has_failed:
+        if self.has_failed or self.error:
             return FlavorMode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=FlavorMode.FIT)
 
@@ -128,6 +138,8 @@ class Assignment:
         last_tried: index of the last flavor looked at, by pod set and resource; -1 after the last.
         obstacle: the severest reason of the pod set that failed.
         attempts: every flavor looked at.
+        needs: pods that look for domains.
+        forced: what the search for domains made of it, ``None`` where quota decides.
     """
 
     pod_sets: list[PodSetAssignment] = field(default_factory=list)
@@ -135,10 +147,14 @@ class Assignment:
     last_tried: dict[tuple[str, str], int] = field(default_factory=dict)
     obstacle: Obstacle = Obstacle.NONE
     attempts: list[FlavorAttempt] = field(default_factory=list)
+    needs: list[PodSetNeed] = field(default_factory=list)
+    forced: AssignmentMode | None = None
 
     @property
     def outcome(self) -> AssignmentMode:
         """What the assignment allows for: the worst over its pod sets."""
+        if self.forced is not None:
+            return self.forced
         worst = min((item.mode for item in self.pod_sets), default=FlavorMode.FIT)
         if worst is FlavorMode.FIT:
             return AssignmentMode.FIT
@@ -187,6 +203,19 @@ class Assignment:
             for resource, choice in item.choices.items()
         }
 
+    def item(self, name: str) -> PodSetAssignment:
+        """The assignment of a pod set."""
+        return next(item for item in self.pod_sets if item.name == name)
+
+    def force(self, name: str, mode: FlavorMode) -> None:
+        """Set the mode of a pod set, in all its resources, and of the whole."""
+        item = self.item(name)
+        item.choices = {
+            resource: replace(choice, mode=mode) for resource, choice in item.choices.items()
+        }
+        is_hopeless = mode is FlavorMode.NO_FIT
+        self.forced = AssignmentMode.NO_FIT if is_hopeless else AssignmentMode.PREEMPT
+
     def needing_preemption(self) -> frozenset[FlavorResource]:
         """Pairs whose quota has to be freed first."""
         return frozenset(
@@ -198,17 +227,22 @@ class Assignment:
 
     def message(self) -> str:
         """Why it does not fit, pod set by pod set; empty when everything fits."""
+        for item in self.pod_sets:
+            if item.error:
+                return f"failed to assign flavors to pod set {item.name}: {item.error}"
         return "; ".join(
             f"couldn't assign flavors to pod set {item.name}: {', '.join(sorted(item.reasons))}"
             for item in self.pod_sets
             if item.reasons
         )
 
-    def admission(self, cluster_queue: str) -> dict[str, Any]:
+    def admission(self, cluster_queue: str, *, splits_by_prefix: bool = True) -> dict[str, Any]:
         """The ``status.admission`` document that it becomes."""
         return {
             "clusterQueue": cluster_queue,
-            "podSetAssignments": [_pod_set_document(item) for item in self.pod_sets],
+            "podSetAssignments": [
+                _pod_set_document(item, splits_by_prefix) for item in self.pod_sets
+            ],
         }
 
 
@@ -220,13 +254,19 @@ def _amounts(item: PodSetAssignment, amount_of: Callable[[str], int]) -> dict[Fl
     return {key: amount for key, amount in found.items() if amount}
 
 
-def _pod_set_document(item: PodSetAssignment) -> dict[str, Any]:
+def _pod_set_document(item: PodSetAssignment, splits_by_prefix: bool) -> dict[str, Any]:
     document: dict[str, Any] = {"name": item.name}
     resources = sorted(item.choices)
     if resources:
         document["flavors"] = {name: item.choices[name].flavor for name in resources}
         document["resourceUsage"] = {
-            name: format_amount(item.requests[name], name) for name in resources
+            name: format_amount(item.requests.get(name, 0), name) for name in resources
         }
     document["count"] = item.count
+    if item.placement is not None:
+        document["topologyAssignment"] = placement_document(
+            item.placement, splits_by_prefix=splits_by_prefix
+        )
+    if item.delayed:
+        document["delayedTopologyRequest"] = item.delayed
     return document

@@ -17,13 +17,19 @@ from typing import Any
 
 from clusters.documents import labels
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.cycle.second_pass import SecondPasses, needs_second_pass
 from clusters.kueue.cycle.usage_accounts import UsageAccounts, becomes_admitted
 from clusters.kueue.queueing.queue_set import QueueSet
-from clusters.kueue.queueing.readiness import queue_condition
+from clusters.kueue.queueing.readiness import ActiveCondition, queue_condition, relate_to_topology
 from clusters.kueue.quota.snapshot import Snapshot
-from clusters.kueue.quota.specifications import CheckSpec, ClusterQueueSpec, CohortSpec
+from clusters.kueue.quota.specifications import (
+    CheckSpec,
+    ClusterQueueSpec,
+    CohortSpec,
+)
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.quota.usage_ledger import UsageLedger
+from clusters.kueue.topology.places import held_uses
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.kueue.workload.requests import SurroundingsByNamespace
 from clusters.kueue.workload.workloads import Workload
@@ -48,7 +54,7 @@ class ClusterState:
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.ledger = UsageLedger(configuration.admission_fair_sharing)
-        self.snapshot = Snapshot(ledger=self.ledger)
+        self.snapshot = Snapshot(configuration.gates, ledger=self.ledger)
         self.queues = QueueSet(
             hashes_equals=configuration.gates.scheduling_equivalence_hashing,
             usage_of=self.ledger.usage_of if self.ledger.rules is not None else None,
@@ -61,6 +67,9 @@ class ClusterState:
         self.assumed: set[str] = set()
         self.assumed_evicted: set[str] = set()
         self.bypassed: set[str] = set()
+        self.second_passes = SecondPasses()
+        # What held quota before domains were found for it that are not written yet.
+        self.replaced_placements: dict[str, Workload] = {}
         # Grows whenever a workload's document changed what the next cycle may decide.
         self.revision = 0
         self.surroundings = SurroundingsByNamespace(configuration)
@@ -85,6 +94,8 @@ class ClusterState:
         self.assumed |= other.assumed
         self.assumed_evicted |= other.assumed_evicted
         self.bypassed |= other.bypassed
+        held = {key for name in names for key in other.snapshot.queues[name].holdings}
+        self.second_passes.adopt(other.second_passes, keys=held)
 
     def set_cohort(self, spec: CohortSpec) -> None:
         """Create or change a Cohort."""
@@ -130,10 +141,15 @@ class ClusterState:
         """Assume that a pending workload holds quota now.
 
         Its precedence as a preemptor ends only when the reservation is seen in a document: if it is
-        preempted before, it is first again.
+        preempted before, it is first again. One that holds quota already got its domains.
         """
         self.bypassed.discard(workload.key)
-        self.queues.remove(self.workloads[workload.key], keeps_sticky=True)
+        self.second_passes.drop(workload.key)
+        holding = self.snapshot.release(workload.key)
+        if holding is not None:
+            self.replaced_placements[workload.key] = holding.workload
+        else:
+            self.queues.remove(self.workloads[workload.key], keeps_sticky=True)
         self.workloads[workload.key] = workload
         self.snapshot.hold(workload, is_evicted=False)
         self.assumed.add(workload.key)
@@ -170,7 +186,18 @@ class ClusterState:
         workload = self.workloads[key]
         self.assumed.discard(key)
         self.assumed_evicted.discard(key)
+        self.replaced_placements.pop(key, None)
         self.place(replace(workload, reservation=None, is_evicted=is_evicted), now=now)
+
+    def take_back(self, key: str, *, now: datetime) -> None:
+        """Undo an assumed reservation: it waits again, or looks for domains again."""
+        before = self.replaced_placements.pop(key, None)
+        if before is None:
+            self.unreserve(key, is_evicted=False, now=now)
+            return
+        self.assumed.discard(key)
+        self.place(before, now=now)
+        self.second_passes.put_off(key, now=now)
 
     # Settling
 
@@ -186,14 +213,19 @@ class ClusterState:
         """The same for all trees."""
         self._wakes_all = True
 
+    def wake_active(self) -> None:
+        """The same for the trees of queues that may admit."""
+        for name, state in self.snapshot.queues.items():
+            if state.is_active:
+                self.wake(name)
+
     def settle(self, now: datetime) -> None:
         """Bring derived numbers, activity and woken workloads up to date."""
         if self._is_unsettled:
+            self.snapshot.reshape_places()
             for name, state in self.snapshot.queues.items():
-                condition = queue_condition(
-                    state.spec, flavors=self.snapshot.flavors, checks=self.checks
-                )
-                self.snapshot.set_active(name, is_active=condition.is_active)
+                self.snapshot.set_active(name, is_active=self.condition(state.spec).is_active)
+                relate_to_topology(state, flavors=self.snapshot.flavors, checks=self.checks)
             self._is_unsettled = False
         self.snapshot.refresh()
         if not (self._to_wake or self._wakes_all):
@@ -210,6 +242,16 @@ class ClusterState:
                 )
         self._to_wake.clear()
         self._wakes_all = False
+
+    def condition(self, spec: ClusterQueueSpec) -> ActiveCondition:
+        """Active condition of a ClusterQueue."""
+        has_topology = self.configuration.gates.topology_aware_scheduling
+        return queue_condition(
+            spec,
+            flavors=self.snapshot.flavors,
+            checks=self.checks,
+            topologies=self.snapshot.places.topologies if has_topology else None,
+        )
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Labels of a namespace; one that was not fed has its name only."""
@@ -271,6 +313,7 @@ class ClusterState:
         workload = self.workloads.pop(key, None)
         self.assumed.discard(key)
         self.assumed_evicted.discard(key)
+        self.replaced_placements.pop(key, None)
         if workload is not None:
             self.revision += 1
             self.ledger.drop(workload.local_queue, key)
@@ -290,6 +333,7 @@ class ClusterState:
             self._place_again(before, workload, now)
             return
         if before is not None and holds and self._holds_on(before, workload):
+            self.second_passes.note(workload, now=now)
             return
         self.revision += 1
         if before is not None:
@@ -297,6 +341,7 @@ class ClusterState:
         self.workloads[workload.key] = workload
         if holds:
             self.snapshot.hold(workload, is_evicted=workload.is_evicted)
+            self.second_passes.note(workload, now=now)
         elif waits and self.queues.add(workload, now=now):
             self.bypassed.add(workload.key)
 
@@ -308,9 +353,12 @@ class ClusterState:
             self.assumed_evicted.discard(workload.key)
             return workload
         if workload.key in self.assumed:
+            if self._is_placed_anew(workload):
+                return replace(before, is_evicted=workload.is_evicted)
             if workload.reservation is not None or workload.is_finished or not workload.is_active:
                 self.assumed.discard(workload.key)
-                self._end_precedence(before)
+                self.replaced_placements.pop(workload.key, None)
+                self.end_precedence(before)
             else:
                 workload = replace(workload, reservation=before.reservation, is_evicted=False)
         if workload.key in self.assumed_evicted:
@@ -320,7 +368,12 @@ class ClusterState:
                 workload = replace(workload, is_evicted=True)
         return workload
 
-    def _end_precedence(self, before: Workload) -> None:
+    def _is_placed_anew(self, workload: Workload) -> bool:
+        """Whether a document is from before domains were found that it does not show."""
+        return workload.key in self.replaced_placements and needs_second_pass(workload)
+
+    def end_precedence(self, before: Workload) -> None:
+        """End the precedence as a preemptor, once the reservation is seen."""
         name = before.reservation.cluster_queue if before.reservation is not None else ""
         queue = self.queues.queue(name)
         if queue is not None:
@@ -333,6 +386,8 @@ class ClusterState:
             return False
         is_same_queue = workload.reservation.cluster_queue == holding.cluster_queue
         if not is_same_queue or workload.usage() != holding.usage:
+            return False
+        if held_uses(workload) != holding.places:
             return False
         if before.priority != workload.priority:
             self.wake(holding.cluster_queue)
@@ -361,6 +416,7 @@ class ClusterState:
     def _lift(self, workload: Workload) -> None:
         """Take a workload out of wherever it is; quota that becomes free wakes its tree."""
         self.bypassed.discard(workload.key)
+        self.second_passes.drop(workload.key)
         if workload.reservation is None:
             self.queues.remove(workload)
             return

@@ -46,6 +46,21 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict a workload for its own sake: a node of its placement failed and nothing replaces it.
+
+    Attributes:
+        reason, message: of the Evicted condition.
+        cluster_queue: where it holds quota.
+    """
+
+    key: str
+    reason: str
+    message: str
+    cluster_queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A workload keeps waiting.
 
@@ -63,7 +78,7 @@ class Pending:
     has_changed: bool
 
 
-Decision: TypeAlias = Admit | Preempt | Pending
+Decision: TypeAlias = Admit | Preempt | Evict | Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,7 @@ class CycleResult:
     Attributes:
         number: of the cycle, from 1.
         heads: how many workloads were looked at.
-        admitted, preempted, pending: the decisions, in the order in which they were made.
+        admitted, preempted, evicted, pending: the decisions, in the order in which they were made.
         replaced: keys of older slices of elastic jobs whose place an admitted one takes: they end.
         is_settled: nothing moved and nothing was parked: another cycle would find the same.
     """
@@ -82,6 +97,7 @@ class CycleResult:
     heads: int
     admitted: tuple[Admit, ...] = field(default=())
     preempted: tuple[Preempt, ...] = field(default=())
+    evicted: tuple[Evict, ...] = field(default=())
     pending: tuple[Pending, ...] = field(default=())
     replaced: tuple[str, ...] = field(default=())
     is_settled: bool = True
@@ -89,9 +105,9 @@ class CycleResult:
     @property
     def has_moved(self) -> bool:
         """Whether anything was admitted or preempted; without, the next cycle may wait."""
-        return bool(self.admitted or self.preempted)
+        return bool(self.admitted or self.preempted or self.evicted)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """All decisions: preemptions first, then admissions, then what waits."""
-        return (*self.preempted, *self.admitted, *self.pending)
+        """All decisions: preemptions first, then evictions, admissions, and what waits."""
+        return (*self.preempted, *self.evicted, *self.admitted, *self.pending)

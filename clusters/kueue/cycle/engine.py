@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.cluster_state import ClusterState
-from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
+from clusters.kueue.cycle.decisions import Admit, CycleResult, Evict, Pending, Preempt
 from clusters.kueue.cycle.entries import Entry, EntryStatus
 from clusters.kueue.cycle.intake import Intake
 from clusters.kueue.cycle.scheduler import Scheduler
@@ -27,6 +27,8 @@ from clusters.kueue.queueing.queues import RequeueReason
 from clusters.kueue.workload.workloads import PodSetHold, Reservation, Workload
 
 _UNKNOWN: Final = "UNKNOWN"
+_NOT_REPLACED: Final = "Workload was evicted as there was no replacement for unhealthy node(s)"
+_DONE: Final = frozenset({EntryStatus.ADMITTED, EntryStatus.EVICTED})
 _LONGEST_MESSAGE: Final = 32 * 1024
 _CUT_MARK: Final = " ..."
 BYPASSED_MESSAGE: Final = (
@@ -99,7 +101,7 @@ class Engine:
         state = self.state
         state.settle(now)
         waiting = state.queues.active_count
-        heads = state.queues.heads(is_open=self._is_open)
+        heads = [*self._second_passes(now), *state.queues.heads(is_open=self._is_open)]
         if not heads:
             return CycleResult(number=self._cycles, heads=0)
         self._cycles += 1
@@ -115,26 +117,29 @@ class Engine:
         decided = self._scheduler.run(entries, cycle=self._cycles)
         refused = [entry for entry in entries if entry.is_refused]
         preempted = [item for entry in decided for item in self._preempt(entry)]
+        evicted = [self._evict(entry) for entry in decided if entry.status is EntryStatus.EVICTED]
         admitted = [
             self._admit(entry, now) for entry in decided if entry.status is EntryStatus.ADMITTED
         ]
         pending = [
             self._keep(entry)
             for entry in (*decided, *refused)
-            if entry.status is not EntryStatus.ADMITTED
+            if entry.status not in _DONE and not self._put_off(entry, now)
         ]
         return CycleResult(
             number=self._cycles,
             heads=len(heads),
             admitted=tuple(admitted),
             preempted=tuple(preempted),
+            evicted=tuple(evicted),
             pending=tuple(pending),
             replaced=tuple(
                 entry.replaced.workload.key
                 for entry in decided
                 if entry.replaced is not None and entry.status is EntryStatus.ADMITTED
             ),
-            is_settled=not (admitted or preempted) and self.state.queues.active_count >= waiting,
+            is_settled=not (admitted or preempted or evicted)
+            and self.state.queues.active_count >= waiting,
         )
 
     def forget(self, key: str, *, now: datetime) -> None:
@@ -148,7 +153,7 @@ class Engine:
             state.assume_evicted(key, is_evicted=False)
         if key in state.assumed:
             state.ledger.drop(state.workloads[key].local_queue, key)
-            state.unreserve(key, is_evicted=False, now=now)
+            state.take_back(key, now=now)
 
     def assume_again(self, before: Engine, keys: Iterable[str]) -> None:
         """Assume what an engine that this one replaces had, of decisions still to be written.
@@ -207,6 +212,21 @@ class Engine:
         copy._cycles = self._cycles
         return copy
 
+    def _second_passes(self, now: datetime) -> list[tuple[str, QueueItem]]:
+        """What holds quota and looks for domains, by ClusterQueue."""
+        holdings = map(self.state.snapshot.holding, self.state.second_passes.due(now))
+        return [
+            (item.cluster_queue, QueueItem(item.workload))
+            for item in holdings
+            if item is not None and self._is_open(item.cluster_queue)
+        ]
+
+    def _put_off(self, entry: Entry, now: datetime) -> bool:
+        """Let a second pass that found nothing wait; false for every other entry."""
+        if entry.is_second_pass:
+            self.state.second_passes.put_off(entry.workload.key, now=now)
+        return entry.is_second_pass
+
     def _is_open(self, name: str) -> bool:
         queue = self.state.snapshot.queues.get(name)
         return queue is not None and queue.is_active
@@ -236,31 +256,54 @@ class Engine:
     def _admit(self, entry: Entry, now: datetime) -> Admit:
         queue, assignment, workload = entry.queue, entry.assignment, entry.workload
         checks = queue.spec.checks_for(assignment.flavors)
-        is_admitted = all(workload.check_states.get(name) == "Ready" for name in checks)
-        queue.node.remove_all(assignment.usage)
+        queue.node.remove_all(entry.usage)
+        self.state.snapshot.places.release(entry.places)
+        is_admitted = all(
+            workload.check_states.get(name) == "Ready" for name in checks
+        ) and not any(
+            item.placement is None and item.delayed == "Pending" for item in assignment.pod_sets
+        )
         reservation = Reservation(
             cluster_queue=entry.queue.spec.name,
             pod_sets=tuple(
                 PodSetHold(
                     name=item.name,
                     flavors={name: choice.flavor for name, choice in item.choices.items()},
-                    amounts={name: item.requests[name] for name in item.choices},
+                    amounts={name: item.requests.get(name, 0) for name in item.choices},
                     count=item.count,
+                    placement=item.placement,
+                    delayed=item.delayed,
                 )
                 for item in assignment.pod_sets
             ),
-            reserved_at=now,
+            reserved_at=now if workload.reservation is None else workload.reservation.reserved_at,
             is_admitted=is_admitted,
         )
-        reserved = replace(workload, reservation=reservation, is_evicted=False)
+        reserved = replace(workload, reservation=reservation, is_evicted=False, unhealthy_nodes=())
         self.state.reserve(reserved)
-        self.state.accounts.charge(reserved, now=now)
+        if not entry.is_second_pass:
+            self.state.accounts.charge(reserved, now=now)
         return Admit(
             key=workload.key,
-            admission=assignment.admission(queue.spec.name),
+            admission=assignment.admission(
+                queue.spec.name,
+                splits_by_prefix=self.configuration.gates.tas_assignments_encoding_by_hostname_prefix,
+            ),
             is_admitted=is_admitted,
             checks=checks,
             message=f"Quota reserved in ClusterQueue {queue.spec.name}",
+        )
+
+    def _evict(self, entry: Entry) -> Evict:
+        workload = entry.workload
+        self.state.assume_evicted(workload.key, is_evicted=True)
+        self.state.second_passes.drop(workload.key)
+        nodes = ",".join(workload.unhealthy_nodes)
+        return Evict(
+            key=workload.key,
+            reason="NodeFailures",
+            message=f"{_NOT_REPLACED}: {nodes}",
+            cluster_queue=entry.queue.spec.name,
         )
 
     def _preempt(self, entry: Entry) -> list[Preempt]:

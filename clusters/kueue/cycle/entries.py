@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from clusters.kueue.amounts import Usage
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode
 from clusters.kueue.preemption.classic import Victim
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.workloads import Workload
 
 
@@ -23,6 +25,7 @@ class EntryStatus(Enum):
     SKIPPED = auto()
     PREEMPTING = auto()
     ADMITTED = auto()
+    EVICTED = auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,7 @@ class Entry:
         targets: workloads to preempt.
         replaced: the older slice whose place it takes, where it can go on.
         message, reason: of the condition if it stays pending.
+        places: what its pods take of the topology.
     """
 
     item: QueueItem
@@ -48,6 +52,17 @@ class Entry:
     requeue_reason: RequeueReason = RequeueReason.GENERIC
     message: str = ""
     reason: str = "WaitingForQuota"
+    places: tuple[PlacedUse, ...] = ()
+
+    @property
+    def is_second_pass(self) -> bool:
+        """Whether it holds quota already and looks for domains only."""
+        return self.workload.reservation is not None
+
+    @property
+    def usage(self) -> Usage:
+        """Quota that it takes beyond what it holds."""
+        return {} if self.is_second_pass else self.assignment.usage
 
     @property
     def leaving(self) -> dict[str, Holding]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from clusters.documents import labels
 from clusters.documents.keys import Document, key_of
 from clusters.kueue.cycle.cluster_state import ClusterState
+from clusters.kueue.cycle.topology_feed import set_node, set_pod, set_topology
 from clusters.kueue.quota.specifications import (
     LocalQueueSpec,
     parse_check,
@@ -22,6 +23,7 @@ from clusters.kueue.quota.specifications import (
     parse_local_queue,
 )
 from clusters.kueue.quota.usage_ledger import QueueShare, parse_share
+from clusters.kueue.topology.nodes import parse_node, parse_pod, parse_topology
 from clusters.kueue.workload.requests import parse_bounds
 
 
@@ -89,6 +91,21 @@ class Intake:
                 _runtime_class,
                 lambda read, now: reshape(around.set_overhead(*read), now),
                 lambda key, now: reshape(around.set_overhead(key, None), now),
+            ),
+            "Topology": _Kind(
+                parse_topology,
+                lambda read, now: set_topology(state, *read),
+                lambda key, now: set_topology(state, key, None),
+            ),
+            "Node": _Kind(
+                parse_node,
+                lambda spec, now: set_node(state, spec.name, spec),
+                lambda key, now: set_node(state, key, None),
+            ),
+            "Pod": _Kind(
+                parse_pod,
+                lambda use, now: set_pod(state, use.key, use),
+                lambda key, now: set_pod(state, key, None),
             ),
             "WorkloadPriorityClass": _noted(_priority_class, state.priority_classes),
             "LocalQueue": _Kind(

@@ -14,12 +14,14 @@ from typing import TypeAlias
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
+from clusters.kueue.assignment.topology import accept
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.entries import Entry
 from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Victim
 from clusters.kueue.preemption.fair import FairPreemption
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.topology.need import PodSetNeed
 from clusters.kueue.workload.workloads import Workload
 
 _Tried: TypeAlias = tuple[Assignment, list[Victim]]
@@ -54,11 +56,26 @@ class Nominator:
                 assignment, targets = reduced
         entry.assignment, entry.targets, entry.replaced = assignment, targets, older
         entry.outcome = assignment.outcome
+        self._hold_domains(entry)
+        entry.places = self._assigner.topology.uses(assignment, workload=entry.workload)
         entry.message = assignment.message()
         item.last_tried = assignment.last_tried
         item.tried_generation = queue.generation
         item.tried_cycle = cycle
         item.attempts = tuple(assignment.attempts)
+
+    def _hold_domains(self, entry: Entry) -> None:
+        """Find the domains that what waits for preemption keeps from later entries.
+
+        Without anything to preempt they are those of an empty cluster.
+        """
+        needs = entry.assignment.needs
+        if not needs or entry.outcome is not AssignmentMode.PREEMPT or entry.workload.has_lost_node:
+            return
+        leaving = entry.leaving
+        with self._snapshot.usage_without(leaving.values()):
+            placed = self._assigner.topology.search(needs, entry.workload, is_empty=not leaving)
+        accept(entry.assignment, placed)
 
     def try_preemption(
         self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
@@ -127,8 +144,12 @@ class Nominator:
             queue=entry.queue,
             keys=assignment.needing_preemption(),
             requests=assignment.to_free(),
+            finds_places=lambda: self._finds_places(entry.workload, assignment.needs),
         )
         return assignment, self._preemption.targets(preemptor)
+
+    def _finds_places(self, workload: Workload, needs: Sequence[PodSetNeed]) -> bool:
+        return not needs or not self._assigner.topology.search(needs, workload).failed
 
 
 def _is_useful(tried: _Tried) -> bool:

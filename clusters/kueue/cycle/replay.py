@@ -35,6 +35,9 @@ _UPSTREAM: Final = "upstream"
 _CONFIRMED: Final = "elastic"
 _FEEDS: Final = (
     ("namespaces", "Namespace"),
+    ("topologies", "Topology"),
+    ("nodes", "Node"),
+    ("pods", "Pod"),
     ("resourceFlavors", "ResourceFlavor"),
     ("admissionChecks", "AdmissionCheck"),
     ("cohorts", "Cohort"),
@@ -89,6 +92,8 @@ def replay_scenario(scenario: Mapping[str, Any]) -> ScenarioResult:
     is_upstream = scenario["family"] == _UPSTREAM
     replay = Replay(Engine(_configuration(scenario)), now=START)
     replay.confirms = not is_upstream and (replay.follows_usage or scenario["family"] == _CONFIRMED)
+    # In the oldest recordings what got a reservation never left the queues.
+    replay.ends_precedence = "configuration" in scenario
     for item in scenario.get("objects") or ():
         take_in(replay, (item["object"],), kind=item["type"].rpartition(".")[2])
     for section, kind in _FEEDS:
@@ -138,7 +143,7 @@ def _run_step(
     # The recording compares with the state after the cycle before, so one cycle never ends a step.
     before: object = None
     state = _queue_state(engine)
-    while state[0] and len(cycles) < most:
+    while (state[0] or engine.state.second_passes.due(replay.now)) and len(cycles) < most:
         replay.now += _STANDSTILL if is_upstream else _CYCLE
         cycle = _run_cycle(replay, is_upstream=is_upstream)
         cycles.append(cycle)
@@ -164,18 +169,21 @@ def _run_cycle(replay: Replay, *, is_upstream: bool) -> dict[str, Any]:
     for pending in result.pending:
         replay.messages[pending.key] = pending.message
     for preempt in result.preempted:
-        replay.messages[preempt.key] = preempt.message
         if not is_upstream:
+            replay.messages[preempt.key] = preempt.message
             replay.engine.release_evicted(preempt.key, now=replay.now)
     for admit in result.admitted:
         replay.messages.pop(admit.key, None)
+        if replay.ends_precedence:
+            replay.engine.state.end_precedence(replay.engine.state.workloads[admit.key])
     if not is_upstream:
         for key in result.replaced:
             end(replay, key)
     replay.engine.state.settle(replay.now)
     return {
         "admitted": {admit.key: dict(admit.admission) for admit in result.admitted},
-        "preempted": {preempt.key: preempt.reason for preempt in result.preempted},
+        "preempted": {item.key: item.reason for item in result.preempted}
+        | {item.key: item.reason for item in result.evicted},
         "replaced": sorted(result.replaced),
     }
 

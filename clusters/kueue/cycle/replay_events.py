@@ -31,6 +31,7 @@ class Replay:
     Attributes:
         now: its clock.
         confirms: what was admitted is seen to be, after its cycle.
+        ends_precedence: what got a reservation is no preemptor any more, after its cycle.
         messages: pending message by workload key.
         finished: ClusterQueue by key of workloads that held quota in it to their end.
     """
@@ -38,6 +39,7 @@ class Replay:
     engine: Engine
     now: datetime
     confirms: bool = False
+    ends_precedence: bool = False
     messages: dict[str, str] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
 
@@ -123,6 +125,27 @@ def _scale_down(replay: Replay, changes: Iterable[Mapping[str, Any]]) -> None:
         state.place(workload, now=replay.now)
 
 
+def _set_nodes(replay: Replay, documents: Iterable[Mapping[str, Any]]) -> None:
+    """A node that is set as it was wakes its flavors' workloads all the same."""
+    state = replay.engine.state
+    for document in documents:
+        take_in(replay, (document,), kind="Node")
+        if state.snapshot.places.flavors_of(document["metadata"]["name"]):
+            state.wake_active()
+
+
+def _set(kind: str) -> Callable[[Replay, Any], None]:
+    return lambda replay, documents: take_in(replay, documents, kind=kind)
+
+
+def _delete(kind: str) -> Callable[[Replay, Any], None]:
+    def delete(replay: Replay, keys: Iterable[str]) -> None:
+        for key in keys:
+            replay.engine.delete(kind, key=key, now=replay.now)
+
+    return delete
+
+
 def _tick(replay: Replay, detail: object) -> None:
     """Nothing but time passes."""
 
@@ -133,5 +156,9 @@ _EVENTS: Final[Mapping[str, Callable[[Replay, Any], None]]] = {
     "finish": _finish,
     "checksReady": _checks_ready,
     "scaleDown": _scale_down,
+    "nodesSet": _set_nodes,
+    "nodesDelete": _delete("Node"),
+    "podsSet": _set("Pod"),
+    "podsDelete": _delete("Pod"),
     "tick": _tick,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
@@ -21,6 +22,7 @@ from clusters.kueue.queueing.queues import RequeueReason
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.topology.tree import PlacedUse
 
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
 _OVERLAPPING: Final = "Workload has overlapping preemption targets with another workload"
@@ -35,19 +37,25 @@ class _Assumed:
 
     Attributes:
         cycle: number of the cycle.
-        usage: added to queues for entries that wait for preemptions or reserve capacity.
+        usage: quota and domains of entries that wait for preemptions or reserve capacity.
         leaving: what was chosen so far to go, by workload key.
         has_admitted: some entry was admitted.
     """
 
     cycle: int
-    usage: list[tuple[ClusterQueueState, Usage]] = field(default_factory=list)
+    usage: list[tuple[ClusterQueueState, Usage, tuple[PlacedUse, ...]]] = field(
+        default_factory=list
+    )
     leaving: dict[str, Holding] = field(default_factory=dict)
     has_admitted: bool = False
 
-    def add(self, queue: ClusterQueueState, usage: Usage) -> None:
-        queue.node.add_all(usage)
-        self.usage.append((queue, usage))
+
+class _Fit(Enum):
+    """Whether an entry still fits beside what this cycle decided before."""
+
+    NO_QUOTA = auto()
+    NO_DOMAINS = auto()
+    OK = auto()
 
 
 class Scheduler:
@@ -67,6 +75,7 @@ class Scheduler:
             to the snapshot; the caller replaces it by a holding.
         """
         # 1. Nominate: every head against the state at the beginning of the cycle.
+        self._snapshot.places.begin_cycle()
         nominated = [entry for entry in entries if not entry.is_refused]
         for entry in nominated:
             self._nominator.nominate(entry, cycle=cycle)
@@ -78,8 +87,9 @@ class Scheduler:
             self._process(entry, assumed)
             decided.append(entry)
         # 6. Undo what only this cycle assumed; requeueing is the caller's.
-        for queue, usage in reversed(assumed.usage):
+        for queue, usage, places in reversed(assumed.usage):
             queue.node.remove_all(usage)
+            self._snapshot.places.release(places)
         return decided
 
     def _in_order(self, entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -94,6 +104,7 @@ class Scheduler:
         yield from sorted(
             entries,
             key=lambda entry: (
+                not entry.is_second_pass,
                 entry.assignment.level,
                 -entry.workload.priority if by_priority else 0,
                 entry.workload.queued_at,
@@ -102,8 +113,11 @@ class Scheduler:
         )
 
     def _process(self, entry: Entry, assumed: _Assumed) -> None:
-        # 3. What cannot go on: no flavor, or nothing to preempt; or not before others have stopped.
+        # 3. What others of this cycle took may call for other domains, or other targets.
         fits = self._fits_still(entry, assumed)
+        if entry.outcome is not AssignmentMode.FIT and self._gives_up(entry):
+            return
+        # 4. What cannot go on: no flavor, or nothing to preempt.
         if entry.outcome is AssignmentMode.NO_FIT:
             entry.requeue_reason = RequeueReason.NO_FIT
             entry.reason = entry.assignment.obstacle.text
@@ -114,30 +128,43 @@ class Scheduler:
         if entry.outcome is AssignmentMode.DEFERRED_FIT:
             self._defer(entry, assumed)
             return
-        # 4. What other entries of this cycle leave room for.
         if not assumed.leaving.keys().isdisjoint(entry.leaving):
             self._skip(entry, _OVERLAPPING)
             return
         if not fits:
             self._skip(entry, _NO_LONGER_FITS)
             return
-        if entry.outcome is AssignmentMode.FIT and self._waits_for_pods(assumed):
+        if entry.outcome is AssignmentMode.FIT and self._waits_for_pods(entry, assumed):
             self._skip(entry, _WAITING_FOR_PODS)
             entry.reason = "WaitingForPodsReady"
             return
         # 5. Preempt or admit.
         assumed.leaving.update(entry.leaving)
         if entry.outcome is AssignmentMode.FIT:
-            entry.queue.node.add_all(entry.assignment.usage)
+            entry.queue.node.add_all(entry.usage)
+            self._snapshot.places.assume(entry.places)
             entry.status = EntryStatus.ADMITTED
             assumed.has_admitted = True
             return
-        assumed.add(entry.queue, entry.assignment.usage)
+        self._assume(entry, entry.usage, assumed)
         entry.item.last_tried = {}
         entry.status = EntryStatus.PREEMPTING
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION
         entry.reason = "WaitingForPreemptedWorkloads"
         entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
+
+    def _assume(self, entry: Entry, usage: Usage, assumed: _Assumed) -> None:
+        """Keep quota and domains for an entry to the end of the cycle."""
+        entry.queue.node.add_all(usage)
+        self._snapshot.places.assume(entry.places)
+        assumed.usage.append((entry.queue, usage, entry.places))
+
+    def _gives_up(self, entry: Entry) -> bool:
+        """Whether a workload that lost a node is evicted, as nothing replaces it."""
+        if not (self._gates.tas_failed_node_replacement_fail_fast and entry.workload.has_lost_node):
+            return False
+        entry.status = EntryStatus.EVICTED
+        return True
 
     def _skip(self, entry: Entry, message: str) -> None:
         entry.status = EntryStatus.SKIPPED
@@ -146,9 +173,9 @@ class Scheduler:
         if not self._gates.flavor_fungibility_preserve_scan_progress:
             entry.item.last_tried = {}
 
-    def _waits_for_pods(self, assumed: _Assumed) -> bool:
+    def _waits_for_pods(self, entry: Entry, assumed: _Assumed) -> bool:
         """Whether nothing may start before the pods of everything admitted are ready."""
-        if not self._configuration.blocks_admission:
+        if not self._configuration.blocks_admission or entry.is_second_pass:
             return False
         return assumed.has_admitted or not self._snapshot.are_pods_ready()
 
@@ -159,25 +186,36 @@ class Scheduler:
         entry.reason = "WaitingForPreemptedWorkloads"
         entry.requeue_reason = RequeueReason.PENDING_PREEMPTION
         entry.item.last_tried = {}
-        assumed.add(entry.queue, entry.assignment.usage)
+        self._assume(entry, entry.usage, assumed)
 
     def _fits_still(self, entry: Entry, assumed: _Assumed) -> bool:
-        """Whether its room is still there; where the gate says so, looked for anew.
+        """Whether its room is still there; where the gates say so, looked for anew.
 
-        An entry whose victims another one of this cycle takes is nominated again, with the flavors
-        of its nomination, as if all victims of others had stopped.
+        An entry whose victims another one of this cycle takes is nominated again as if all victims
+        of others had stopped, one whose domains are taken as things are: both with the flavors of
+        its nomination.
         """
-        is_overlapping = not assumed.leaving.keys().isdisjoint(entry.leaving)
-        if is_overlapping and self._gates.recompute_assignment_upon_preemption_targets_overlap:
-            nominated = entry.assignment.nominated
-            entry.item.last_tried = {}
-            with self._snapshot.without(list(assumed.leaving.values())):
-                self._nominator.nominate(entry, cycle=assumed.cycle, allowed=nominated)
-            if entry.outcome is AssignmentMode.FIT:
-                entry.outcome = AssignmentMode.DEFERRED_FIT
+        gates, fit = self._gates, self._fit(entry, assumed)
+        is_overlapping = gates.recompute_assignment_upon_preemption_targets_overlap and (
+            not assumed.leaving.keys().isdisjoint(entry.leaving)
+        )
+        moves = gates.tas_recompute_assignment_within_scheduling_cycle
+        if not is_overlapping and not (moves and fit is _Fit.NO_DOMAINS):
+            return fit is _Fit.OK
+        nominated = entry.assignment.nominated
+        entry.item.last_tried = {}
+        with self._snapshot.without(list(assumed.leaving.values()) if is_overlapping else []):
+            self._nominator.nominate(entry, cycle=assumed.cycle, allowed=nominated)
+        if is_overlapping and entry.outcome is AssignmentMode.FIT:
+            entry.outcome = AssignmentMode.DEFERRED_FIT
+        return self._fit(entry, assumed) is _Fit.OK
+
+    def _fit(self, entry: Entry, assumed: _Assumed) -> _Fit:
         gone = assumed.leaving | entry.leaving
         with self._snapshot.usage_without(gone.values()):
-            return entry.queue.fits(entry.assignment.usage)
+            if not entry.queue.fits(entry.usage):
+                return _Fit.NO_QUOTA
+            return _Fit.OK if self._snapshot.places.fit(entry.places) else _Fit.NO_DOMAINS
 
     def _reserve(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep capacity from later entries, unless it could be reclaimed from them anyway."""
@@ -186,9 +224,9 @@ class Scheduler:
             return
         usage = {
             key: _reserved(entry.queue, key, amount, level=entry.assignment.level)
-            for key, amount in entry.assignment.usage.items()
+            for key, amount in entry.usage.items()
         }
-        assumed.add(entry.queue, usage)
+        self._assume(entry, usage, assumed)
 
 
 def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, level: int) -> int:

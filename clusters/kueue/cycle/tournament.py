@@ -63,7 +63,7 @@ def _branch(item: Entry) -> ResourceNode:
 
 def _weigh(tree: _Tree, item: Entry, *, prioritizes_non_borrowing: bool) -> None:
     """Note the rank of an entry at every Cohort above it, its usage added."""
-    node, usage, workload = item.queue.node, item.assignment.usage, item.workload
+    node, usage, workload = item.queue.node, item.usage, item.workload
     node.add_all(usage)
     name = item.queue.spec.name
     below = node

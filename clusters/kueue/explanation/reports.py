@@ -17,7 +17,6 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.queueing.readiness import (
     ActiveCondition,
     local_queue_condition,
-    queue_condition,
 )
 from clusters.kueue.quota.fair_sharing import share_of
 from clusters.kueue.quota.resource_node import ResourceNode
@@ -120,9 +119,7 @@ def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
 
 
 def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:
-    return queue_condition(
-        queue.spec, flavors=engine.state.snapshot.flavors, checks=engine.state.checks
-    )
+    return engine.state.condition(queue.spec)
 
 
 def _is_admitted(holding: Holding) -> bool:

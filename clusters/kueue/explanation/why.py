@@ -340,7 +340,8 @@ def _wanted(workload: Workload) -> Mapping[str, Mapping[str, int]]:
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for item in workload.pod_sets:
         count = workload.remaining_count(item)
-        name = first.setdefault(item.shape.group, item.name) if item.shape.group else item.name
+        group = item.shape.topology.group
+        name = first.setdefault(group, item.name) if group else item.name
         found[name].update({**scaled(item.shape.requests.amounts, count), PODS: count})
     return found
 

@@ -51,19 +51,25 @@ class Victim:
     reason: PreemptionReason
 
 
+def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Preemptor:
     """A workload that looks for room.
 
     Attributes:
-        keys: pairs that lack quota.
+        keys: pairs that lack quota, or domains.
         requests: everything that has to fit afterwards.
+        finds_places: whether its pods find domains as things are.
     """
 
     workload: Workload
     queue: ClusterQueueState
     keys: frozenset[FlavorResource]
     requests: Usage
+    finds_places: Callable[[], bool] = _always
 
 
 class _Variant(Enum):
@@ -295,7 +301,7 @@ def fits_after(preemptor: Preemptor, *, may_borrow: bool) -> bool:
         node.exceeds_with(key, amount) for key, amount in preemptor.requests.items()
     ):
         return False
-    return preemptor.queue.fits(preemptor.requests)
+    return preemptor.queue.fits(preemptor.requests) and preemptor.finds_places()
 
 
 def restore(snapshot: Snapshot, targets: Iterable[Victim]) -> None:

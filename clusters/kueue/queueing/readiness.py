@@ -5,7 +5,7 @@ Source: Kueue pkg/cache/scheduler/clusterqueue.go, pkg/controller/core, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from clusters.kueue.quota.specifications import (
     FlavorSpec,
     LocalQueueSpec,
 )
+from clusters.kueue.quota.tree import ClusterQueueState
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,17 @@ def queue_condition(
     *,
     flavors: Mapping[str, FlavorSpec],
     checks: Mapping[str, CheckSpec],
+    topologies: Collection[str] | None = None,
 ) -> ActiveCondition:
-    """Active condition of a ClusterQueue, by the flavors and checks that exist."""
+    """Active condition of a ClusterQueue, by the flavors, checks and topologies that exist.
+
+    ``topologies`` is ``None`` where nobody asks for one.
+    """
     if spec.is_deleted:
         return _TERMINATING
     problems = list(_problems(spec, flavors, checks))
+    if topologies is not None and not _is_remote(spec, checks):
+        problems.extend(_lacking_topology(spec, flavors, topologies))
     if not problems:
         return _QUEUE_READY
     details = ", ".join(text for _, text in problems)
@@ -63,6 +70,39 @@ def local_queue_condition(
     if not queue.is_active:
         return ActiveCondition(False, "ClusterQueueIsInactive", _NO_ENTRY)
     return ActiveCondition(True, "Ready", "Can submit new workloads to localQueue")
+
+
+def relate_to_topology(
+    state: ClusterQueueState, *, flavors: Mapping[str, FlavorSpec], checks: Mapping[str, CheckSpec]
+) -> None:
+    """Note what flavors and checks mean for the placement of a queue's workloads."""
+    spec = state.spec
+    named = {name for group in spec.groups for name in group.flavors}
+    state.is_placed_only = all(name in flavors and flavors[name].topology for name in named)
+    state.is_remote = _is_remote(spec, checks)
+    state.provisioned = frozenset(
+        flavor
+        for name, on in spec.checks.items()
+        if name in checks and checks[name].controller == PROVISIONING_CONTROLLER
+        for flavor in on or named
+    )
+
+
+def _is_remote(spec: ClusterQueueSpec, checks: Mapping[str, CheckSpec]) -> bool:
+    """Whether workers place the pods of its workloads."""
+    return any(
+        name in checks and checks[name].controller == labels.MULTIKUEUE for name in spec.checks
+    )
+
+
+def _lacking_topology(
+    spec: ClusterQueueSpec, flavors: Mapping[str, FlavorSpec], topologies: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    for name in sorted({item for group in spec.groups for item in group.flavors} & flavors.keys()):
+        topology = flavors[name].topology
+        if topology and topology not in topologies:
+            text = f'there is no Topology "{topology}" for TAS flavor "{name}"'
+            yield "TopologyNotFound", text
 
 
 def _problems(

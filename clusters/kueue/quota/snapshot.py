@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from clusters.kueue.amounts import FlavorResource, Usage, add
+from clusters.kueue.configuration import Gates
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, FlavorSpec
 from clusters.kueue.quota.tree import (
@@ -23,19 +24,23 @@ from clusters.kueue.quota.tree import (
     queues_below,
 )
 from clusters.kueue.quota.usage_ledger import UsageLedger
+from clusters.kueue.topology.places import FlavorNodes, Places, held_uses
+from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.workloads import Workload
 
 
 class Snapshot:
     """All quota objects and holdings, with derived numbers kept up to date."""
 
-    def __init__(self, *, ledger: UsageLedger | None = None) -> None:
+    def __init__(self, gates: Gates | None = None, *, ledger: UsageLedger | None = None) -> None:
         """Start empty; without a ledger no LocalQueue's usage counts."""
         self.ledger = UsageLedger(None) if ledger is None else ledger
+        self.places = Places(gates or Gates())
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueueState] = {}
         self.cohorts: dict[str, CohortState] = {}
         self._holdings: dict[str, Holding] = {}
+        self._foreign_uses: tuple[PlacedUse, ...] = ()
         self._elsewhere: dict[str, dict[str, Holding]] = {}
         self._dirty: set[str] = set()
         self._dirty_queues: set[str] = set()
@@ -130,6 +135,19 @@ class Snapshot:
 
         Of its ClusterQueues, with every tree complete; Cohorts without any are copied too.
         """
+        # Topology couples what shares no quota.
+        self._foreign_uses = (
+            *other._foreign_uses,
+            *(
+                use
+                for name, queue in other.queues.items()
+                if name not in names
+                for holding in queue.holdings.values()
+                for use in holding.places
+            ),
+        )
+        self.places.adopt(other.places)
+        self.reshape_places()
         for cohort in other.cohorts.values():
             if cohort.is_declared:
                 self.set_cohort(cohort.spec)
@@ -137,6 +155,7 @@ class Snapshot:
             queue = other.queues[name]
             self.set_queue(queue.spec)
             self.set_active(name, is_active=queue.is_active)
+            self.queues[name].follow(queue)
             for holding in queue.holdings.values():
                 self._count(holding.copy())
         for held in other._elsewhere.values():
@@ -168,12 +187,15 @@ class Snapshot:
                 for resource, flavor in item.flavors.items()
             ),
             is_evicted=is_evicted,
+            places=held_uses(workload),
         )
         return self._count(holding)
 
     def _count(self, holding: Holding) -> Holding:
         key = holding.workload.key
         self._holdings[key] = holding
+        if holding.places:
+            self.places.commit(holding.places)
         state = self.queues.get(holding.cluster_queue)
         if state is None:
             self._elsewhere.setdefault(holding.cluster_queue, {})[key] = holding
@@ -187,6 +209,8 @@ class Snapshot:
         holding = self._holdings.pop(key, None)
         if holding is None:
             return None
+        if holding.places:
+            self.places.withdraw(holding.places)
         state = self.queues.get(holding.cluster_queue)
         if state is not None:
             del state.holdings[key]
@@ -237,12 +261,16 @@ class Snapshot:
         state = self.queues[holding.cluster_queue]
         del state.holdings[holding.workload.key]
         state.node.remove_all(holding.usage)
+        if holding.places:
+            self.places.release(holding.places)
 
     def put_back(self, holding: Holding) -> None:
         """Undo ``take_out``."""
         state = self.queues[holding.cluster_queue]
         state.holdings[holding.workload.key] = holding
         state.node.add_all(holding.usage)
+        if holding.places:
+            self.places.assume(holding.places)
 
     @contextmanager
     def without(self, holdings: Sequence[Holding]) -> Iterator[None]:
@@ -258,14 +286,20 @@ class Snapshot:
     @contextmanager
     def usage_without(self, holdings: Iterable[Holding]) -> Iterator[None]:
         """Within the block, the usage of ``holdings`` is gone."""
-        removed = [(self.queues[item.cluster_queue].node, item.usage) for item in holdings]
-        for node, usage in removed:
+        removed = [
+            (self.queues[item.cluster_queue].node, item.usage, item.places) for item in holdings
+        ]
+        for node, usage, places in removed:
             node.remove_all(usage)
+            if places:
+                self.places.release(places)
         try:
             yield
         finally:
-            for node, usage in reversed(removed):
+            for node, usage, places in reversed(removed):
                 node.add_all(usage)
+                if places:
+                    self.places.assume(places)
 
     @contextmanager
     def usage_with(self, state: ClusterQueueState, usage: Usage) -> Iterator[None]:
@@ -275,6 +309,16 @@ class Snapshot:
             yield
         finally:
             state.node.remove_all(usage)
+
+    def reshape_places(self) -> None:
+        """Follow flavors and topologies that came, went or changed."""
+        flavors = {
+            name: FlavorNodes(spec.topology, spec.node_labels, spec.tolerations)
+            for name, spec in self.flavors.items()
+            if spec.topology
+        }
+        held = (use for holding in self._holdings.values() for use in holding.places)
+        self.places.reshape(flavors, (*self._foreign_uses, *held))
 
     # Reading
 

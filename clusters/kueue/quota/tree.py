@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from clusters.kueue.amounts import FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, ResourceGroup
+from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.workloads import Workload
 
 
@@ -23,16 +24,18 @@ class Holding:
         usage: amounts held.
         keys: (flavor, resource) pairs assigned to it, also those with amount 0.
         is_evicted: it was told to stop and still holds its quota.
+        places: what its pods take of the topology.
     """
 
     workload: Workload
     usage: dict[FlavorResource, int]
     keys: frozenset[FlavorResource]
     is_evicted: bool
+    places: tuple[PlacedUse, ...] = ()
 
     def copy(self) -> Holding:
         """The same for another tree, sharing what never changes."""
-        return Holding(self.workload, self.usage, self.keys, self.is_evicted)
+        return Holding(self.workload, self.usage, self.keys, self.is_evicted, self.places)
 
     @property
     def cluster_queue(self) -> str:
@@ -52,6 +55,9 @@ class ClusterQueueState:
         generation: grows whenever a flavor that was refused may fit again.
         is_active: whether it may admit (see ``readiness``).
         is_reachable: false below a cycle of Cohorts.
+        is_placed_only: every flavor has a topology.
+        is_remote: workers place the pods of its workloads.
+        provisioned: flavors whose nodes are made only after quota is reserved.
     """
 
     spec: ClusterQueueSpec
@@ -61,11 +67,19 @@ class ClusterQueueState:
     generation: int = 0
     is_active: bool = False
     is_reachable: bool = True
+    is_placed_only: bool = False
+    is_remote: bool = False
+    provisioned: frozenset[str] = frozenset()
 
     @property
     def takes_part(self) -> bool:
         """Whether cycles see it as a queue; its quota and usage count either way."""
         return self.is_active and self.is_reachable
+
+    def follow(self, other: ClusterQueueState) -> None:
+        """Take over what another one of the same specification knows of flavors and checks."""
+        self.is_placed_only = other.is_placed_only
+        self.is_remote, self.provisioned = other.is_remote, other.provisioned
 
     def fits(self, usage: Usage) -> bool:
         """Whether every amount is available now."""

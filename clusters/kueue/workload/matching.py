@@ -6,13 +6,16 @@ selector, toleration and node affinity rules.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 Labels = Mapping[str, str]
 
+_NODE_NAME: Final = "metadata.name"
 _SCHEDULING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+_COMPARISONS: Final = {"Gt": operator.gt, "Lt": operator.lt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,9 @@ class Expression:
             return value is not None
         if self.operator == "DoesNotExist":
             return value is None
-        return self._compares(value)
-
-    def _compares(self, value: str | None) -> bool:
         if value is None or len(self.values) != 1:
             return False
-        try:
-            have, bound = int(value), int(self.values[0])
-        except ValueError:
-            return False
-        return {"Gt": have > bound, "Lt": have < bound}.get(self.operator, False)
+        return _compares(value, self.operator, self.values[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +66,13 @@ class Taint:
     def __str__(self) -> str:
         return f"{{{self.key} {self.value} {self.effect} <nil>}}"
 
+    @property
+    def short(self) -> str:
+        """``key=value:effect``, as placement counts it; parts that are empty are left out."""
+        value = f"={self.value}" if self.value else ""
+        has_end = bool(self.effect or self.value)
+        return f"{self.key}{value}:{self.effect}" if has_end else self.key
+
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
@@ -88,7 +91,26 @@ class Toleration:
             return False
         if self.operator == "Exists":
             return True
+        if self.operator in _COMPARISONS:
+            return _compares(taint.value, self.operator, self.value)
         return bool(self.key) and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """Requirements of a node affinity term, on labels and on the node's name."""
+
+    expressions: tuple[Expression, ...] = ()
+    fields: tuple[Expression, ...] = ()
+
+    def matches(self, labels: Labels, *, name: str) -> bool:
+        """Whether a node meets all of them; a term without any is met by no node."""
+        if not self.expressions and not self.fields:
+            return False
+        fields = {_NODE_NAME: name}
+        return all(item.matches(labels) for item in self.expressions) and all(
+            item.matches(fields) for item in self.fields
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +121,13 @@ class NodeRules:
         node_selector: labels that the nodes must carry, sorted.
         affinity_terms: required node affinity, terms are alternatives; ``None`` when there is none.
         tolerations: of the pods.
+        preferences: weight and term of preferred node affinity.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
-    affinity_terms: tuple[tuple[Expression, ...], ...] | None = None
+    affinity_terms: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    preferences: tuple[tuple[int, NodeTerm], ...] = ()
 
 
 def parse_selector(document: Mapping[str, Any] | None) -> LabelSelector:
@@ -145,14 +169,16 @@ def parse_node_rules(pod_spec: Mapping[str, Any]) -> NodeRules:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     terms = None
     if required is not None:
-        terms = tuple(
-            _expressions(term.get("matchExpressions"))
-            for term in required.get("nodeSelectorTerms") or ()
-        )
+        terms = tuple(_term(item) for item in required.get("nodeSelectorTerms") or ())
+    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return NodeRules(
         node_selector=tuple(sorted((pod_spec.get("nodeSelector") or {}).items())),
         affinity_terms=terms,
         tolerations=parse_tolerations(pod_spec.get("tolerations")),
+        preferences=tuple(
+            (int(item.get("weight") or 0), _term(item.get("preference") or {}))
+            for item in preferred
+        ),
     )
 
 
@@ -180,12 +206,26 @@ def matches_nodes(rules: NodeRules, *, node_labels: Labels) -> bool:
     if rules.affinity_terms is None:
         return True
     reduced = [
-        [expression for expression in term if expression.key in node_labels]
+        [expression for expression in term.expressions if expression.key in node_labels]
         for term in rules.affinity_terms
     ]
     if not all(reduced):
         return True
     return any(all(item.matches(node_labels) for item in term) for term in reduced)
+
+
+def _term(document: Mapping[str, Any]) -> NodeTerm:
+    return NodeTerm(
+        _expressions(document.get("matchExpressions")), _expressions(document.get("matchFields"))
+    )
+
+
+def _compares(value: str, comparison: str, bound: str) -> bool:
+    """Whether two whole numbers compare; an unknown comparison is met by nothing."""
+    try:
+        return bool(_COMPARISONS[comparison](int(value), int(bound)))
+    except (KeyError, ValueError):
+        return False
 
 
 def _expressions(documents: Iterable[Mapping[str, Any]] | None) -> tuple[Expression, ...]:

@@ -18,10 +18,13 @@ from clusters.documents import labels
 from clusters.documents.conditions import conditions_of
 from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
-from clusters.kueue.workload.matching import parse_node_rules
+from clusters.kueue.workload.matching import parse_node_rules, parse_tolerations
+from clusters.kueue.workload.placement import parse_placement
 from clusters.kueue.workload.requests import PodSurroundings, pod_requests
+from clusters.kueue.workload.topology_request import parse_topology_request
 from clusters.kueue.workload.workloads import (
     UNKNOWN_TIME,
+    PodAdditions,
     PodSet,
     PodSetHold,
     PodShape,
@@ -29,12 +32,6 @@ from clusters.kueue.workload.workloads import (
     Workload,
 )
 
-_TOPOLOGY_FIELDS: Final = (
-    "required",
-    "preferred",
-    "unconstrained",
-    "podSetSliceRequiredTopology",
-)
 _POD_FIELDS: Final = (
     "affinity",
     "nodeSelector",
@@ -119,6 +116,9 @@ class WorkloadParser:
             },
             gated_by=annotations.get(labels.GATED_BY, ""),
             replaces=sys.intern(replaces),
+            unhealthy_nodes=tuple(item["name"] for item in status.get("unhealthyNodes") or ()),
+            additions=_additions(status),
+            is_single_pod=_is_single_pod(metadata),
         )
 
     def reshape(self, workload: Workload, *, surroundings: PodSurroundings) -> Workload:
@@ -203,9 +203,30 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
         fingerprint=hashlib.sha256(told_apart_by.encode()).hexdigest(),
         requests=requests,
         rules=rules,
-        group=topology.get("podSetGroupName", ""),
-        is_topology_requested=any(topology.get(name) for name in _TOPOLOGY_FIELDS),
+        topology=parse_topology_request(topology),
     )
+
+
+def _additions(status: Mapping[str, Any]) -> dict[str, PodAdditions]:
+    """What checks that are ready add to pods, by pod set."""
+    found: dict[str, PodAdditions] = {}
+    for check in status.get("admissionChecks") or ():
+        for item in check.get("podSetUpdates") or () if check.get("state") == "Ready" else ():
+            before = found.get(item["name"], PodAdditions())
+            found[item["name"]] = PodAdditions(
+                selector={**before.selector, **(item.get("nodeSelector") or {})},
+                tolerations=(*before.tolerations, *parse_tolerations(item.get("tolerations"))),
+            )
+    return found
+
+
+def _is_single_pod(metadata: Mapping[str, Any]) -> bool:
+    owners = metadata.get("ownerReferences") or ()
+    annotations = metadata.get("annotations") or {}
+    if len(owners) != 1 or annotations.get(labels.IS_GROUP_WORKLOAD) == "true":
+        return False
+    owner: Mapping[str, Any] = next(iter(owners))
+    return owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
 
 
 def _is_true(conditions: Mapping[str, Any], name: str) -> bool:
@@ -244,6 +265,8 @@ def parse_admission(
                     for resource, text in (item.get("resourceUsage") or {}).items()
                 },
                 count=int(item.get("count") or 0),
+                placement=parse_placement(item.get("topologyAssignment")),
+                delayed=item.get("delayedTopologyRequest") or "",
             )
             for item in admission.get("podSetAssignments") or ()
         ),
@@ -255,6 +278,6 @@ def parse_admission(
 def _shape_hash(pod_sets: tuple[PodSet, ...], priority: int, reclaimable: Mapping[str, int]) -> str:
     parts = [str(priority)]
     for item in pod_sets:
-        parts.append(f"{item.count}/{reclaimable.get(item.name, 0)}/{item.min_count}")
+        parts.append(f"{item.name}/{item.count}/{reclaimable.get(item.name, 0)}/{item.min_count}")
         parts.append(item.shape.fingerprint)
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

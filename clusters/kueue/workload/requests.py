@@ -102,11 +102,17 @@ class SurroundingsByNamespace:
 
 @dataclass(frozen=True, slots=True)
 class PodRequests:
-    """Requests of one pod, and why they cannot be admitted, if so."""
+    """Requests of one pod, and why they cannot be admitted, if so.
+
+    Attributes:
+        amounts: what counts as quota.
+        of_pod: what the pod takes from its node.
+    """
 
     amounts: Mapping[str, int]
     limit_problems: tuple[str, ...] = ()
     range_problems: tuple[str, ...] = ()
+    of_pod: Mapping[str, int] = field(default_factory=dict)
 
 
 def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) -> PodRequests:
@@ -141,6 +147,7 @@ def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) ->
             if (names := [n for n, most in item.limits.items() if item.requests.get(n, 0) > most])
         ),
         range_problems=tuple(text for each in ranges for text in _range_problems(*each)),
+        of_pod=total,
     )
 
 

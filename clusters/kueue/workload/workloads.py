@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from clusters.kueue.amounts import FlavorResource, add, multiply
-from clusters.kueue.workload.matching import NodeRules
+from clusters.kueue.workload.matching import NodeRules, Toleration
+from clusters.kueue.workload.placement import Placement
 from clusters.kueue.workload.requests import PodRequests
+from clusters.kueue.workload.topology_request import NO_REQUEST, TopologyRequest
 
 UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -28,16 +30,14 @@ class PodShape:
         fingerprint: equal for shapes that the scheduler cannot tell apart.
         requests: of one pod, with what makes them inadmissible.
         rules: node selector, affinity, tolerations.
-        group: ``podSetGroupName``, empty when the pod set stands alone.
-        is_topology_requested: whether it asks for topology-aware placement.
+        topology: what it asks of the topology.
     """
 
     source: str
     fingerprint: str
     requests: PodRequests
     rules: NodeRules
-    group: str = ""
-    is_topology_requested: bool = False
+    topology: TopologyRequest = NO_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,28 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
+class PodAdditions:
+    """What AdmissionChecks add to the pods of a pod set."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodSetHold:
-    """What one pod set holds: flavors and total amounts by resource, for ``count`` pods."""
+    """What one pod set holds: flavors and total amounts by resource, for ``count`` pods.
+
+    Attributes:
+        placement: where its pods run, ``None`` without a topology.
+        delayed: state of a placement that follows later, empty for none.
+    """
 
     name: str
     flavors: Mapping[str, str]
     amounts: Mapping[str, int]
     count: int
+    placement: Placement | None = None
+    delayed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,9 @@ class Workload:
         gated_by: names that hold admission back (annotation).
         replaces: key of the workload whose place it takes, and whose usage it may count on.
         shape_hash: equal for workloads that the scheduler cannot tell apart.
+        unhealthy_nodes: nodes of its placement that failed.
+        additions: what AdmissionChecks that are ready add to its pods, by pod set.
+        is_single_pod: a Pod owns it, which can move nowhere.
     """
 
     key: str
@@ -135,6 +153,9 @@ class Workload:
     check_states: Mapping[str, str] = field(default_factory=dict)
     gated_by: str = ""
     replaces: str = ""
+    unhealthy_nodes: tuple[str, ...] = ()
+    additions: Mapping[str, PodAdditions] = field(default_factory=dict)
+    is_single_pod: bool = False
 
     @property
     def local_queue(self) -> str:
@@ -159,6 +180,28 @@ class Workload:
     def is_retrying_checks(self) -> bool:
         """Whether an AdmissionCheck said Retry or Rejected."""
         return any(state in ("Retry", "Rejected") for state in self.check_states.values())
+
+    @property
+    def is_placement_delayed(self) -> bool:
+        """Whether domains are looked for only after quota was reserved, and were not yet."""
+        return self.reservation is not None and any(
+            item.placement is None and item.delayed == "Pending"
+            for item in self.reservation.pod_sets
+        )
+
+    @property
+    def has_lost_node(self) -> bool:
+        """Whether a node of its placement failed."""
+        return (
+            bool(self.unhealthy_nodes)
+            and self.reservation is not None
+            and any(
+                place.values[-1] in self.unhealthy_nodes
+                for item in self.reservation.pod_sets
+                if item.placement is not None
+                for place in item.placement.domains
+            )
+        )
 
     def is_backoff_over(self, now: datetime) -> bool:
         """Whether nothing tells the workload to wait before it is tried again."""

@@ -14,15 +14,21 @@ from typing import Any
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document
 from clusters.errors import Terminal
-from clusters.kueue.cycle.decisions import Admit, Decision, Pending, Preempt
+from clusters.kueue.cycle.decisions import Admit, Decision, Evict, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.reports import resource_requests
+from clusters.kueue.lifecycle import steps
 from clusters.reconcile import workload_status as status
 from clusters.reconcile.admission.pods_ready import first_condition
 from clusters.reconcile.admission.steps import status_write
 from clusters.reconcile.runtime.writer import Write
 
-_STEPS: Mapping[type, str] = {Admit: "reserve", Preempt: "preempt", Pending: "explain"}
+_STEPS: Mapping[type, str] = {
+    Admit: "reserve",
+    Preempt: "preempt",
+    Evict: "evict",
+    Pending: "explain",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class Decided:
         state = self._engine.state
         if isinstance(kept.decision, Admit):
             return key in state.assumed
-        if isinstance(kept.decision, Preempt):
+        if isinstance(kept.decision, Preempt | Evict):
             # A victim whose own reservation was never written has nothing to be evicted from.
             return key in state.assumed_evicted and is_true(workload, "QuotaReserved")
         known = state.workloads.get(key)
@@ -121,6 +127,9 @@ class Decided:
     ) -> dict[str, Any] | None:
         if isinstance(decision, Preempt):
             return status.preempt_patch(workload, decision, now=now)
+        if isinstance(decision, Evict):
+            step = steps.Evict(decision.reason, decision.message)
+            return status.evict_patch(workload, step, now=now)
         first = first_condition(workload, self._engine.configuration)
         if isinstance(decision, Admit):
             return status.admit_patch(workload, decision, now=now, more=first)

@@ -1,0 +1,269 @@
+"""The domains of one flavor's nodes, what is free in them, and the counters of a search.
+
+Source: Kueue pkg/cache/scheduler/{tas_topology_tree,tas_flavor,tas_flavor_snapshot}.go, v0.19.2.
+Deviation: one live tree instead of a snapshot in each cycle; counters lie on the domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.kueue.topology.nodes import PODS, Amounts, NodeSpec
+from clusters.kueue.workload.matching import Toleration
+from clusters.kueue.workload.placement import Placement, domain_name
+from clusters.kueue.workload.topology_request import HOSTNAME
+
+_MOST_PODS: Final = 2**31 - 1
+
+
+@dataclass(slots=True, eq=False)
+class Domain:
+    """A domain, with the counters of the search that runs at the moment.
+
+    Attributes:
+        name: unique within its level.
+        values: of the levels down to this one.
+        pods, slices: that fit, and later that are placed here.
+        pods_led, slices_led: the same with a leader beside them.
+        leaders: leaders that fit, and later that are placed here.
+        affinity: sum of the weights of the preferences that its nodes meet.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    parent: Domain | None = None
+    children: list[Domain] = field(default_factory=list)
+    pods: int = 0
+    slices: int = 0
+    pods_led: int = 0
+    slices_led: int = 0
+    leaders: int = 0
+    affinity: int = 0
+
+    def above(self, level: int) -> Domain:
+        """The domain of a coarser level that this one lies in, itself for its own."""
+        domain = self
+        while len(domain.values) - 1 > level and domain.parent is not None:
+            domain = domain.parent
+        return domain
+
+    def clear(self) -> None:
+        """Begin a search: nothing counted."""
+        self.pods = self.slices = self.pods_led = self.slices_led = 0
+        self.leaders = self.affinity = 0
+
+    def copy(self) -> Domain:
+        """The domain alone, with its counters and its place in the tree."""
+        return Domain(
+            self.name,
+            self.values,
+            self.parent,
+            self.children,
+            self.pods,
+            self.slices,
+            self.pods_led,
+            self.slices_led,
+            self.leaders,
+            self.affinity,
+        )
+
+    def subtree_copy(self, parent: Domain | None = None) -> Domain:
+        """The domain and all below it, independent of the original."""
+        same = self.copy()
+        same.parent = parent
+        same.children = [child.subtree_copy(same) for child in self.children]
+        return same
+
+
+@dataclass(slots=True, eq=False)
+class Leaf(Domain):
+    """A domain of the lowest level.
+
+    Attributes:
+        node: its node, where the lowest level is the hostname.
+        free: allocatable amounts less what pods without a placement take; may be negative.
+        rest: ``free`` less what placed workloads take.
+    """
+
+    node: NodeSpec | None = None
+    free: dict[str, int] = field(default_factory=dict)
+    rest: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedUse:
+    """What the pods of one pod set take in one domain of a flavor.
+
+    Attributes:
+        requests: of one pod, without the pod itself.
+        total: of all of them, pods included.
+    """
+
+    flavor: str
+    domain: str
+    count: int
+    requests: Amounts
+    total: Amounts
+
+
+class TopologyTree:
+    """Domains of the nodes of one flavor, and their use.
+
+    Attributes:
+        topology: name of the topology.
+        levels: labels from coarse to fine.
+        is_by_host: whether a domain of the lowest level is a node.
+        by_level: domains by name, level by level.
+        leaves: domains of the lowest level by name.
+        leaf_of: the same by name of each node.
+        usage: amounts in use by domain, also of domains that are gone.
+    """
+
+    def __init__(
+        self,
+        topology: str,
+        *,
+        levels: Sequence[str],
+        node_labels: Mapping[str, str],
+        tolerations: Sequence[Toleration],
+    ) -> None:
+        self.topology = topology
+        self.levels = tuple(levels)
+        self.node_labels = node_labels
+        self.tolerations = tuple(tolerations)
+        self.is_by_host = self.levels[-1] == HOSTNAME
+        self.by_level: list[dict[str, Domain]] = []
+        self.leaves: dict[str, Leaf] = {}
+        self.leaf_of: dict[str, Leaf] = {}
+        self.usage: dict[str, dict[str, int]] = {}
+
+    def build(self, nodes: Iterable[NodeSpec], *, pods: Mapping[str, Amounts]) -> None:
+        """Make the domains of these nodes anew; usage stays.
+
+        Args:
+            nodes: usable members of the flavor.
+            pods: what pods without a placement take, by node.
+        """
+        self.by_level = [{} for _ in self.levels]
+        self.leaves, self.leaf_of = {}, {}
+        for node in nodes:
+            values = tuple(node.labels[level] for level in self.levels)
+            name = values[-1] if self.is_by_host else domain_name(values)
+            leaf = self.leaves.get(name)
+            if leaf is None:
+                leaf = Leaf(name, values, node=node if self.is_by_host else None)
+                self.leaves[name] = self.by_level[-1][name] = leaf
+                self._connect(leaf)
+            self.leaf_of[node.name] = leaf
+            _add(leaf.free, node.allocatable)
+            _subtract(leaf.free, pods.get(node.name, {}))
+        for name, leaf in self.leaves.items():
+            leaf.rest = dict(leaf.free)
+            _subtract(leaf.rest, self.usage.get(name, {}))
+
+    def _connect(self, domain: Domain) -> None:
+        while len(domain.values) > 1:
+            values = domain.values[:-1]
+            name = domain_name(values)
+            level = self.by_level[len(values) - 1]
+            parent = level.get(name)
+            is_new = parent is None
+            if parent is None:
+                parent = level[name] = Domain(name, values)
+            domain.parent = parent
+            parent.children.append(domain)
+            if not is_new:
+                return
+            domain = parent
+
+    def use_node(self, node: str, amounts: Amounts) -> None:
+        """Count a pod without a placement; an unknown node is no error."""
+        leaf = self.leaf_of.get(node)
+        if leaf is not None:
+            _subtract(leaf.free, amounts)
+            _subtract(leaf.rest, amounts)
+
+    def free_node(self, node: str, amounts: Amounts) -> None:
+        """Undo ``use_node``."""
+        leaf = self.leaf_of.get(node)
+        if leaf is not None:
+            _add(leaf.free, amounts)
+            _add(leaf.rest, amounts)
+
+    def use(self, domain: str, amounts: Amounts) -> None:
+        """Count placed pods."""
+        _add(self.usage.setdefault(domain, {}), amounts)
+        leaf = self.leaves.get(domain)
+        if leaf is not None:
+            _subtract(leaf.rest, amounts)
+
+    def release(self, domain: str, amounts: Amounts) -> None:
+        """Undo ``use``."""
+        used = self.usage.setdefault(domain, {})
+        _subtract(used, amounts)
+        if not any(used.values()):
+            del self.usage[domain]
+        leaf = self.leaves.get(domain)
+        if leaf is not None:
+            _add(leaf.rest, amounts)
+
+    def fits(self, use: PlacedUse) -> bool:
+        """Whether a domain holds one item of a placement by itself.
+
+        As the scheduler's last check does, without looking at the number of pods.
+        """
+        leaf = self.leaves.get(use.domain)
+        return (
+            leaf is not None and count_in(sorted(use.requests.items()), leaf.rest)[0] >= use.count
+        )
+
+    def missing(self, placement: Placement) -> str | None:
+        """A domain of a placement that is gone, ``None`` when all are there."""
+        for item in placement.domains:
+            if item.domain not in self.leaves:
+                return item.values[0]
+        return None
+
+
+def placed_uses(placement: Placement, *, flavor: str, requests: Amounts) -> list[PlacedUse]:
+    """What a placement takes, domain by domain."""
+    return [
+        PlacedUse(flavor, item.domain, item.count, requests, total_of(requests, item.count))
+        for item in placement.domains
+    ]
+
+
+def total_of(requests: Amounts, count: int) -> dict[str, int]:
+    """What ``count`` pods take from their nodes, pods included."""
+    total = {name: amount * count for name, amount in requests.items()}
+    total[PODS] = total.get(PODS, 0) + count
+    return total
+
+
+def count_in(requests: Sequence[tuple[str, int]], capacity: Amounts) -> tuple[int, str]:
+    """How often requests fit, and the resource of which there is least.
+
+    Requests come in order of names, and among equals the first is named; without any it is 0.
+    """
+    least, name_of_least = _MOST_PODS + 1, ""
+    for name, amount in requests:
+        if amount:
+            have = capacity.get(name, 0)
+            fits = min(have // amount, _MOST_PODS) if have > 0 else 0
+        else:
+            fits = _MOST_PODS
+        if fits < least:
+            least, name_of_least = fits, name
+    return (least, name_of_least) if name_of_least else (0, "")
+
+
+def _add(total: dict[str, int], extra: Amounts) -> None:
+    for name, amount in extra.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _subtract(total: dict[str, int], less: Amounts) -> None:
+    for name, amount in less.items():
+        total[name] = total.get(name, 0) - amount
