@@ -15,7 +15,12 @@ from budgets.selectors.budget.history import (
     with_reasons,
 )
 from budgets.selectors.budget.impact import preview_reallocation
-from budgets.selectors.budget.preview import RevisionPreview, judge_draft, preview_revision
+from budgets.selectors.budget.preview import (
+    RevisionPreview,
+    judge_draft,
+    preview_revision,
+    told_to,
+)
 from budgets.selectors.budget.promises import promises_in_force
 from budgets.selectors.budget.timeline import capacity_at, flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.clock import utc_now

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from budgets.models import User
 from budgets.plan import Promises, plan_quota
+from budgets.selectors import roles_of
 from clusters.manifests.diff import FieldChange, changes
 from clusters.manifests.names import Document, Key, key_of
 from clusters.manifests.translate import render
@@ -40,20 +42,30 @@ class ClusterChanges:
     changes: tuple[ManifestChange, ...]
 
 
-def preview_manifests(promises_before: Promises, promises_after: Promises) -> list[ClusterChanges]:
+def preview_manifests(
+    user: User, promises_before: Promises, promises_after: Promises
+) -> list[ClusterChanges]:
     """Render both sides for every active cluster and name the differences.
 
+    Where a draft would stand on the workers depends on what others have there: who does not see
+    everything is shown the manager's objects, which have the whole lines.
+
     Args:
+        user: The viewer.
         promises_before: What stands.
         promises_after: With the draft; only what differs is shown, so only its own objects are.
 
     Returns:
-        Clusters that change, the manager first. One query.
+        Clusters that change, the manager first. Two queries.
     """
+    shown = Cluster.objects.active()
+    if not roles_of(user).sees_everything:
+        shown = shown.filter(role=Cluster.Role.MANAGER)
+    slugs = set(shown.values_list("slug", flat=True))
     return [
         ClusterChanges(slug, differing)
         for slug, before, after in _both_sides(promises_before, promises_after)
-        if (differing := tuple(_differences(before, after)))
+        if slug in slugs and (differing := tuple(_differences(before, after)))
     ]
 
 

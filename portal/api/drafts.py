@@ -146,5 +146,7 @@ class PreviewView(View):
         seen = selectors.preview_revision(user, workspace, draft(workspace.home_flavor.slug))
         if seen.faults:
             return beside(seen, manifests=())
-        changes = cluster_selectors.preview_manifests(seen.promises_before, seen.promises_after)
+        changes = cluster_selectors.preview_manifests(
+            user, seen.promises_before, seen.promises_after
+        )
         return beside(seen, manifests=changes)

@@ -98,7 +98,7 @@ def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str
     manifests, cost = [], None
     if not preview.faults:
         cost = preview_cost(workspace, draft.lines, utc_now())
-        manifests = seen.preview_manifests(preview.promises_before, preview.promises_after)
+        manifests = seen.preview_manifests(user, preview.promises_before, preview.promises_after)
     return {
         "preview": preview,
         "cost": cost,

@@ -135,7 +135,9 @@ def test_preview_names_only_what_changes(synced: Cluster, fleet: SmallFleet) -> 
     draft = RevisionDraft(lines=(line("h100", 8, 24),), reason="more")
     fleet.vision.budget.refresh_from_db()
     preview = promised.preview_revision(fleet.owner, fleet.vision, draft)
-    (place,) = selectors.preview_manifests(preview.promises_before, preview.promises_after)
+    both = preview.promises_before, preview.promises_after
+    assert selectors.preview_manifests(fleet.owner, *both) == [], "a worker's are not an owner's"
+    (place,) = selectors.preview_manifests(fleet.admin, *both)
     (change,) = place.changes
     assert (place.cluster, change.kind, change.name) == ("gpu-east", "ClusterQueue", "acme-vision")
     assert change.words.startswith("h100 may borrow ")

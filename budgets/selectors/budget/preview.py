@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -31,6 +31,8 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import RoleSet, roles_of
 
 DRAFT_NUMBER = 2**31
+_OF_THE_FLEET = ("exceeds_capacity", "split_infeasible")
+NO_ROOM = "The fleet has no room for so many; ask for fewer, or let an admin add capacity."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,47 @@ def preview_revision(
         draft: As typed.
         now: UTC; None for the present.
     """
-    preview = judge_draft(workspace, draft, roles=roles_of(user), now=now or utc_now())
-    return replace(preview, impact=anonymized_impact(user, workspace, preview.impact))
+    roles, instant = roles_of(user), now or utc_now()
+    preview = judge_draft(workspace, draft, roles=roles, now=instant)
+    if roles.sees_everything:
+        return preview
+    stood = {
+        entry.flavor: entry
+        for entry in reach(
+            promises_in_force(accounts=[workspace.account.slug]), workspace.namespace
+        )
+    }
+    reaches = tuple(_without_place(entry, stood.get(entry.flavor)) for entry in preview.reach)
+    return replace(
+        preview,
+        reach=reaches,
+        largest_job=max((entry.largest_job for entry in reaches), default=0),
+        impact=anonymized_impact(
+            user, workspace, tuple(row for row in preview.impact if not row.cluster)
+        ),
+    )
+
+
+def _without_place(entry: Reach, stood: Reach | None) -> Reach:
+    """Where a new line would stand depends on what others have: the most that could be is told."""
+    if stood is not None and (stood.ceiling, stood.reachable) == (entry.ceiling, entry.reachable):
+        return replace(entry, largest_job=stood.largest_job)
+    return replace(entry, largest_job=entry.reachable)
+
+
+def told_to(roles: RoleSet | None, faults: Iterable[Fault]) -> list[Fault]:
+    """Faults as somebody may read them.
+
+    How much the fleet has free, where and when, is what others have left: whoever does not see
+    everything is told that there is no room, once for each field.
+    """
+    if roles is None or roles.sees_everything:
+        return list(faults)
+    told = (
+        Fault(fault.field, "exceeds_capacity", NO_ROOM) if fault.code in _OF_THE_FLEET else fault
+        for fault in faults
+    )
+    return list(dict.fromkeys(told))
 
 
 def judge_draft(
@@ -103,9 +144,11 @@ def judge_draft(
         sound = replace(sound, valid_from=None, valid_until=None)
     elif draft.valid_from is not None:
         start = max(draft.valid_from, now)
-    faults, reasons = _fleet_findings(workspace, sound, draft, start)
+    found, reasons = _fleet_findings(workspace, sound, draft, start)
+    faults = told_to(roles, found)
     before = _promises_before(workspace, start, now)
-    after, short = _promises_after(workspace, before, sound, draft, terms, start)
+    after, unmet = _promises_after(workspace, before, sound, draft, terms, start)
+    short = told_to(roles, unmet)
     is_future = start > now
     if not faults and not is_future:
         faults += short

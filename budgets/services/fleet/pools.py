@@ -12,7 +12,7 @@ from budgets.announcements import Work, announce
 from budgets.errors import Fault, NotAllowed
 from budgets.models import Account, Flavor, Pool, PoolAmount, PoolShare, User
 from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
-from budgets.selectors import flavor_terms, fleet_timeline, free_rooms
+from budgets.selectors import flavor_terms, fleet_timeline, free_rooms, told_to
 from budgets.selectors.budget.future import pool_split
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
@@ -65,7 +65,7 @@ def set_pool_amount(
         pool=row, flavor=flavor, gpus=gpus, valid_from=valid_from or now, valid_until=valid_until
     )
     if not faults and isinstance(gpus, int) and gpus >= 0:
-        faults += _fit_faults(row, flavor, amount, now=now)
+        faults += told_to(roles, _fit_faults(row, flavor, amount, now=now))
     save_checked(amount, also=faults)
     settle_pool(row, now=now)
     audit(
