@@ -61,6 +61,17 @@ def settle_spending() -> dict[str, int]:
     return {"looked_at": found.looked_at, "changed": len(found.changed)}
 
 
+@shared_task(name="budgets.seal_ledger", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
+def seal_ledger() -> dict[str, int]:
+    """Seal what was written to the audit log, prices, adjustments and numbers since the last."""
+    try:
+        seal = billing.make_seal()
+    except billing.BrokenSeal as broken:
+        log.error("ledger_broken", broken=" ".join(broken.args))
+        return {"rows": 0}
+    return {"rows": seal.rows if seal else 0}
+
+
 @shared_task(name="budgets.verify_ledger", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
 def verify_ledger() -> dict[str, object]:
     """Work the chain of closed months out again; what is broken is in the log and the audit log."""

@@ -41,6 +41,7 @@ from budgets.models.statements import (
     Correction,
     LedgerBlock,
     NumberSeries,
+    Seal,
     Statement,
     StatementLine,
     StatementLook,

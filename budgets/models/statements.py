@@ -233,3 +233,32 @@ class LedgerBlock(InsertOnly):
         constraints = [
             models.UniqueConstraint(fields=["period", "number"], name="ledger_block_once")
         ]
+
+
+class Seal(InsertOnly):
+    """Rows beside the hour facts, digested, chained to the seal before it.
+
+    ``contents``: table → its columns, and the keys of the rows as ranges; ``marks`` holds four
+    bytes of each row's digest, so that a changed row can be named.
+    """
+
+    number = models.PositiveIntegerField(unique=True)
+    period = models.OneToOneField(
+        BillingPeriod, on_delete=models.PROTECT, null=True, blank=True, related_name="seal"
+    )
+    made_at = models.DateTimeField(auto_now_add=True)
+    contents = models.JSONField(default=dict)
+    marks = models.BinaryField()
+    previous = models.CharField(max_length=64, blank=True)
+    digest = models.CharField(max_length=64)
+    # By a key outside of the database; empty where none is set.
+    signature = models.CharField(max_length=96, blank=True, default="")
+
+    class Meta:
+        ordering = ["number"]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        spans = (span for table in self.contents.values() for span in table["rows"])
+        return sum(last - first + 1 for first, last in spans)

@@ -39,6 +39,7 @@ from tests.billing.conftest import (
     store,
 )
 from tests.builders import hours
+from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
 GUARDED = (
@@ -51,6 +52,11 @@ GUARDED = (
     "billingperiod",
     "auditentry",
     "billingterms",
+    "seal",
+    "ratecard",
+    "rateprice",
+    "exchangerate",
+    "adjustment",
 )
 
 
@@ -67,7 +73,7 @@ def unguarded() -> Iterator[None]:
         yield
         create_triggers(connection)
         return
-    with connection.cursor() as cursor:
+    with as_owner(), connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for table in GUARDED:
             cursor.execute(f"ALTER TABLE budgets_{table} DISABLE TRIGGER USER")
@@ -189,7 +195,7 @@ def test_after_the_close_the_database_refuses_every_change(books: Books):
         ("DELETE FROM budgets_ledgerblock WHERE id > %s", 0),
     ]
     for statement, value in attempts:
-        with pytest.raises(IntegrityError), transaction.atomic():
+        with as_owner(), pytest.raises(IntegrityError), transaction.atomic():
             sql(statement, value)
     with pytest.raises(Rejected) as again:
         books.close()

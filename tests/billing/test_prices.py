@@ -31,6 +31,7 @@ from budgets.services import billing
 from budgets.units import Money, Period
 from tests.billing.conftest import AFTER, APRIL, MARCH, active_card, held, meter, price, store
 from tests.builders import SmallFleet, hours
+from tests.databases import as_owner
 
 D = Decimal
 H = timedelta(hours=1)
@@ -232,8 +233,8 @@ def test_postgres_refuses_to_change_a_price(fleet: SmallFleet, statement: str):
     billing.record_exchange_rate(
         fleet.finance, base="EUR", quote="USD", day=MARCH.date(), rate="1.1"
     )
-    with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement)
+    with as_owner(), pytest.raises(IntegrityError), transaction.atomic():
+        connection.cursor().execute(statement)
 
 
 @pytest.mark.django_db

@@ -13,6 +13,7 @@ from budgets.errors import NotAllowed, Rejected
 from budgets.models import ApiToken, AuditEntry, Membership, Role, User
 from budgets.models.base import ImmutableError
 from tests.builders import PASSWORD, SmallFleet
+from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
 
@@ -169,6 +170,7 @@ def test_audit_entries_are_never_changed(fleet: SmallFleet):
 @pytest.mark.postgres
 def test_database_itself_refuses_to_change_the_audit_log(fleet: SmallFleet):
     with (
+        as_owner(),
         pytest.raises(IntegrityError, match="never changed"),
         transaction.atomic(),
         connection.cursor() as cursor,

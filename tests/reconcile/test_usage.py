@@ -21,6 +21,7 @@ from clusters.reconcile.runtime import controller
 from clusters.reconcile.shift import Ending, run_shift
 from clusters.reconcile.usage import body as body_module
 from tests.builders import SmallFleet
+from tests.databases import as_owner
 from tests.reconcile.fleet_rows import dev_server, register
 from tests.reconcile.usage_hand import Kueue, ago, kueue_on, usage_hand
 
@@ -171,7 +172,8 @@ def test_usage_deletion_while_away_is_estimated_early(worker: Cluster, kueue: Ku
     alive_until = ago(400)
     MeterState.objects.update(complete_until=alive_until)
     # The observation was earlier, too; a stored event is never changed by the portal itself.
-    WorkloadEvent.objects.filter(uid=uid)._raw_delete("default")
+    with as_owner():
+        WorkloadEvent.objects.filter(uid=uid)._raw_delete("default")
     make_old_events(uid, alive_until)
     kueue.delete("train")
     with usage_hand("gpu-east") as hand:

@@ -14,8 +14,8 @@ class Command(BaseCommand):
     """Exit status 0 when every closed month is as it was closed, 1 at the first broken row."""
 
     help = (
-        "Verify the hash chain over the hour facts and statements of closed months, and that "
-        "statement numbers have no holes."
+        "Verify the hash chain over the hour facts and statements of closed months, the seals over "
+        "the audit log, prices, adjustments and numbers, and that numbers have no holes."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,16 +27,22 @@ class Command(BaseCommand):
             type=_anchor,
             help="a closed month as a statement or a mail told it: it has to be there, as it was",
         )
+        parser.add_argument(
+            "--seal",
+            metavar="NUMBER:DIGEST",
+            type=_anchor,
+            help="a seal as a line of the log told it: it has to be there, as it was",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Verify and print one line."""
-        found = verify_chain(name=options["month"], anchor=options["anchor"])
+        found = verify_chain(name=options["month"], anchor=options["anchor"], seal=options["seal"])
         if found.broken is not None:
             raise CommandError(f"broken: {found.broken}")
         self.stdout.write(
             self.style.SUCCESS(
                 f"{found.periods} closed months, {found.blocks} blocks and {found.rows} rows "
-                "are as they were closed."
+                f"are as they were closed, {found.sealed} rows as they were sealed."
             )
         )
 

@@ -18,6 +18,7 @@ from budgets.services.billing.rates import (
     propose_rate_card,
     withdraw_rate_card,
 )
+from budgets.services.billing.seals import BrokenSeal, make_seal
 from budgets.services.billing.series import record_spot_prices
 from budgets.services.billing.statements import (
     issue_statements,

@@ -103,7 +103,7 @@ def decide_adjustment(
     row.decided_by = actor
     row.decided_at = utc_now()
     row.decision_reason = reason[:500]
-    row.save()
+    row.save(update_fields=["state", "decided_by", "decided_at", "decision_reason"])
     audit(
         actor,
         "adjustment.approve" if is_approved else "adjustment.decline",

@@ -1,5 +1,8 @@
 """The hash chain over closed periods: every fact and every statement line, row by row.
 
+What is written beside them is in seals (:mod:`budgets.services.billing.seals`); the newest one is
+the last block of a month.
+
 A block is what one workspace, account or statement has in one table and period. Its digest covers
 the digest of the block before it, so that no block can be changed, added or taken away unseen;
 a checksum of every row, four bytes, names the row that was.
@@ -18,6 +21,8 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
+from django.db.models import Q
+
 from budgets.amounts import COVER, HELD, STORED
 from budgets.models import (
     AccountUsage,
@@ -25,17 +30,19 @@ from budgets.models import (
     BillingPeriod,
     BillingTerms,
     LedgerBlock,
+    NumberSeries,
+    Seal,
     Statement,
     StatementLine,
     UsageRecord,
     WorkloadUsage,
 )
 from budgets.selectors.billing.documents import accounts_of
-from budgets.services.billing.signing import has_keys, is_signed
+from budgets.services.billing.seals import BrokenSeal, verify_seals
+from budgets.services.billing.signing import UNSIGNED, signature_problem, told_of_month
 from budgets.units import Period, time_text, utc_hour
 
 MARK = 4
-UNSIGNED = "nobody signed it"
 CHUNK = 20_000
 
 
@@ -60,12 +67,25 @@ class BrokenRow:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a verification looked at, and the first broken row; None: all is as it was closed."""
+    """What a verification looked at, and the first broken row; None: all is as it was closed.
+
+    ``sealed``: rows in seals; ``newest``: number of the month that was closed last, 0 for none.
+    """
 
     periods: int
     blocks: int
     rows: int
     broken: BrokenRow | None
+    sealed: int = 0
+    newest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Number and head of a closed month, or number and digest of a seal, as told elsewhere."""
+
+    number: int
+    head: str
 
 
 def write_chain(period: BillingPeriod) -> str:
@@ -99,61 +119,69 @@ def write_chain(period: BillingPeriod) -> str:
     return _chained(head, "period", f"{period.name} {period.zone}", b"")
 
 
-def verify_chain(*, name: str | None = None, anchor: Anchor | None = None) -> Verified:
-    """Work every closed period's digests out again, in the order of closing.
+def verify_chain(
+    *, name: str | None = None, anchor: Anchor | None = None, seal: Anchor | None = None
+) -> Verified:
+    """Work every closed period's digests out again in the order of closing, then the seals'.
 
     Where keys are set, the month that was closed last is signed, and no signature is wrong; the
     audit log and the accounts' closed edges know of no month that is missing after it.
 
     Args:
-        name: Only months of this name, such as ``2026-10``; the links before them are trusted.
+        name: Only months of this name, such as ``2026-10``, and seals from theirs on; the links
+            before them are trusted.
         anchor: A closed month as somebody elsewhere knows it: it has to be there, with that head.
+        seal: Likewise a seal, with its digest.
 
     Returns:
         Counts up to the first broken row, and that row.
     """
     periods = blocks = rows = 0
-    head = ""
-    closed = BillingPeriod.objects.filter(close_number__isnull=False).order_by("close_number")
+    head, since = "", 1
+    closed = list(
+        BillingPeriod.objects.filter(close_number__isnull=False)
+        .select_related("seal")
+        .order_by("close_number")
+    )
     for expected, period in enumerate(closed, start=1):
         try:
             if period.close_number != expected:
                 raise _Broken("period", str(expected), "", "a closed period is missing")
-            _check_signature(period)
+            problem = signature_problem(told_of_month(period), period)
+            # What was closed before there was a key is covered by the heads that are signed later.
+            if problem and (problem != UNSIGNED or period is closed[-1]):
+                raise _Broken("period", period.name, "", problem)
             if anchor is not None and anchor.number == expected and anchor.head != period.head:
                 raise _Broken("period", period.name, "", "its head is not the one that was told")
             if name is None or period.name == name:
                 periods += 1
                 for count in _verified_blocks(period, head):
                     blocks, rows = blocks + 1, rows + count
+                if name is not None and hasattr(period, "seal"):
+                    since = period.seal.number
         except _Broken as broken:
             return Verified(periods, blocks, rows, BrokenRow(str(period), *broken.args))
         head = period.head
-    return Verified(periods, blocks, rows, _cut_off(anchor) or _number_hole())
+    found, sealed = _cut_off(len(closed), anchor) or _number_hole() or _odd_void(), 0
+    if found is None:
+        found, sealed = _sealed(since, seal)
+    return Verified(periods, blocks, rows, found, sealed, len(closed))
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """Number and head of a closed month, as they left the portal when it was closed."""
-
-    number: int
-    head: str
-
-
-def _check_signature(period: BillingPeriod) -> None:
-    if not has_keys():
-        return
-    newer = BillingPeriod.objects.filter(close_number__gt=period.close_number)
-    # What was closed before there was a key is covered by the heads that are signed after it.
-    if not period.signature and not newer.exists():
-        raise _Broken("period", period.name, "", UNSIGNED)
-    if period.signature and not is_signed(period):
-        raise _Broken("period", period.name, "", "its signature is by none of the keys")
+def _sealed(since: int, anchor: Anchor | None) -> tuple[BrokenRow | None, int]:
+    """The first row that is not as it was sealed, and how many are sealed."""
+    if anchor is not None and not Seal.objects.filter(number=anchor.number, digest=anchor.head):
+        words = "the seal that was told is not there"
+        return BrokenRow("ledger", "seal", str(anchor.number), "", words), 0
+    try:
+        return None, verify_seals(since=since)
+    except BrokenSeal as broken:
+        table, key, problem = broken.args
+        return BrokenRow("ledger", table, key, "", problem), 0
 
 
-def _cut_off(anchor: Anchor | None) -> BrokenRow | None:
-    """A month that was closed and is not there any more, after all that are."""
-    number = BillingPeriod.objects.filter(close_number__isnull=False).count()
+def _cut_off(number: int, anchor: Anchor | None) -> BrokenRow | None:
+    """A month that was closed and is not there any more, after the ``number`` that are."""
     closed = AuditEntry.objects.filter(action="period.close").order_by("pk").last()
     told = int(closed.after["number"]) if closed is not None else 0
     if anchor is not None:
@@ -236,7 +264,23 @@ def _number_hole() -> BrokenRow | None:
             words = f"number {series}-{expected:06d} is missing"
             return BrokenRow(series, "statement", number, "", words)
         last[series] = expected
+    for row in NumberSeries.objects.exclude(last=0).order_by("prefix"):
+        if last.get(row.prefix, 0) < row.last:
+            number = f"{row.prefix}-{row.last:06d}"
+            return BrokenRow(row.prefix, "statement", number, "", "the newest number is missing")
     return None
+
+
+def _odd_void() -> BrokenRow | None:
+    """The first document that is void without a credit note, or has one and is not void."""
+    is_void = Q(state=Statement.State.VOID)
+    odd = Statement.objects.exclude(number="").filter(
+        (is_void & Q(credit_note=None)) | (~is_void & Q(credit_note__isnull=False))
+    )
+    if (row := odd.order_by("number").first()) is None:
+        return None
+    words = "it is void without a credit note, or has one and is not void"
+    return BrokenRow("ledger", "statement", row.number, "", words)
 
 
 def _digest(rows: Iterable[Row]) -> tuple[int, bytes, bytes]:
@@ -278,6 +322,8 @@ def _blocks(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
         for name, group in groupby(rows, key=itemgetter(0)):
             yield table, name, map(_fact_row, group)
     yield from _statements(period)
+    for seal in Seal.objects.filter(period=period):
+        yield "seal", str(seal.number), iter([(seal.digest, ("seal", seal.number))])
 
 
 def _fact_row(row: tuple[Any, ...]) -> Row:

@@ -17,44 +17,54 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from budgets.models import BillingPeriod
+from budgets.models import BillingPeriod, Seal
 
 PUBLIC = "public:"
+UNSIGNED = "nobody signed it"
 
 
-def sign(period: BillingPeriod) -> str:
-    """The signature of a month that is closed, in base64; empty where no key signs.
+def sign(told: bytes) -> str:
+    """The signature of what a month or a seal tells, in base64; empty where no key signs.
 
     Raises:
         ImproperlyConfigured: a key is none.
     """
     for key in _keys():
         if isinstance(key, Ed25519PrivateKey):
-            return base64.b64encode(key.sign(_told(period))).decode()
+            return base64.b64encode(key.sign(told)).decode()
     return ""
 
 
-def is_signed(period: BillingPeriod) -> bool:
-    """Whether one of the keys signed this month, with this number and this head.
+def signature_problem(told: bytes, row: BillingPeriod | Seal) -> str:
+    """What is wrong with the signature of what a row tells; empty where there are no keys.
 
     Raises:
         ImproperlyConfigured: a key is none.
     """
+    if not settings.PORTAL_LEDGER_KEYS:
+        return ""
+    if not row.signature:
+        return UNSIGNED
     try:
-        signature = base64.b64decode(period.signature, validate=True)
+        signature = base64.b64decode(row.signature, validate=True)
     except ValueError:
-        return False
-    return any(_is_by(key, signature, _told(period)) for key in _keys())
+        signature = b""
+    is_signed = any(_is_by(key, signature, told) for key in _keys())
+    return "" if is_signed else "its signature is by none of the keys"
 
 
-def has_keys() -> bool:
-    """Whether anything can be verified."""
-    return bool(settings.PORTAL_LEDGER_KEYS)
+def told_of_month(period: BillingPeriod) -> bytes:
+    """What the signature of a closed month is about."""
+    return _told("ledger", period.close_number, period.name, period.zone, period.head)
 
 
-def _told(period: BillingPeriod) -> bytes:
-    parts = ("ledger", settings.PORTAL_INSTALLATION, period.close_number, period.name, period.zone)
-    return "|".join(map(str, (*parts, period.head))).encode()
+def told_of_seal(seal: Seal) -> bytes:
+    """What the signature of a seal is about."""
+    return _told("seal", seal.number, seal.digest)
+
+
+def _told(kind: str, *parts: object) -> bytes:
+    return "|".join(map(str, (kind, settings.PORTAL_INSTALLATION, *parts))).encode()
 
 
 def _is_by(key: Ed25519PrivateKey | Ed25519PublicKey, signature: bytes, told: bytes) -> bool:
