@@ -11,6 +11,7 @@ from django.db.models import Q
 from budgets import spending
 from budgets.models.access import person
 from budgets.models.base import optional
+from budgets.models.billing import BillingPeriod
 from budgets.models.exports import Export
 from budgets.models.fleet import Account, Workspace
 from budgets.models.spending import SpendRule
@@ -109,7 +110,7 @@ class Alert(models.Model):
 
 
 class Delivery(models.Model):
-    """One alert, or the word of one file, on its way to one address.
+    """One alert, or the word of one file or one closed month, on its way to one address.
 
     Tried again until it arrives or is given up.
     """
@@ -125,6 +126,7 @@ class Delivery(models.Model):
 
     alert = optional(Alert, related_name="deliveries")
     export = optional(Export, related_name="deliveries")
+    period = optional(BillingPeriod, related_name="deliveries")
     channel = models.CharField(max_length=8, choices=Channel.choices)
     address = models.CharField(max_length=500)
     webhook = optional(Webhook, related_name="deliveries")
@@ -143,10 +145,14 @@ class Delivery(models.Model):
             models.UniqueConstraint(
                 fields=["export", "channel", "address"], name="delivery_of_export_once"
             ),
+            models.UniqueConstraint(
+                fields=["period", "channel", "address"], name="delivery_of_close_once"
+            ),
             models.CheckConstraint(
                 name="delivery_of_one_thing",
-                condition=Q(alert__isnull=False, export__isnull=True)
-                | Q(alert__isnull=True, export__isnull=False),
+                condition=Q(alert__isnull=False, export__isnull=True, period__isnull=True)
+                | Q(alert__isnull=True, export__isnull=False, period__isnull=True)
+                | Q(alert__isnull=True, export__isnull=True, period__isnull=False),
             ),
         ]
         indexes = [

@@ -16,8 +16,10 @@ from budgets.models import (
     Budget,
     BudgetLine,
     Delivery,
+    Export,
     MeterState,
     PendingSpan,
+    Role,
     SpendRule,
     UsageRecord,
     User,
@@ -27,6 +29,7 @@ from budgets.models import (
 from budgets.outlook import HISTORY, Outlook, Series, project
 from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.billing.months import zones_of
+from budgets.selectors.exports.listing import still_sees
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
 from budgets.selectors.usage.scope import USED
@@ -79,7 +82,7 @@ def visible_webhooks(user: User) -> QuerySet[Webhook]:
 def visible_deliveries(user: User) -> QuerySet[Delivery]:
     """The delivery log of visible alerts, for platform roles; addresses are people's."""
     found = Delivery.objects.select_related(
-        "alert__rule__workspace", "alert__rule__account", "export"
+        "alert__rule__workspace", "alert__rule__account", "export", "period"
     )
     return found if roles_of(user).sees_everything else found.none()
 
@@ -245,12 +248,61 @@ def _facts(spaces: Iterable[Workspace], start: datetime, end: datetime) -> Query
 
 
 def recipients_of(rule: AlertRule) -> list[str]:
-    """Mail addresses of the active owners of what a rule watches, and of who made it."""
+    """Addresses of active owners of what a rule watches, and of its maker who still sees it."""
     account: Account = rule.account
     owners = User.objects.filter(
         Q(memberships__role="owner", memberships__account=account)
-        | Q(memberships__role="owner", memberships__workspace=rule.workspace_id or -1)
-        | Q(pk=rule.created_by_id or -1),
+        | Q(memberships__role="owner", memberships__workspace=rule.workspace_id or -1),
         is_active=True,
     ).exclude(email="")
-    return sorted(set(owners.values_list("email", flat=True)))
+    found = set(owners.values_list("email", flat=True))
+    maker = rule.created_by
+    if maker is not None and maker.email and visible_rules(maker).filter(pk=rule.pk).exists():
+        found.add(maker.email)
+    return sorted(found)
+
+
+def finance_addresses() -> list[str]:
+    """Mail addresses of active finance people; of platform admins where there are none."""
+    for role in (Role.FINANCE, Role.ADMIN):
+        people = User.objects.filter(memberships__role=role, is_active=True).exclude(email="")
+        if found := sorted(set(people.values_list("email", flat=True))):
+            return found
+    return []
+
+
+def withheld(row: Delivery) -> str:
+    """Why something is not sent any more, asked when it is about to be; empty when it is.
+
+    Who had a right when it was put into the outbox, or when they added a webhook, may have lost it.
+    """
+    if row.export is not None and not _may_be_told(row.export):
+        return "who asked for the file does not see all that is in it any more"
+    if row.channel == Delivery.Channel.MAIL:
+        is_known = row.address in _addresses_of(row)
+        return "" if is_known else "this address is nobody's any more who may be told"
+    if row.webhook is None or row.webhook.removed_at is not None:
+        return "the webhook was removed"
+    maker = row.webhook.created_by
+    roles = roles_of(maker) if maker is not None else None
+    if roles is not None and not (roles.is_admin or roles.is_finance):
+        words = (
+            "{} answers for the webhook and is not finance any more; rotate its key to take over"
+        )
+        return words.format(maker)
+    return ""
+
+
+def _addresses_of(row: Delivery) -> list[str]:
+    """Who may be told by mail now."""
+    if row.alert is not None:
+        return recipients_of(row.alert.rule)
+    return [row.export.requested_by.email] if row.export is not None else finance_addresses()
+
+
+def _may_be_told(export: Export) -> bool:
+    """Whether who asked for a file still sees what is in it, or would be in it."""
+    user = export.requested_by
+    if not user.is_active or not export.finished_at:
+        return user.is_active
+    return still_sees(user, export)

@@ -199,7 +199,7 @@ def _deliveries(user: Any) -> Section:
         rows=[
             Row(
                 row.webhook.name if row.webhook else row.address,
-                row.alert.rule.subject if row.alert else str(row.export),
+                row.alert.rule.subject if row.alert else str(row.period or row.export),
                 _sent(row),
                 row.attempts,
                 row.problem,

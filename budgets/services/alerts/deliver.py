@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from smtplib import SMTPException
 from typing import Any, Final
+from urllib.parse import quote
 
 import structlog
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F
 
-from budgets.models import Alert, Delivery, Export, User
+from budgets.models import Alert, BillingPeriod, Delivery, Export, User
+from budgets.selectors.alerts import withheld
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
@@ -43,10 +45,20 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
     due = Delivery.objects.filter(state=Delivery.State.WAITING, next_at__lte=instant)
     sent = failed = 0
     joined = due.select_related(
-        "alert__rule__workspace", "alert__rule__account", "webhook", "export__operation"
+        "alert__rule__workspace",
+        "alert__rule__account",
+        "alert__rule__created_by",
+        "webhook__created_by",
+        "export__operation",
+        "export__requested_by",
+        "period__seal",
     )
     for row in joined[:AT_ONCE]:
         if not _claim(row, instant):
+            continue
+        if reason := withheld(row):
+            failed += 1
+            _withhold(row, reason)
             continue
         problem = _try(row, instant)
         if problem:
@@ -80,9 +92,8 @@ def _try(row: Delivery, now: datetime) -> str:
     try:
         if row.channel == Delivery.Channel.MAIL:
             _mail(row)
-        elif row.webhook is None or row.webhook.removed_at is not None:
-            return "the webhook was removed"
         else:
+            assert row.webhook is not None
             about, key = word_of(row)
             send(row.webhook, about, delivery=key, now=now)
     except PostFailed as error:
@@ -103,10 +114,19 @@ def _note(row: Delivery, problem: str, now: datetime) -> None:
         log.warning("alert_not_delivered", delivery=row.pk, attempt=row.attempts + 1)
 
 
+def _withhold(row: Delivery, reason: str) -> None:
+    """Nothing is sent, now or later; the delivery says why."""
+    changes = {"state": Delivery.State.GIVEN_UP, "problem": f"not sent: {reason}"[:300]}
+    Delivery.objects.filter(pk=row.pk).update(**changes)
+    log.warning("delivery_withheld", delivery=row.pk)
+
+
 def word_of(row: Delivery) -> tuple[dict[str, Any], str]:
     """What a webhook is told, and the id under which it may be told twice."""
     if row.alert is not None:
         return _body(row.alert), str(row.alert.pk)
+    if row.period is not None:
+        return close_body(row.period), f"close-{row.period.close_number}"
     assert row.export is not None
     return export_body(row.export), f"export-{row.export.pk}"
 
@@ -115,6 +135,10 @@ def _mail(row: Delivery) -> None:
     if row.alert is not None:
         kind, key, address = "alert", str(row.alert.pk), "/alerts/"
         subject, text = f"GPU budget alert: {row.alert.rule.subject}", row.alert.text
+    elif row.period is not None:
+        kind, key = "close", str(row.period.close_number)
+        address = f"/billing/months/{row.period.name}/?zone={quote(row.period.zone)}"
+        subject, text = f"Closed: {row.period}", close_text(row.period)
     else:
         assert row.export is not None
         kind, key, address = "export", str(row.export.pk), f"/exports/{row.export.pk}/"
@@ -147,6 +171,28 @@ def export_body(export: Export) -> dict[str, Any]:
         **state_of(export, "dataset", "period", "zone", "rows", "size", "sha256"),
         "text": export_text(export),
         "url": f"{settings.PORTAL_PUBLIC_URL}/api/v1/exports/{export.pk}/file",
+    }
+
+
+def close_text(period: BillingPeriod) -> str:
+    """The word of a closed month for people: what they keep to miss it by."""
+    anchor = f"{period.close_number}:{period.head}"
+    return (
+        f"{period} is closed, as closed month {period.close_number} of the ledger.\n"
+        f"Head: {period.head}\n\n"
+        f"Keep this mail. manage.py verify_ledger --anchor {anchor} asks whether the ledger still "
+        "has that month as it was closed."
+    )
+
+
+def close_body(period: BillingPeriod) -> dict[str, Any]:
+    """The word of a closed month for programs."""
+    seal = getattr(period, "seal", None)
+    return {
+        "kind": "close",
+        **state_of(period, "name", "zone", "close_number", "head", "signature", "closed_at"),
+        "seal": {"number": seal.number, "digest": seal.digest} if seal else None,
+        "text": close_text(period),
     }
 
 

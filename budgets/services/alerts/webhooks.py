@@ -47,10 +47,11 @@ def create_webhook(
 
 @transaction.atomic
 def rotate_webhook(actor: User | None, *, webhook: Webhook) -> str:
-    """Sign with a new key from now on; returns it, this once."""
+    """Sign with a new key from now on; returns it, this once. Who does it answers for it now."""
     _require_right(actor)
     webhook.key_version += 1
-    webhook.save(update_fields=["key_version"])
+    webhook.created_by = actor
+    webhook.save(update_fields=["key_version", "created_by"])
     _audit(actor, webhook, "webhook.rotate")
     return signing_key(webhook)
 

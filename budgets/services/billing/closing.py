@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db.models import Q
+
 from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import BillingPeriod, BillingTerms, MeterState, User
+from budgets.selectors.alerts import finance_addresses
 from budgets.selectors.billing.documents import accounts_of, draw
 from budgets.selectors.billing.periods import check_list
 from budgets.selectors.clock import utc_now
+from budgets.services.alerts.webhooks import put_into_outbox
 from budgets.services.audit import audit
 from budgets.services.billing.chain import verify_chain, write_chain
 from budgets.services.billing.drawing import write_drafts
@@ -81,6 +85,8 @@ def close_period(
             "seal": seal.number if seal else None,
         },
     )
+    # 7. Number and head leave the house: who keeps them misses the month when it is cut off.
+    put_into_outbox(Q(account=None), finance_addresses(), period=period, next_at=utc_now())
     return period
 
 
