@@ -70,6 +70,7 @@ class Discrepancy(models.Model):
         QUEUE = "queue", "A queue's use is not the ledger's"
         CLOCK = "clock", "A cluster's clock is off"
         HISTORY = "history", "A workload's history was refused"
+        UNWATCHED = "unwatched", "Nothing was watched"
 
     class State(models.TextChoices):
         OPEN = "open", "Open"

@@ -311,6 +311,8 @@ class MeterState(models.Model):
     complete_until = models.DateTimeField(null=True, blank=True)
     metered_until = models.DateTimeField(null=True, blank=True)
     last_event_id = models.BigIntegerField(default=0)
+    # resourceVersion up to which a watch told everything: where the next shift goes on.
+    watched_version = models.CharField(max_length=40, blank=True, db_default="", default="")
     dirty_from = models.DateTimeField(null=True, blank=True)
     message = models.CharField(max_length=300, blank=True)
     updated_at = models.DateTimeField(auto_now=True)

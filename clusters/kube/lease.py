@@ -83,6 +83,8 @@ class ClusterLease:
         # The version of a foreign holder's lease, and since when it has been the same.
         self._sighting: tuple[str, float] | None = None
         self.other_holder = ""
+        # Annotations that go along with every write.
+        self.notes: dict[str, str] = {}
 
     @property
     def is_held(self) -> bool:
@@ -194,7 +196,11 @@ class ClusterLease:
         document: Document = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {"name": self._name.name, "namespace": self._name.namespace},
+            "metadata": {
+                "name": self._name.name,
+                "namespace": self._name.namespace,
+                **({"annotations": self.notes} if self.notes else {}),
+            },
             "spec": self._spec({}, is_taken=True),
         }
         try:
@@ -206,7 +212,12 @@ class ClusterLease:
     def _write(self, lease: Document, started: float) -> bool:
         """Writes ourselves as holder, bound to the state that was read; False when it changed."""
         is_taken = self._holder_of(lease) != self._holder
-        document = lease | {"spec": self._spec(lease.get("spec") or {}, is_taken=is_taken)}
+        metadata = lease["metadata"]
+        notes = (metadata.get("annotations") or {}) | self.notes
+        document = lease | {
+            "metadata": metadata | ({"annotations": notes} if notes else {}),
+            "spec": self._spec(lease.get("spec") or {}, is_taken=is_taken),
+        }
         try:
             self._adopt(self._client.replace(LEASE, document), started)
         except (Conflict, NotFound):

@@ -96,6 +96,11 @@ class Reflector:
         self.last_error: ClusterError | None = None
 
     @property
+    def version(self) -> str:
+        """The resourceVersion up to which everything was told; empty before the first list."""
+        return self._version if self.is_synced else ""
+
+    @property
     def is_watching(self) -> bool:
         """Whether a watch is open at this moment."""
         return self._stream is not None

@@ -40,9 +40,11 @@ from clusters.errors import (
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
-from clusters.models import WorkloadAction
-from clusters.reconcile.context import registered
+from clusters.models import ShiftRun, WorkloadAction
+from clusters.reconcile.context import ClusterFacts, registered
+from clusters.reconcile.past import look_back
 from clusters.reconcile.reactivation import is_active, reactivation
+from clusters.reconcile.shift import lease_name
 from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
@@ -127,6 +129,8 @@ def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Re
     except (ClusterError, SealBroken) as error:
         return Attempt(State.WAITING, f"The cluster cannot be reached: {error}")
     try:
+        if not _is_same_past(registration.facts, client):
+            return Attempt(State.WAITING, "It is not known which side is right after a backup.")
         return _write(action, client, kinds)
     except NotFound:
         return Attempt(State.DONE, GONE)
@@ -141,6 +145,14 @@ def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Re
         return Attempt(State.WAITING, error.message)
     except ClusterError as error:
         return Attempt(State.WAITING, f"The cluster does not answer: {error.message}")
+
+
+def _is_same_past(facts: ClusterFacts, client: KubeClient) -> bool:
+    """A wish of a restored backup may have been carried out, and undone by hand, since."""
+    quota = lease_name(ShiftRun.Role.QUOTA, facts.installation)
+    look_back(client, quota, cluster_id=facts.pk, slug=facts.slug)
+    found = registered(facts.slug)
+    return found is not None and found.facts.may_write
 
 
 def _write(action: WorkloadAction, client: KubeClient, kinds: Collection[Resource]) -> Attempt:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ from django.utils import timezone
 from budgets.records import record_of
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
+from clusters.kube.clock import ClusterClock
 from clusters.kube.pulse import Pulse
 from clusters.kube.shares import Shares
 from clusters.models import Cluster
@@ -182,6 +183,7 @@ class ShiftContext:
     ) -> None:
         self._registration = registration
         self._watch_age: Callable[[], float | None] = lambda: None
+        self._clock = ClusterClock(timezone.now, pulse=pulse)
         self.client = client
         self.clients = clients
         self.pulse = pulse
@@ -218,8 +220,13 @@ class ShiftContext:
         return self.clients.of(slug, identity=identity)
 
     def now(self) -> datetime:
-        """UTC, aware, with microseconds: the one clock of a body."""
-        return timezone.now()
+        """UTC, aware, with microseconds: the one clock of a body, which is the cluster's."""
+        return self._clock.now()
+
+    @property
+    def skew(self) -> timedelta:
+        """How far the cluster's clock is ahead of this machine's."""
+        return self._clock.skew
 
     def report_watch_age(self, age: Callable[[], float | None]) -> None:
         """Tell where the age of the oldest watch can be read (seconds), for health and pages."""

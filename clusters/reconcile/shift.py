@@ -28,7 +28,7 @@ from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse
 from clusters.kube.shares import MIB, Shares
 from clusters.models import ShiftRun
-from clusters.reconcile import claims
+from clusters.reconcile import claims, past
 from clusters.reconcile.claims import Claim, ShiftLease
 from clusters.reconcile.context import (
     Clients,
@@ -227,6 +227,7 @@ class _Shift:
         self._facts, self._role, self._claim = registration.facts, role, claim
         self._over = threading.Event()
         self._ending: Ending | None = None
+        self._has_looked_back = False
         self._writes_health = role == ShiftRun.Role.QUOTA
         self._seen: tuple[bool, str] | None = None
         self._pulse = Pulse(client)
@@ -274,6 +275,7 @@ class _Shift:
             "shift_begins", cluster=self._facts.slug, role=self._role, holder=self._claim.holder
         )
         try:
+            self._look_back()
             make_body(self._role, self._context).run()
         except LeaseLost as error:
             return ShiftOutcome(Ending.LEASE_LOST, error.message)
@@ -291,6 +293,14 @@ class _Shift:
             self._over.set()
             give_back(self._lease, self._name)
         return ShiftOutcome(self._ending or Ending.STOPPED)
+
+    def _look_back(self) -> None:
+        """Before anything is written: is this the database that wrote here last?"""
+        facts = self._facts
+        lease = lease_name(ShiftRun.Role.QUOTA, facts.installation)
+        past.look_back(self._context.client, lease, cluster_id=facts.pk, slug=facts.slug)
+        self._context.refresh()
+        self._has_looked_back = True
 
     def _acquire(self) -> bool:
         """Tries for the Lease until it is ours or the shift is over.
@@ -360,6 +370,13 @@ class _Shift:
             self._end(Ending.CHANGED)
         else:
             self._context.learn(found)
+            if self._role == ShiftRun.Role.QUOTA and self._has_looked_back:
+                self._remember(found)
+
+    def _remember(self, found: Registered) -> None:
+        """Let the cluster know the newest entry, unless it waits for a decision about that."""
+        if not found.facts.blocked_reason:
+            self._lease.notes = {past.NOTE: past.newest_entry()}
 
     def _tell_health(self, now: float, told_at: float) -> float:
         pulse = self._pulse

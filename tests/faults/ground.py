@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.reconcile.admission_harness import (
 )
 from tests.resources import resource_of
 
+NODE_LABELS = {"gpu": "h100"}
 QUOTA: Mapping[str, int] = {
     MANAGER: GPUS_PER_WORKER * len(WORKERS),
     **dict.fromkeys(WORKERS, GPUS_PER_WORKER),
@@ -45,6 +46,7 @@ class Ground:
         admins: Kubeconfigs of somebody who may see everything, by cluster.
         portal: Of the portal's identity, by cluster.
         multikueue: Of the identity that dispatch has on workers.
+        places: What runs each cluster: a ``ControlPlane``, or the ``Place`` of an embedded one.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Ground:
     admins: Mapping[str, str]
     portal: Mapping[str, str]
     multikueue: Mapping[str, str]
+    places: Mapping[str, Any] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Queues, flavors and the check; the same on both grounds."""
@@ -65,29 +68,37 @@ class Ground:
 
 
 @contextmanager
-def embedded_ground() -> Iterator[Ground]:
-    """Three embedded API servers."""
+def embedded_ground(*, is_bare: bool = False) -> Iterator[Ground]:
+    """Three embedded API servers; bare ones have no queues yet."""
     with Embedded(*CLUSTERS, webhooks=True) as fleet:
         texts = {name: place.kubeconfig for name, place in fleet.places.items()}
         clients: dict[str, Any] = {name: place.client for name, place in fleet.places.items()}
-        ground = Ground("embedded", clients, texts, texts, texts)
-        ground.prepare()
+        ground = Ground("embedded", clients, texts, texts, texts, fleet.places)
+        if not is_bare:
+            ground.prepare()
         yield ground
 
 
 @contextmanager
-def real_ground() -> Iterator[Ground]:
-    """Three real control planes without a Kueue; pods run under kwok; the generated rights."""
+def real_ground(*, is_bare: bool = False) -> Iterator[Ground]:
+    """Three real control planes without a Kueue; pods run under kwok; the generated rights.
+
+    Bare ones have no queues yet.
+    """
     with tempfile.TemporaryDirectory(prefix="fault-run-") as folder:
         fleet = start_fleet(len(WORKERS), kueue=False, kwok=True, folder=Path(folder))
         with fleet, ExitStack() as stack:
-            yield _over(fleet, stack)
+            ground = _over(fleet, stack)
+            if not is_bare:
+                ground.prepare()
+            yield ground
 
 
 def _over(fleet: Fleet, stack: ExitStack) -> Ground:
     planes = dict(zip(CLUSTERS, fleet.clusters, strict=True))
+    shape = NodeShape(gpus=GPUS_PER_WORKER, labels=NODE_LABELS)
     for name in WORKERS:
-        planes[name].create_nodes(2, shape=NodeShape(gpus=GPUS_PER_WORKER), prefix=name)
+        planes[name].create_nodes(2, shape=shape, prefix=name)
     admins = {name: plane.admin_kubeconfig.read_text() for name, plane in planes.items()}
     clients = {
         name: stack.enter_context(KubeClient.from_kubeconfig(text)) for name, text in admins.items()
@@ -95,15 +106,14 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
     for name in CLUSTERS:
         role = "manager" if name == MANAGER else "worker"
         grant(clients[name], role=role, workers=WORKERS)
-    ground = Ground(
+    return Ground(
         "real",
         clients,
         admins,
         {name: identity(plane, PORTAL_ACCOUNT) for name, plane in planes.items()},
         {name: identity(planes[name], MULTIKUEUE_ACCOUNT) for name in WORKERS},
+        planes,
     )
-    ground.prepare()
-    return ground
 
 
 def grant(client: KubeClient, *, role: str, workers: Sequence[str]) -> None:

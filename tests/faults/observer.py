@@ -57,10 +57,21 @@ class Observer:
     Args:
         kubeconfigs: By cluster, of somebody who may see everything.
         kinds: Paths of the collections to watch.
+        lists_anew: Where a server has forgotten its history, list once more and tell what differs,
+            instead of calling itself blind. For runs in which nobody can write meanwhile.
     """
 
-    def __init__(self, kubeconfigs: Mapping[str, str], *, kinds: Sequence[str] = KINDS) -> None:
-        self._kinds = kinds
+    def __init__(
+        self,
+        kubeconfigs: Mapping[str, str],
+        *,
+        kinds: Sequence[str] = KINDS,
+        lists_anew: bool = False,
+    ) -> None:
+        self._kinds, self._lists_anew = kinds, lists_anew
+        self._epochs: dict[str, int] = dict.fromkeys(kubeconfigs, 0)
+        # The wall clock of this process, which nobody makes wrong.
+        self.wall_offset_s = time.time() - time.monotonic()
         self._upstreams = {name: Upstream.of(text) for name, text in kubeconfigs.items()}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -119,17 +130,40 @@ class Observer:
             for item in listed
         )
 
+    def look_anew(self, cluster: str) -> None:
+        """Its history is another one from now on: what its watches had told ends here."""
+        self._epochs[cluster] += 1
+
     def _follow(self, cluster: str, kind: str) -> None:
-        try:
-            listed = self._list(cluster, kind)
-            for item in listed["items"]:
-                self._take(cluster, kind, "ADDED", item)
-            self._ready[cluster, kind].set()
-            version = str(listed["metadata"]["resourceVersion"])
-            while not self._stop.is_set():
-                version = self._watch(cluster, kind, version)
-        except LostSight as lost:
-            self.blind.append(str(lost))
+        while not self._stop.is_set():
+            epoch = self._epochs[cluster]
+            try:
+                version = self._take_list(cluster, kind)
+                self._ready[cluster, kind].set()
+                while not self._stop.is_set() and epoch == self._epochs[cluster]:
+                    version = self._watch(cluster, kind, version)
+            except LostSight as lost:
+                if not self._lists_anew:
+                    self.blind.append(str(lost))
+                    return
+                self._stop.wait(0.05)
+            except (OSError, http.client.HTTPException, ValueError):
+                if not self._lists_anew:
+                    raise
+                self._stop.wait(0.05)
+
+    def _take_list(self, cluster: str, kind: str) -> str:
+        """Tells what differs from what was told before; the version to go on from."""
+        listed = self._list(cluster, kind)
+        known = {item["metadata"]["uid"]: item for item in self.now(cluster, kind)}
+        there = {item["metadata"]["uid"]: item for item in listed["items"]}
+        for uid in known.keys() - there.keys():
+            self._take(cluster, kind, "DELETED", known[uid])
+        for uid, item in there.items():
+            before = known.get(uid, {}).get("metadata", {}).get("resourceVersion")
+            if before != item["metadata"]["resourceVersion"]:
+                self._take(cluster, kind, "MODIFIED" if before else "ADDED", item)
+        return str(listed["metadata"]["resourceVersion"])
 
     def _list(self, cluster: str, kind: str) -> Document:
         connection = self._upstreams[cluster].connect(timeout_s=30)
@@ -146,8 +180,9 @@ class Observer:
     def _watch(self, cluster: str, kind: str, version: str) -> str:
         """One watch until it ends; the version to go on from."""
         upstream = self._upstreams[cluster]
-        query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"
-        connection = upstream.connect(timeout_s=WATCH_S + 30)
+        seconds = 5 if self._lists_anew else WATCH_S
+        query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}"
+        connection = upstream.connect(timeout_s=seconds + 30)
         try:
             connection.request(
                 "GET", f"{kind}?{query}&resourceVersion={version}", headers=upstream.headers

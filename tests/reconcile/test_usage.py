@@ -162,7 +162,9 @@ def test_usage_deletion_while_watching_is_exact(worker: Cluster, kueue: Kueue) -
     assert row.end is not None
 
 
-def test_usage_deletion_while_away_is_estimated_early(worker: Cluster, kueue: Kueue) -> None:
+def test_usage_deletion_while_away_is_estimated_early(
+    worker: Cluster, kueue: Kueue, east: DevServer
+) -> None:
     with usage_hand("gpu-east") as hand:
         hand.listed()
         uid = kueue.submit("train")
@@ -176,6 +178,7 @@ def test_usage_deletion_while_away_is_estimated_early(worker: Cluster, kueue: Ku
         WorkloadEvent.objects.filter(uid=uid)._raw_delete("default")
     make_old_events(uid, alive_until)
     kueue.delete("train")
+    east.cluster.store.compact()
     with usage_hand("gpu-east") as hand:
         hand.until(has_phase(uid, "gone"))
     missing = WorkloadEvent.objects.get(uid=uid, type="MISSING")
@@ -230,7 +233,7 @@ def make_old_events(uid: str, at) -> None:
 
 
 def test_usage_missing_workload_ends_with_its_job_where_that_is_readable(
-    worker: Cluster, kueue: Kueue, kube: KubeClient
+    worker: Cluster, kueue: Kueue, kube: KubeClient, east: DevServer
 ) -> None:
     ended = ago(5)
     with usage_hand("gpu-east") as hand:
@@ -251,6 +254,7 @@ def test_usage_missing_workload_ends_with_its_job_where_that_is_readable(
     body = {"status": status}
     kube.patch(r.JOB, "train-job", body, namespace="acme-vision", options=options)
     kueue.delete("train")
+    east.cluster.store.compact()
     with usage_hand("gpu-east") as hand:
         hand.until(has_phase(uid, "gone"))
     missing = WorkloadEvent.objects.get(uid=uid, type="MISSING")

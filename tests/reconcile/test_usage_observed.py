@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clusters.kube import resources as r
-from clusters.kube.client import Probe
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.usage.observed import (
-    ClusterClock,
     Completeness,
     Listed,
     Observation,
@@ -39,17 +37,6 @@ class Watch:
 
     def snapshot(self) -> list:
         return self.objects
-
-
-@dataclass
-class Feeling:
-    """A pulse that answered ``age_s`` ago."""
-
-    last_probe: Probe | None = None
-    age_s: float = 0.0
-
-    def age(self) -> float:
-        return self.age_s
 
 
 def workload(uid: str = "u1", version: str = "5") -> dict:
@@ -84,7 +71,7 @@ class Inbox:
     def __init__(self, clock: Clock, contact: Completeness, watch: Watch) -> None:
         self._items: list = []
         self._observer = Observer(
-            ClusterClock(clock.now),
+            clock.now,
             contact,
             watch=lambda: watch,  # type: ignore[arg-type, return-value]  # says what is asked
             put=lambda item: self._items.append(item),
@@ -182,26 +169,11 @@ def test_contact_never_goes_back(contact: Completeness, clock: Clock) -> None:
     assert contact.sample(None) == NOON + timedelta(seconds=4)
 
 
-def test_inbox_first_list_is_marked_once(inbox: Inbox, watch: Watch) -> None:
+def test_inbox_first_list_is_marked_as_such(inbox: Inbox, watch: Watch) -> None:
     watch.objects = [workload("u1"), workload("u2")]
     inbox.synced()
     inbox.synced()
-    (marker,) = inbox.take()
+    marker, later = inbox.take()
     assert isinstance(marker, Listed)
     assert (marker.uids, marker.last_seen_at) == (frozenset({"u1", "u2"}), NOON)
-
-
-@pytest.mark.parametrize(
-    ("ahead_s", "want_s"),
-    [
-        pytest.param(0, 0, id="in step"),
-        pytest.param(1, 0, id="within what a header can say"),
-        pytest.param(90, 90, id="ahead"),
-        pytest.param(-90, -90, id="behind"),
-    ],
-)
-def test_clock_goes_by_the_cluster(clock: Clock, ahead_s: int, want_s: int) -> None:
-    answered = NOON - timedelta(seconds=2)
-    pulse = Feeling(Probe("v1", 0.01, answered + timedelta(seconds=ahead_s)), age_s=2.0)
-    cluster_clock = ClusterClock(clock.now, pulse=pulse)  # type: ignore[arg-type]  # reads two
-    assert cluster_clock.now() == NOON + timedelta(seconds=want_s)
+    assert later.uids is None

@@ -100,6 +100,7 @@ def record_progress(
     *,
     cluster: str,
     complete_until: datetime | None = None,
+    watched_version: str = "",
     last_event_id: int | None = None,
     message: str | None = None,
 ) -> None:
@@ -108,6 +109,7 @@ def record_progress(
     Args:
         cluster: Cluster slug.
         complete_until: UTC: every event before it is stored.
+        watched_version: Every event up to this resourceVersion is stored; empty leaves it.
         last_event_id: The newest event that intervals were built from.
         message: Why it is late, in words; empty when all is well; None leaves it.
     """
@@ -118,6 +120,8 @@ def record_progress(
         rows.filter(Q(complete_until__isnull=True) | Q(complete_until__lt=whole)).update(
             complete_until=whole
         )
+    if watched_version:
+        rows.exclude(watched_version=watched_version).update(watched_version=watched_version)
     if last_event_id is not None:
         rows.filter(last_event_id__lt=last_event_id).update(last_event_id=last_event_id)
     if message is not None:

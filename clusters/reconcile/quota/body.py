@@ -21,6 +21,7 @@ from clusters.errors import Unreachable
 from clusters.manifests.names import Document, Key
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.past import block
 from clusters.reconcile.quota.decide import (
     MULTIKUEUE_RESOURCES,
     QUOTA_RESOURCES,
@@ -324,29 +325,16 @@ class QuotaBody(Controller[Key]):
                 self.queue.add_all(self._reload(fingerprint(facts.pk)))
         first = newer[0]
         known = "does not know it" if first.in_database is None else f"knows {first.in_database}"
-        self._block(
+        block(
+            facts.pk,
+            facts.slug,
             f"{first.key} carries generation {first.on_cluster} of {first.subject}; this database "
             f"{known}. {len(newer)} objects on this cluster are newer than this database: the "
             "database was restored from a backup, or another portal writes here under the same "
-            "name. Nothing is written to this cluster until an admin decides which side is right."
+            "name. Nothing is written to this cluster until an admin decides which side is right.",
         )
-        return True
-
-    def _block(self, reason: str) -> None:
-        facts = self.context.cluster
-        blocked = Cluster.objects.filter(pk=facts.pk, blocked_reason="").update(
-            blocked_reason=reason[:500]
-        )
-        if blocked:
-            promises.audit(
-                None,
-                action="cluster.blocked",
-                subject=f"cluster:{facts.slug}",
-                cluster=facts.slug,
-                reason=reason,
-            )
-            log.warning("sync_blocked", cluster=facts.slug)
         self.context.refresh()
+        return True
 
     def _end_registration(self) -> None:
         """Forgets the credentials of a cluster that carries nothing of ours any more."""

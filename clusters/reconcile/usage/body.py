@@ -19,6 +19,7 @@ from budgets.models import Flavor, MeterState
 from budgets.services import record_progress
 from budgets.services.usage.reconciliation import note_problems
 from clusters.documents.keys import key_of, uid_of
+from clusters.errors import ClusterError
 from clusters.kube.resources import WORKLOAD
 from clusters.models import WorkloadEvent
 from clusters.reconcile.context import ShiftContext
@@ -30,7 +31,6 @@ from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage.counting import Counting
 from clusters.reconcile.usage.missing import ended_at, newest_of_missing
 from clusters.reconcile.usage.observed import (
-    ClusterClock,
     Completeness,
     Listed,
     Observation,
@@ -44,6 +44,8 @@ from clusters.reconcile.usage.record import (
     seen_spans,
     store_events,
 )
+from clusters.reconcile.usage.replay import replay
+from clusters.reconcile.usage.unwatched import back_fill, note_unwatched
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -73,19 +75,23 @@ class UsageBody(Controller[str]):
         mark = max(0, state.last_event_id - OVERLAP) if state else 0
         self._backlog = Backlog(self.cluster, mark)
         self._message = state.message if state else ""
-        clock = ClusterClock(context.now, pulse=context.pulse)
-        self.counting = Counting(context, clock)
-        self._contact = Completeness(clock.now, until=state.complete_until if state else None)
+        self.counting = Counting(context)
+        self._contact = Completeness(self._second, until=state.complete_until if state else None)
         self._observer = Observer(
-            clock, self._contact, watch=lambda: self.watches.of(WORKLOAD), put=self.inbox.put
+            self._second, self._contact, watch=lambda: self.watches.of(WORKLOAD), put=self.inbox.put
         )
         self._waiting: deque[Observation | Listed] = deque()
         self._aside: dict[str, Observation] = {}
         self._names: dict[str, str] = {}
         self._has_listed = False
+        self._resumes_at = state.watched_version if state else ""
+        self._is_whole = False
         self._problems: set[tuple[str, str, str]] = set()
         self._reported_at = 0.0
         self._gpu_resources: tuple[float, frozenset[str]] | None = None
+
+    def _second(self) -> datetime:
+        return self.context.now().replace(microsecond=0)
 
     def run(self) -> None:
         """Works until the shift ends; what was told until then is written before it returns.
@@ -109,6 +115,18 @@ class UsageBody(Controller[str]):
         """Workloads, whole."""
         return (Watched(WORKLOAD),)
 
+    def open(self) -> bool:
+        """First what happened since the shift before, as far as the cluster remembers it."""
+        if self._resumes_at:
+            try:
+                found = replay(self.context.client, since=self._resumes_at, now=self._second())
+            except ClusterError as error:
+                log.warning("not_replayed", cluster=self.cluster, reason=error.reason)
+                found = None
+            self._is_whole = found is not None
+            self._waiting.extend(found or ())
+        return super().open()
+
     def tell(self, seen: Seen) -> None:
         """Note when it was told, at once."""
         self._observer.tell(seen)
@@ -129,7 +147,7 @@ class UsageBody(Controller[str]):
             DatabaseError: it is tried again, nothing is lost.
         """
         # 1. Until when everything was told, before anything is taken out of the inbox.
-        age = self.watches.age()
+        age, version = self.watches.age(), self.watches.of(WORKLOAD).version
         known = self._contact.sample(age) if self.watches.is_synced else None
         self.take_in(everything=True)
         self.pass_time()
@@ -141,7 +159,7 @@ class UsageBody(Controller[str]):
         # 3. Then think.
         self._build_new()
         # 4. Only now is it true.
-        self._report(known, age)
+        self._report(known, age, version)
 
     def _again(self, uids: Sequence[str]) -> None:
         """Try what was set aside once more."""
@@ -204,7 +222,14 @@ class UsageBody(Controller[str]):
 
     def _store_missing(self, listed: Listed) -> None:
         """What an earlier shift saw alive and the first list of this one lacks."""
-        gone = newest_of_missing(self.context.cluster.pk, self.cluster, listed)
+        # A shift of before 0.1 left no version to go on from.
+        is_whole = self._is_whole or (listed.uids is not None and not self._resumes_at)
+        self._is_whole = False
+        if listed.last_seen_at is not None and not is_whole:
+            note_unwatched(self.cluster, start=listed.last_seen_at, end=listed.at)
+        if listed.uids is None:
+            return
+        gone = newest_of_missing(self.context.cluster.pk, self.cluster, listed.uids)
         store_events(
             missing_event(
                 last,
@@ -272,7 +297,7 @@ class UsageBody(Controller[str]):
                     message=problem.message,
                 )
 
-    def _report(self, known: datetime | None, age: float | None) -> None:
+    def _report(self, known: datetime | None, age: float | None, version: str) -> None:
         """How far the events of this cluster are known and built."""
         if time.monotonic() - self._reported_at < REPORT_S:
             return
@@ -283,7 +308,9 @@ class UsageBody(Controller[str]):
         else:
             self._tell(self.faults.standing.says)
         if known is not None and self._has_listed:
-            record_progress(cluster=self.cluster, complete_until=known - MARGIN)
+            until = known - MARGIN
+            record_progress(cluster=self.cluster, complete_until=until, watched_version=version)
+            back_fill(self.cluster)
         self._reported_at = time.monotonic()
 
     def _tell(self, message: str) -> None:

@@ -34,7 +34,6 @@ from clusters.reconcile.usage.measure import (
     pod_facts,
     with_used,
 )
-from clusters.reconcile.usage.observed import ClusterClock
 from clusters.reconcile.usage.states import COUNTED, held_on
 
 log = structlog.stdlib.get_logger(__name__)
@@ -58,12 +57,10 @@ class Counting:
 
     Args:
         context: The shift.
-        clock: The cluster's clock.
     """
 
-    def __init__(self, context: ShiftContext, clock: ClusterClock) -> None:
+    def __init__(self, context: ShiftContext) -> None:
         self._context = context
-        self._clock = clock
         self._slug = context.cluster.slug
         self._queues = QueueWatch(self._slug)
         self._looked_at = -QUEUES_S
@@ -140,9 +137,9 @@ class Counting:
             by_pods=bool(pods),
         )
         self._context.fence()
-        now = self._clock.now()
+        now = self._context.now().replace(microsecond=0)
         record_measured_capacity(cluster=self._slug, rows=rows, measured_at=now, beside=beside)
-        note_skew(cluster=self._slug, at=now, skew_s=int(self._clock.skew.total_seconds()))
+        note_skew(cluster=self._slug, at=now, skew_s=int(self._context.skew.total_seconds()))
 
     def look_at_queues(self) -> None:
         """Compare what every ClusterQueue says is used with the open intervals.
@@ -151,7 +148,7 @@ class Counting:
             ClusterError: ClusterQueues cannot be listed.
         """
         documents = self._context.client.list(CLUSTER_QUEUE).items
-        now = self._clock.now()
+        now = self._context.now().replace(microsecond=0)
         flavors = Flavor.objects.values_list("slug", "resource_name", "clock_start")
         known = {slug: (resource, start) for slug, resource, start in flavors}
         self._context.fence()

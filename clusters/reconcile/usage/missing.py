@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import structlog
@@ -12,7 +12,6 @@ from clusters.errors import ClusterError, NotFound
 from clusters.jobs.table import KINDS
 from clusters.kube.client import KubeClient
 from clusters.models import WorkloadEvent, WorkloadState
-from clusters.reconcile.usage.observed import Listed
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -21,13 +20,13 @@ _ENDED = (WorkloadState.Phase.FINISHED, WorkloadState.Phase.FAILED, WorkloadStat
 _TELLING = {kind.resource.kind: kind for kind in KINDS.values() if kind.tells_when}
 
 
-def newest_of_missing(cluster_id: int, slug: str, listed: Listed) -> list[WorkloadEvent]:
+def newest_of_missing(cluster_id: int, slug: str, uids: Collection[str]) -> list[WorkloadEvent]:
     """The newest event of every Workload that an earlier shift saw alive and a list lacks.
 
     Finished ones are left out: their end is known. Two queries.
     """
     alive = WorkloadState.objects.filter(cluster_id=cluster_id).exclude(phase__in=_ENDED)
-    gone = sorted(set(alive.values_list("uid", flat=True)) - listed.uids)
+    gone = sorted(set(alive.values_list("uid", flat=True)).difference(uids))
     newest: dict[str, WorkloadEvent] = {}
     for at in range(0, len(gone), 500):
         rows = WorkloadEvent.objects.filter(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clusters.documents.keys import uid_of, version_of
-from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Document
 from clusters.kube.watch import Reflector
 from clusters.models import WorkloadEvent
@@ -38,49 +37,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The first list of a shift was told; what an earlier shift knew and it lacks is missing.
+    """A whole list was told; of the first of a shift, what an earlier one knew and it lacks.
 
     Attributes:
         at: When.
-        uids: All that it had.
-        last_seen_at: Until when an earlier shift was told everything; None if there was none.
+        uids: All that it had; None for a later list, of which every difference was told.
+        last_seen_at: Until when everything had been told before; None if nothing had.
     """
 
     at: datetime
-    uids: frozenset[str]
+    uids: frozenset[str] | None
     last_seen_at: datetime | None
-
-
-class ClusterClock:
-    """The cluster's clock as its answers show it; seconds of skew under one are nothing.
-
-    Args:
-        now: This machine's clock, UTC.
-        pulse: Whose answers carry the cluster's time, to the second.
-    """
-
-    def __init__(self, now: Callable[[], datetime], *, pulse: Pulse | None = None) -> None:
-        self._now = now
-        self._pulse = pulse
-        self._probe: object = None
-        self.skew = timedelta()
-
-    def now(self) -> datetime:
-        """UTC, aware, whole seconds, by the cluster's clock."""
-        now = self._now()
-        pulse = self._pulse
-        probe = pulse.last_probe if pulse is not None else None
-        if pulse is not None and probe is not None and probe is not self._probe:
-            self._probe = probe
-            age = pulse.age()
-            if probe.server_time is not None and age is not None:
-                skew = probe.server_time - (now - timedelta(seconds=age))
-                # The header has whole seconds, and the answer was under way.
-                is_noise = abs(skew) <= timedelta(seconds=1.5)
-                self.skew = (
-                    timedelta() if is_noise else timedelta(seconds=round(skew.total_seconds()))
-                )
-        return (now + self.skew).replace(microsecond=0)
 
 
 class Completeness:
@@ -130,7 +97,7 @@ class Observer:
     """Notes of everything that the watch on Workloads tells when it was told, and how.
 
     Args:
-        clock: The cluster's.
+        now: The cluster's clock, whole seconds.
         contact: Until when everything was told.
         watch: Gives the watch, once it runs.
         put: Takes what is noted, in order, from the watch's thread.
@@ -138,13 +105,13 @@ class Observer:
 
     def __init__(
         self,
-        clock: ClusterClock,
+        now: Callable[[], datetime],
         contact: Completeness,
         *,
         watch: Callable[[], Reflector],
         put: Callable[[Observation | Listed], None],
     ) -> None:
-        self._clock, self._contact, self._watch, self._put = clock, contact, watch, put
+        self._now, self._contact, self._watch, self._put = now, contact, watch, put
         self._told: dict[str, tuple[int, datetime]] = {}
         self._has_listed = False
 
@@ -158,7 +125,7 @@ class Observer:
             self._upsert(seen.document)
 
     def _upsert(self, document: Document) -> None:
-        at = self._clock.now()
+        at = self._now()
         self._told[uid_of(document)] = version_of(document), at
         after_gap = self._is_listing or self._contact.is_late_news(at)
         self._put(Observation(Type.SEEN, document, at, after_gap))
@@ -168,7 +135,7 @@ class Observer:
 
         The contact is not sampled before the list is told, so it is still that before the gap.
         """
-        at = self._clock.now()
+        at = self._now()
         version, told_at = self._told.pop(uid_of(document), (-1, at))
         if self._is_listing and version == version_of(document):
             seen_at = max(told_at, self._contact.until or told_at)
@@ -177,10 +144,12 @@ class Observer:
         self._put(Observation(Type.DELETED, document, at, self._contact.is_late_news(at)))
 
     def _synced(self) -> None:
+        at, uids, until = self._now(), None, self._contact.until
         if not self._has_listed:
             self._has_listed = True
             uids = frozenset(map(uid_of, self._watch().snapshot()))
-            self._put(Listed(self._clock.now(), uids, self._contact.began_with))
+            until = self._contact.began_with
+        self._put(Listed(at, uids, until))
 
     @property
     def _is_listing(self) -> bool:

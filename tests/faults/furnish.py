@@ -1,0 +1,99 @@
+"""Gives a fresh portal what a fault run needs: ``python -m tests.faults.furnish FOLDER``.
+
+Two people of finance, one workspace with a floor and a burst, prices, a year of months to close,
+and three registered clusters whose kubeconfigs lie in the folder. By the services, as pages do.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import django
+
+ACCOUNT, SLUG = "acme", "vision"
+FLAVOR = "h100"
+MONTHS = 14
+
+
+def furnish(folder: Path, *, gpus: int) -> None:
+    """Everything, in a database that has its tables and nothing else.
+
+    Args:
+        folder: Of ``CLUSTER.kubeconfig``.
+        gpus: Of the flavor on each worker; half of all are the floor, all are the ceiling.
+    """
+    # Models can be imported only once Django is set up.
+    from django.db import connection
+
+    from budgets import services
+    from budgets.models import Role
+    from budgets.plan import RevisionDraft, short_form_lines
+    from budgets.services import billing
+    from clusters import services as cluster_services
+
+    begin = (services.utc_now() - timedelta(days=31 * MONTHS)).replace(
+        day=1, hour=0, minute=0, second=0, microsecond=0
+    )
+    names = sorted(path.stem for path in folder.glob("*.kubeconfig"))
+    workers = [name for name in names if name != "manager"]
+
+    def person(name: str) -> dict[str, str]:
+        return {"username": name, "email": f"{name}@example.com", "password": f"run-{name}-word"}
+
+    admin = services.create_first_admin(**person("admin"))
+    finance = [services.create_user(admin, **person(name)) for name in ("fin", "fay")]
+    for one in (admin, *finance):
+        services.grant_role(admin, user=one, role=Role.FINANCE)
+    flavor = services.create_flavor(
+        admin, slug=FLAVOR, name="H100", node_labels={"gpu": FLAVOR}, gpus_per_node=gpus
+    )
+    account = services.create_account(admin, slug=ACCOUNT, name="Acme")
+    workspace = services.create_workspace(
+        admin, account=account, slug=SLUG, name="Vision", home_flavor=flavor
+    )
+    for name in workers:
+        services.set_capacity(
+            None, cluster=name, flavor=flavor, gpus=gpus, valid_from=begin, reason="Nodes"
+        )
+    card = billing.propose_rate_card(
+        finance[0],
+        name="List",
+        currency="EUR",
+        prices=[billing.PriceDraft(FLAVOR, "2.10", "3.40", "0.5")],
+        reason="Agreed",
+    )
+    billing.activate_rate_card(finance[1], card=card, valid_from=begin)
+
+    def register(name: str) -> None:
+        try:
+            cluster_services.register_cluster(
+                admin,
+                slug=name,
+                name=name,
+                role="worker" if name in workers else "manager",
+                mode="portal",
+                kubeconfig=(folder / f"{name}.kubeconfig").read_text(),
+            )
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(register, names))
+    total = gpus * len(workers)
+    lines = short_form_lines(
+        home_flavor=FLAVOR, committed=total // 2, ceiling=total, preferred=None
+    )
+    services.revise_budget(
+        admin,
+        workspace=workspace,
+        draft=RevisionDraft(lines=lines, valid_from=begin, reason="Agreed"),
+        expected_version=workspace.budget.version,
+    )
+
+
+if __name__ == "__main__":
+    django.setup()
+    furnish(Path(sys.argv[1]), gpus=int(sys.argv[2]))

@@ -1,0 +1,156 @@
+"""Time in which no usage shift watched: what is made up for, and what finance is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from budgets.models import Discrepancy, Interval, MeterState
+from clusters.devcluster.server import DevServer
+from clusters.kube.client import KubeClient
+from clusters.models import Cluster, WorkloadState
+from tests.builders import SmallFleet
+from tests.reconcile.fleet_rows import dev_server, register
+from tests.reconcile.usage_hand import Kueue, UsageHand, ago, kueue_on, usage_hand
+
+pytestmark = [pytest.mark.django_db, pytest.mark.embedded]
+UNWATCHED = Discrepancy.Kind.UNWATCHED
+
+
+@pytest.fixture
+def kueue(kube: KubeClient) -> Kueue:
+    return kueue_on(kube)
+
+
+@pytest.fixture
+def hub(fleet: SmallFleet) -> Iterator[Kueue]:
+    with dev_server("hub") as server:
+        register("hub", server.kubeconfig, role="manager")
+        with KubeClient.from_kubeconfig(server.kubeconfig) as client:
+            yield kueue_on(client)
+
+
+def has_phase(uid: str, phase: str):
+    return lambda: WorkloadState.objects.filter(uid=uid, phase=phase).exists()
+
+
+def knows_where_it_was(slug: str = "gpu-east"):
+    return lambda: MeterState.objects.filter(cluster=slug).exclude(watched_version="").exists()
+
+
+def turn_until_known(hand: UsageHand) -> None:
+    hand.listed()
+    hand.until(knows_where_it_was())
+
+
+def come_and_gone(kueue: Kueue, *, origin: str = "") -> str:
+    uid = kueue.submit("short", origin=origin)
+    kueue.admit("short", ago(60))
+    kueue.finish("short", ago(20))
+    kueue.delete("short")
+    return uid
+
+
+def test_what_came_and_went_between_two_shifts_is_billed_to_the_second(
+    worker: Cluster, kueue: Kueue
+) -> None:
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    uid = come_and_gone(kueue)
+    with usage_hand("gpu-east") as hand:
+        hand.until(has_phase(uid, "finished"))
+        turn_until_known(hand)
+    row = Interval.objects.get(uid=uid, kind="billable")
+    assert (row.start, row.end, row.state) == (
+        row.start,
+        row.start + timedelta(seconds=40),
+        "closed",
+    )
+    assert not Discrepancy.objects.filter(kind=UNWATCHED).exists()
+
+
+def test_deletion_between_two_shifts_ends_when_it_was_asked_for_at_the_latest(
+    worker: Cluster, kueue: Kueue
+) -> None:
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    uid = kueue.submit("short")
+    kueue.admit("short", ago(60))
+    kueue.delete("short")
+    deleted_by = ago(0)
+    with usage_hand("gpu-east") as hand:
+        hand.until(has_phase(uid, "gone"))
+    row = Interval.objects.get(uid=uid, kind="billable")
+    assert row.state == "estimated"
+    assert row.end is not None
+    assert row.end <= deleted_by
+
+
+def test_restart_that_misses_nothing_tells_nobody(worker: Cluster, kueue: Kueue) -> None:
+    for _ in range(2):
+        with usage_hand("gpu-east") as hand:
+            turn_until_known(hand)
+    assert not Discrepancy.objects.exists()
+
+
+def test_history_that_is_forgotten_between_two_shifts_is_told_to_finance(
+    worker: Cluster, kueue: Kueue, east: DevServer
+) -> None:
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    since = ago(300)
+    MeterState.objects.update(complete_until=since)
+    come_and_gone(kueue)
+    east.cluster.store.compact()
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    row = Discrepancy.objects.get(kind=UNWATCHED)
+    assert (row.cluster, row.start, row.state) == ("gpu-east", since, "open")
+    assert row.end is not None
+    assert row.end >= ago(30)
+
+
+def test_history_that_is_forgotten_under_a_shift_is_told_to_finance(
+    worker: Cluster, kueue: Kueue, east: DevServer
+) -> None:
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+        lists = hand.watch.relists
+        east.cluster.faults.is_refusing = True
+        east.drop_connections()
+        east.cluster.store.end_subscriptions()
+        east.cluster.store.compact()
+        hand.body._contact._until = ago(30)
+        east.cluster.faults.clear()
+        hand.until(lambda: hand.watch.relists > lists and not hand.body._waiting)
+        hand.until(Discrepancy.objects.filter(kind=UNWATCHED).exists)
+
+
+def test_what_the_manager_knows_of_an_unwatched_time_is_counted_as_estimated(
+    worker: Cluster, kueue: Kueue, hub: Kueue, east: DevServer
+) -> None:
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    with usage_hand("hub") as above:
+        above.listed()
+        uid = hub.submit("short", job="short-job")
+        hub.reserve_on_manager("short", ago(60), worker="gpu-east")
+        come_and_gone(kueue, origin="test")
+        hub.finish("short", ago(15))
+        above.until(has_phase(uid, "finished"))
+        MeterState.objects.filter(cluster="gpu-east").update(complete_until=ago(300))
+        MeterState.objects.filter(cluster="hub").update(complete_until=ago(-3600))
+    east.cluster.store.compact()
+    with usage_hand("gpu-east") as hand:
+        hand.until(Interval.objects.filter(cluster="gpu-east", kind="billable").exists)
+        turn_until_known(hand)
+    row = Interval.objects.get(kind="billable")
+    assert (row.state, row.gpus) == ("estimated", 8)
+    assert row.end == row.start + timedelta(seconds=45)
+    assert Discrepancy.objects.get(kind=UNWATCHED).samples == ["manager asked"]
+    before = Interval.objects.count()
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    assert Interval.objects.count() == before
