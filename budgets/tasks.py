@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Final
+
 import structlog
 from celery import shared_task
 
@@ -13,6 +16,8 @@ from budgets.services.usage import outlooks
 
 log = structlog.stdlib.get_logger(__name__)
 
+_METERING: Final = threading.Lock()
+
 
 @shared_task(name="budgets.advance_in_force", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
 def advance_in_force() -> dict[str, int]:
@@ -22,8 +27,17 @@ def advance_in_force() -> dict[str, int]:
 
 @shared_task(name="budgets.meter_usage", time_limit=1800)  # type: ignore[untyped-decorator]  # celery has no types
 def meter_usage() -> dict[str, int]:
-    """Bring the hour facts up to date; a second meter waits for the lock and finds nothing."""
-    summary = services.meter_usage()
+    """Bring the hour facts up to date; one that runs already goes as far as this one would.
+
+    Waiting for its lock in the database would take a slot of this worker each time, until none is
+    left for those who fill shifts.
+    """
+    if not _METERING.acquire(blocking=False):
+        return {}
+    try:
+        summary = services.meter_usage()
+    finally:
+        _METERING.release()
     return {"written": summary.written, "removed": summary.removed}
 
 

@@ -45,7 +45,7 @@ class House:
         lease_s: Duration of a shift's Lease.
     """
 
-    def __init__(self, folder: Path, *, installation: str, lease_s: int = 4) -> None:
+    def __init__(self, folder: Path, *, installation: str, lease_s: int = 6) -> None:
         self.folder, self.disk = folder, folder / "disk"
         self.can_be_full = False
         self.kills = self.starts = 0
