@@ -49,6 +49,15 @@ def postgres_folder() -> Path:
     raise Missing("no PostgreSQL server: install Debian's postgresql")
 
 
+def postgres_program(name: str) -> Path:
+    """One of the programs that come with the server, such as ``pg_dump``; newest version first."""
+    places = [postgres_folder(), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+    for folder in places:
+        if (folder / name).exists():
+            return folder / name
+    raise Missing(f"no {name}: install Debian's postgresql")
+
+
 def has_postgres() -> bool:
     """Whether this machine has one."""
     try:

@@ -103,7 +103,7 @@ class House:
             for log in self.disk.glob("*.log"):
                 shutil.copy(log, self.folder)
                 if error and error[0] is not None:
-                    print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+                    print(f"--- {log.name}\n{log.read_text(errors='replace')[-600:]}")
             subprocess.run(["umount", "-l", self.disk], check=False)
 
     # Starting

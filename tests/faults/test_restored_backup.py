@@ -22,7 +22,7 @@ from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
 from tests.faults.whole_road import INSTALLATION, _is_open
 from tests.reconcile.admission_harness import NS, is_true
-from tests.servers import has_postgres, postgres_folder
+from tests.servers import has_postgres, postgres_program
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="no PostgreSQL server")
@@ -75,12 +75,12 @@ def submit(ground: Ground, name: str, run_s: float) -> None:
 
 
 def dump(house: House, path: Path) -> None:
-    command = [postgres_folder() / "pg_dump", "-Fc", "-f", path, house.database_url]
+    command = [postgres_program("pg_dump"), "-Fc", "-f", path, house.database_url]
     subprocess.run(command, check=True)
 
 
 def restore(house: House, path: Path) -> None:
-    command = [postgres_folder() / "pg_restore", "--clean", "--if-exists", "-d", house.database_url]
+    command = [postgres_program("pg_restore"), "--clean", "--if-exists", "-d", house.database_url]
     subprocess.run([*command, path], check=True)
 
 
