@@ -91,12 +91,18 @@ def test_note_that_nobody_can_read_says_nothing(
 
 def test_note_outlives_renewals_and_holders(kube: KubeClient, lease: ClusterLease) -> None:
     remember(lease, "7 2026-03-02T12:00:00+00:00")
-    lease.release()
+    foreign = {"metadata": {"annotations": {"somebody": "was here"}}}
     name = lease_name("quota", settings.PORTAL_INSTALLATION)
+    kube.patch(r.LEASE, name.name, foreign, namespace=name.namespace)
+    lease.renew()
+    lease.release()
     other = ClusterLease(kube, name, holder="another")
     assert other.try_acquire()
     found = kube.get(r.LEASE, name.name, namespace=name.namespace)
-    assert found["metadata"]["annotations"][past.NOTE] == "7 2026-03-02T12:00:00+00:00"
+    assert found["metadata"]["annotations"] == {
+        past.NOTE: "7 2026-03-02T12:00:00+00:00",
+        "somebody": "was here",
+    }
 
 
 def test_wish_of_a_restored_backup_is_not_carried_out_before_the_decision(

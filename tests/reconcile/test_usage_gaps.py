@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -80,6 +81,7 @@ def test_deletion_between_two_shifts_ends_when_it_was_asked_for_at_the_latest(
     kueue.admit("short", ago(60))
     kueue.delete("short")
     deleted_by = ago(0)
+    time.sleep(2.1)
     with usage_hand("gpu-east") as hand:
         hand.until(has_phase(uid, "gone"))
     row = Interval.objects.get(uid=uid, kind="billable")
