@@ -134,6 +134,7 @@ def test_holds_are_read_from_conditions_and_deletions():
 # The runs.
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.skipif(not has_postgres(), reason="no PostgreSQL server")
 def test_whole_road_keeps_its_books_through_a_handful_of_accidents():
