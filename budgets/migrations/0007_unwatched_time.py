@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('budgets', '0004_signed_months'),
+        ('budgets', '0006_refuse_truncate'),
     ]
 
     operations = [
