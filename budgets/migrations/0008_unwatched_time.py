@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('budgets', '0006_refuse_truncate'),
+        ('budgets', '0007_deliveries_of_closes'),
     ]
 
     operations = [
