@@ -145,10 +145,12 @@ def compare(
     books = Books()
     ledger: dict[Place, list[Row]] = defaultdict(list)
     seen: dict[Place, list[Hold]] = defaultdict(list)
+    # By name, which has the job's UID in it: what the ledger has from the manager alone is under
+    # the manager's UID.
     for row in rows:
-        ledger[row.cluster, row.uid].append(row)
+        ledger[row.cluster, row.workload].append(row)
     for hold in holds:
-        seen[hold.cluster, hold.uid].append(hold)
+        seen[hold.cluster, hold.name].append(hold)
     for place in sorted(ledger.keys() | seen.keys()):
         of_place, of_ledger = seen.get(place, []), ledger.get(place, [])
         if _touches(of_place, broken_at.get(place[0], ())) or (
@@ -168,8 +170,7 @@ def _compare_one(
     rows: Sequence[Row],
     unwatched: Sequence[tuple[int, int]],
 ) -> None:
-    name = holds[0].name if holds else rows[0].workload
-    what = f"{place[0]}: {name} ({place[1][:8]})"
+    what = f"{place[0]}: {place[1]}"
     if any(hold.end is None for hold in holds) or any(row.end is None for row in rows):
         books.faults.append(f"{what} is still open: seen {holds}, booked {rows}")
         return

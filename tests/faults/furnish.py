@@ -1,6 +1,6 @@
 """Gives a fresh portal what a fault run needs: ``python -m tests.faults.furnish FOLDER``.
 
-Two people of finance, one workspace with a floor and a burst, prices, a year of months to close,
+Two people of finance, one workspace with a floor and a burst, prices, some months to close,
 and three registered clusters whose kubeconfigs lie in the folder. By the services, as pages do.
 """
 
@@ -15,7 +15,7 @@ import django
 
 ACCOUNT, SLUG = "acme", "vision"
 FLAVOR = "h100"
-MONTHS = 14
+MONTHS = 6
 
 
 def furnish(folder: Path, *, gpus: int) -> None:

@@ -51,6 +51,7 @@ SELECT cluster, extract(epoch FROM start)::bigint, extract(epoch FROM "end")::bi
 FROM budgets_discrepancy WHERE kind = 'unwatched'
 """
 FACTS = "SELECT coalesce(sum(committed_used + burst), 0) FROM budgets_usagerecord"
+METERED = "SELECT 1 FROM budgets_meterstate WHERE metered_until > now() - '1h'::interval LIMIT 1"
 CLOSED = "SELECT name FROM budgets_billingperiod WHERE closed_at IS NOT NULL ORDER BY close_number"
 
 
@@ -134,6 +135,9 @@ def run(plan: Plan, *, is_real: bool = False, rest_within_s: float = REST_WITHIN
             house.open()
             eventually(
                 lambda: _is_open(ground), seconds=40, why="the portal does not set up its queues"
+            )
+            eventually(
+                lambda: house.query(METERED), seconds=180, why="the months before are not metered"
             )
             with Observer(ground.admins, lists_anew=True) as observer:
                 mishaps = Mishaps(plan, house, ground, observer, folder)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from budgets.models import Discrepancy, Interval, MeterState
 from clusters.devcluster.server import DevServer
-from clusters.kube.client import KubeClient
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadState
 from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import dev_server, register
@@ -130,17 +131,40 @@ def test_history_that_is_forgotten_under_a_shift_is_told_to_finance(
         hand.until(Discrepancy.objects.filter(kind=UNWATCHED).exists)
 
 
+def complete(hub: Kueue, job: str, at: datetime) -> None:
+    done = {"status": "True", "lastTransitionTime": at.isoformat()}
+    status = {
+        "startTime": ago(600).isoformat(),
+        "completionTime": at.isoformat(),
+        "succeeded": 1,
+        "conditions": [{"type": kind, **done} for kind in ("SuccessCriteriaMet", "Complete")],
+    }
+    options = WriteOptions(subresource="status")
+    body = {"status": status}
+    hub.client.patch(r.JOB, job, body, namespace=hub.namespace, options=options)
+
+
+@pytest.mark.parametrize(
+    ("is_told", "want_s"),
+    [
+        pytest.param(True, 40, id="until its Job ended, as the worker's did"),
+        pytest.param(False, 45, id="until the manager heard of it, where no Job tells"),
+    ],
+)
 def test_what_the_manager_knows_of_an_unwatched_time_is_counted_as_estimated(
-    worker: Cluster, kueue: Kueue, hub: Kueue, east: DevServer
+    worker: Cluster, kueue: Kueue, hub: Kueue, east: DevServer, is_told: bool, want_s: int
 ) -> None:
     with usage_hand("gpu-east") as hand:
         turn_until_known(hand)
     with usage_hand("hub") as above:
         above.listed()
         uid = hub.submit("short", job="short-job")
-        hub.reserve_on_manager("short", ago(60), worker="gpu-east")
+        admitted = ago(60)
+        hub.reserve_on_manager("short", admitted, worker="gpu-east")
         come_and_gone(kueue, origin="test")
-        hub.finish("short", ago(15))
+        hub.finish("short", admitted + timedelta(seconds=45))
+        if is_told:
+            complete(hub, "short-job", admitted + timedelta(seconds=40))
         above.until(has_phase(uid, "finished"))
         MeterState.objects.filter(cluster="gpu-east").update(complete_until=ago(300))
         MeterState.objects.filter(cluster="hub").update(complete_until=ago(-3600))
@@ -150,7 +174,7 @@ def test_what_the_manager_knows_of_an_unwatched_time_is_counted_as_estimated(
         turn_until_known(hand)
     row = Interval.objects.get(kind="billable")
     assert (row.state, row.gpus) == ("estimated", 8)
-    assert row.end == row.start + timedelta(seconds=45)
+    assert row.end == row.start + timedelta(seconds=want_s)
     assert Discrepancy.objects.get(kind=UNWATCHED).samples == ["manager asked"]
     before = Interval.objects.count()
     with usage_hand("gpu-east") as hand:

@@ -46,6 +46,7 @@ from clusters.reconcile.usage.record import (
 )
 from clusters.reconcile.usage.replay import replay
 from clusters.reconcile.usage.unwatched import back_fill, note_unwatched
+from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -310,8 +311,14 @@ class UsageBody(Controller[str]):
         if known is not None and self._has_listed:
             until = known - MARGIN
             record_progress(cluster=self.cluster, complete_until=until, watched_version=version)
-            back_fill(self.cluster)
+            self._back_fill()
         self._reported_at = time.monotonic()
+
+    def _back_fill(self) -> None:
+        try:
+            back_fill(self.cluster, self.context.client_for)
+        except (ClusterError, SealBroken) as error:
+            log.warning("manager_not_asked", cluster=self.cluster, error=error)
 
     def _tell(self, message: str) -> None:
         if message[:300] != self._message:

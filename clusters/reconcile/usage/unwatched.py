@@ -7,6 +7,7 @@ That anything else may be missing is told to finance, for whom it blocks the clo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,8 +19,10 @@ from budgets import intervals as ledger
 from budgets.models import Discrepancy, MeterState
 from budgets.services.billing.discrepancies import UNSETTLED, note_discrepancy
 from clusters.documents import labels
+from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.usage.missing import ended_at
 from clusters.reconcile.usage.record import store_events
 
 log = structlog.stdlib.get_logger(__name__)
@@ -50,10 +53,17 @@ def note_unwatched(cluster: str, *, start: datetime, end: datetime) -> None:
     log.warning("unwatched", cluster=cluster, start=start, end=end)
 
 
-def back_fill(cluster: str) -> int:
+def back_fill(cluster: str, client_for: Callable[[str], KubeClient]) -> int:
     """Write down what the manager knows of the unwatched time of a worker; how many Workloads.
 
     Asked once for each such time, as soon as the manager's own history reaches beyond it.
+
+    Args:
+        cluster: Slug of the worker.
+        client_for: Slug to client; the manager's Jobs tell when those on the worker ended.
+
+    Raises:
+        ClusterError: the manager has no credential, or cannot be asked; it is tried again.
     """
     gaps = Discrepancy.objects.filter(kind=KIND, cluster=cluster, state__in=UNSETTLED)
     waiting = [row for row in gaps if ASKED not in row.samples]
@@ -68,13 +78,14 @@ def back_fill(cluster: str) -> int:
         assert gap.end is not None, "an unwatched time is over when it is noted"
         if state is None or state.complete_until is None or state.complete_until <= gap.end:
             continue
-        told += _ask(cluster, manager, gap.start - MARGIN, gap.end + MARGIN)
+        client = client_for(manager.slug)
+        told += _ask(cluster, manager, client, gap.start - MARGIN, gap.end + MARGIN)
         gap.samples = [*gap.samples, ASKED]
         gap.save(update_fields=["samples"])
     return told
 
 
-def _ask(cluster: str, manager: Cluster, start: datetime, end: datetime) -> int:
+def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, end: datetime) -> int:
     """Write down the manager's Workloads that ran here then, their copies unseen."""
     over = WorkloadState.objects.filter(
         Q(finished_at__gt=start),
@@ -98,14 +109,19 @@ def _ask(cluster: str, manager: Cluster, start: datetime, end: datetime) -> int:
     newest = {event.uid: event for event in events.order_by("pk")}
     for row in rows:
         if row.uid in newest:
-            store_events(_as_copy(newest[row.uid], row, cluster, origin))
+            completed = ended_at(client, newest[row.uid].payload)
+            store_events(_as_copy(newest[row.uid], row, cluster, origin, completed))
     return len(rows)
 
 
 def _as_copy(
-    seen: WorkloadEvent, row: WorkloadState, cluster: str, origin: str
+    seen: WorkloadEvent, row: WorkloadState, cluster: str, origin: str, completed: str | None
 ) -> list[WorkloadEvent]:
-    """The copy as it must have been: admitted, and gone when the manager saw it finished."""
+    """The copy as it must have been, never longer than it was.
+
+    The manager says that it is admitted after the worker did, and its Job ended, by the time that
+    the worker's told, before the worker said that it is finished.
+    """
     payload: dict[str, Any] = seen.payload
     metadata = dict(payload["metadata"])
     metadata["labels"] = (metadata.get("labels") or {}) | {labels.ORIGIN: origin}
@@ -130,6 +146,8 @@ def _as_copy(
         return WorkloadEvent(**fields, **changes)
 
     end = row.finished_at
+    if completed is not None:
+        end = max(row.admitted_at, min(end, datetime.fromisoformat(completed)))
     ended = copy | {ledger.COMPLETED_AT: end.isoformat()}
     return [
         event(WorkloadEvent.Type.SEEN, observed_at=row.admitted_at, payload=copy),
