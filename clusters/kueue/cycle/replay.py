@@ -143,12 +143,14 @@ def _run_step(
     # The recording compares with the state after the cycle before, so one cycle never ends a step.
     before: object = None
     state = _queue_state(engine)
-    while (state[0] or engine.state.second_passes.due(replay.now)) and len(cycles) < most:
+    while len(cycles) < most and (
+        is_upstream or state[0] or engine.state.second_passes.due(replay.now)
+    ):
         replay.now += _STANDSTILL if is_upstream else _CYCLE
         cycle = _run_cycle(replay, is_upstream=is_upstream)
         cycles.append(cycle)
         state = _queue_state(engine)
-        if not any(cycle.values()) and before == state:
+        if not any(cycle.values()) and before == state and not is_upstream:
             break
         before = state
     return {

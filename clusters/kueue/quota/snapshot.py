@@ -61,7 +61,9 @@ class Snapshot:
         state.spec = spec
         state.node.quotas = spec.quotas
         state.node.weight = spec.weight
-        state.group_of = {name: group for group in spec.groups for name in group.resources}
+        state.group_of = {
+            name: group for group in reversed(spec.groups) for name in group.resources
+        }
         if spec.cohort:
             self._cohort(spec.cohort).queues[spec.name] = state
             self._dirty.add(spec.cohort)
