@@ -434,3 +434,22 @@ def test_change_of_the_mode_keeps_everybody_waiting_in_the_new_order():
     made.upsert(cluster_queue("cq", group(f0=quota(1)), **USAGE_BASED), now=START)
     assert made.state.queues.queue("cq").active_keys() == ["ns/v", "ns/w"]
     assert admitted(made) == ["v"]
+
+
+def test_only_what_is_due_is_added_up():
+    made = ledger()
+    assert made.is_due("q", now=START)
+    made.sample("q", admitted={}, now=START)
+    assert not made.is_due("q", now=START + timedelta(minutes=59))
+    assert made.is_due("q", now=START + HOUR)
+    assert not UsageLedger(None).is_due("q", now=START)
+
+
+def test_sampling_wakes_the_cycles_as_another_may_go_first_now():
+    made = engine()
+    before = made.state.revision
+    made.sample_usage(now=START)
+    assert made.state.revision > before
+    before = made.state.revision
+    made.sample_usage(now=START)
+    assert made.state.revision == before

@@ -193,7 +193,10 @@ class Engine:
             Keys of the LocalQueues whose line changed, in the order in which they were fed.
         """
         self.state.settle(now)
-        return self.state.accounts.sample(now=now)
+        sampled = self.state.accounts.sample(now=now)
+        # Who goes first may have changed.
+        self.state.revision += bool(sampled)
+        return sampled
 
     def wake(self, cluster_queue: str) -> None:
         """Queue the parked workloads of the tree around a ClusterQueue again."""

@@ -43,6 +43,7 @@ class UsageAccounts:
             key
             for key, spec in self._queues.local_queues.items()
             if self._admits(spec)
+            and self._ledger.is_due(key, now=now)
             and self._ledger.sample(
                 key,
                 admitted=self._snapshot.admitted_of(key, queue=spec.cluster_queue),

@@ -142,6 +142,14 @@ class UsageLedger:
             updated_at=max(now, entry.updated_at),
         )
 
+    def is_due(self, local_queue: str, *, now: datetime) -> bool:
+        """Whether a LocalQueue is to be sampled, or its status was not taken over yet."""
+        entry = self._entries.get(local_queue)
+        if self.rules is None or entry is None or not entry.has_history:
+            return self.rules is not None
+        since = (now - entry.updated_at).total_seconds()
+        return since >= self.rules.sampling_interval_s or any(entry.pending.values())
+
     def sample(self, local_queue: str, *, admitted: Requests, now: datetime) -> bool:
         """Bring a LocalQueue up to date where that is due; returns whether it was.
 
@@ -157,9 +165,7 @@ class UsageLedger:
             entry = self._put(
                 local_queue, entry, consumed=_sum(entry.consumed, before), has_history=True
             )
-        since = (now - entry.updated_at).total_seconds()
-        is_early = known is not None and since < self.rules.sampling_interval_s
-        if is_early and not any(entry.pending.values()):
+        if known is not None and not self.is_due(local_queue, now=now):
             return False
         if self.rules.half_life_s == 0:
             self._put(local_queue, entry, consumed={}, updated_at=now)

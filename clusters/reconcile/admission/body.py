@@ -48,6 +48,8 @@ IN_FLIGHT_LIMIT: Final = 64
 # How many keys are looked at in one round for one write that can wait.
 LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
+# Seconds between two looks at whose usage is to be sampled.
+_SAMPLE_EVERY_S: Final = 1.0
 _QUEUES: Final = "What is in force in the queues"
 _OF_ENGINE: Final = frozenset(ENGINE_KINDS)
 
@@ -107,7 +109,7 @@ class AdmissionBody(Controller[str]):
         self._pace = CyclePace()
         self._low = LowPriority()
         self._is_untold = True
-        self._rests_until = 0.0
+        self._rests_until = self._samples_at = 0.0
         self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
         self.faults.listener = self._tell_owner
@@ -136,6 +138,7 @@ class AdmissionBody(Controller[str]):
         self._around = None
         super().turn()
         if self.may_write and self._is_settled():
+            self._sample()
             self._cycle()
         if self.may_write and self._is_settled():
             self._tell()
@@ -326,6 +329,15 @@ class AdmissionBody(Controller[str]):
             self._low.note_haste(now)
 
     # Cycles
+
+    def _sample(self) -> None:
+        """What LocalQueues used: taken over from their statuses first, then looked at when due."""
+        now = time.monotonic()
+        if self._engine.configuration.admission_fair_sharing is None or now < self._samples_at:
+            return
+        self._samples_at = now + _SAMPLE_EVERY_S
+        if self._engine.sample_usage(now=self.context.now()):
+            self._is_untold = True
 
     def _cycle(self) -> None:
         """Cycles as long as they bring something; every decision is a key to handle."""

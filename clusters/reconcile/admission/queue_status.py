@@ -8,6 +8,7 @@ from typing import Any
 
 from clusters.documents.conditions import Condition, with_conditions
 from clusters.documents.keys import Document, bound
+from clusters.documents.times import stamp
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.cycle.engine import Engine
@@ -17,6 +18,7 @@ from clusters.kueue.explanation.reports import (
     cohort_share,
     local_queue_report,
 )
+from clusters.kueue.quota.usage_ledger import format_nanos
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write
 
@@ -49,7 +51,7 @@ def queue_write(engine: Engine, cache: Cache, key: str, *, now: datetime) -> Wri
             wanted["fairSharing"] = {"weightedShare": report.weighted_share}
     elif resource == r.LOCAL_QUEUE and name in state.queues.local_queues:
         report = local_queue_report(engine, name, now=now)
-        wanted = _queue_status(document, report, now=now)
+        wanted = _queue_status(document, report, now=now) | _usage_status(engine, name)
     elif resource == r.COHORT and is_fair and name in state.snapshot.cohorts:
         wanted["fairSharing"] = {"weightedShare": cohort_share(engine, name, now=now)}
     return _due(resource, document, wanted)
@@ -66,6 +68,16 @@ def _queue_status(document: Document, report: QueueReport, *, now: datetime) -> 
         "reservingWorkloads": report.reserving,
         "admittedWorkloads": report.admitted,
     }
+
+
+def _usage_status(engine: Engine, local_queue: str) -> dict[str, Any]:
+    """What a LocalQueue used lately, where that orders workloads: a later shift goes on from it."""
+    entry = engine.state.ledger.entry(local_queue)
+    if entry is None:
+        return {}
+    amounts = {name: format_nanos(amount) for name, amount in sorted(entry.consumed.items())}
+    shown = {"consumedResources": amounts, "lastUpdate": stamp(entry.updated_at)}
+    return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": shown}}
 
 
 def _due(resource: Resource, document: Document, wanted: dict[str, Any]) -> Write | None:
