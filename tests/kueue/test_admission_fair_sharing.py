@@ -132,6 +132,18 @@ def test_status_is_added_to_a_line_that_a_charge_began():
     assert consumed(made) == {GPU: "7"}
 
 
+def test_status_counts_once_before_and_after_it_is_taken_over():
+    made = ledger()
+    made.set_share("q", QueueShare(consumed=nanos_of({GPU: 6})))
+    assert made.usage_of("q") == 6.0
+    made.charge("q", "w", requests={GPU: 2}, now=START)
+    made.settle("q", "w", admitted={}, now=START)
+    assert made.usage_of("q") == 7.0
+    made.sample("q", admitted={}, now=START)
+    made.sample("q", admitted={}, now=START)
+    assert made.usage_of("q") == 7.0
+
+
 def test_without_a_half_life_sampling_forgets_and_nothing_is_charged():
     made = ledger(AdmissionFairSharing(half_life_s=0, sampling_interval_s=60))
     made.set_share("q", QueueShare(consumed=nanos_of({GPU: 6})))

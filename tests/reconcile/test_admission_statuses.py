@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from clusters.kube import resources as r
 from clusters.kueue.cycle.decisions import Admit, Pending, Preempt
+from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.lifecycle.decide import next_steps
 from clusters.kueue.lifecycle.steps import (
     Evict,
@@ -18,9 +20,10 @@ from clusters.kueue.lifecycle.steps import (
 )
 from clusters.reconcile import workload_status as status
 from clusters.reconcile.admission.plan import Surroundings, plan
+from clusters.reconcile.admission.queue_status import queue_write
 from clusters.reconcile.admission.steps import step_write
 from clusters.reconcile.runtime.job_cache import JobCache
-from tests.kueue.builders import World, cluster_queue, group, local_queue, quota, workload
+from tests.kueue.builders import World, cluster_queue, flavor, group, local_queue, quota, workload
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -194,3 +197,31 @@ def test_job_of_another_class_takes_its_workload_along():
     known["spec"] |= write.body["spec"]
     again = plan(known, job, around).write
     assert again is None or again.step != "set-class"
+
+
+def test_usage_that_was_shown_stays_until_it_is_taken_over():
+    rules = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1h"}}
+    engine = Engine(rules)
+    before = {"consumedResources": {"nvidia.com/gpu": "6"}, "lastUpdate": "2026-01-01T00:00:00Z"}
+    queue = local_queue("q", "q")
+    queue["metadata"] |= {"resourceVersion": "1", "uid": "u"}
+    queue["status"] = {"fairSharing": {"admissionFairSharingStatus": before}}
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    cache = JobCache(())
+    cache.put(r.LOCAL_QUEUE, queue)
+    world = (flavor("f0"), cluster_queue("q", group(f0=quota(8)), admissionScope=scope), queue)
+    for found in (*world, workload("w", "q", gpus=8)):
+        engine.upsert(found, now=NOW)
+
+    def shown() -> Any:
+        write = queue_write(engine, cache, "LocalQueue:ns/q", now=NOW)
+        assert write is not None
+        return write.body["status"].get("fairSharing")
+
+    assert engine.cycle(NOW).admitted
+    assert shown() is None
+    engine.sample_usage(now=NOW)
+    assert shown() == {
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {**before, "lastUpdate": "2026-01-01T12:00:00Z"},
+    }

@@ -4,7 +4,8 @@ Amounts are whole billionths of a unit (core, byte, device), rounded down, so th
 What they decay by, and the usage that orders workloads, are the float64 that Kueue computes.
 
 Source: Kueue pkg/cache/queue/afs, pkg/util/admissionfairsharing, pkg/util/resource, KEP-4136,
-v0.19.2. Deviation: a resource of which nothing is left is forgotten.
+v0.19.2. Deviations: a resource of which nothing is left is forgotten; what a status tells of
+earlier counts before the first sampling too.
 """
 
 from __future__ import annotations
@@ -99,17 +100,19 @@ class UsageLedger:
 
     def usage_of(self, local_queue: str) -> float:
         """Weighted usage by the LocalQueue's weight: the least goes first. O(resources)."""
-        weight = self._shares.get(local_queue, _NO_SHARE).weight
-        if weight <= 0:
+        share = self._shares.get(local_queue, _NO_SHARE)
+        if share.weight <= 0:
             return math.inf
-        entry = self._entries.get(local_queue)
-        if entry is None or self.rules is None:
+        if self.rules is None:
             return 0.0
-        amounts = _sum(entry.consumed, entry.pending)
+        entry = self._entries.get(local_queue)
+        amounts = _sum(entry.consumed, entry.pending) if entry is not None else {}
+        if self.rules.half_life_s and (entry is None or not entry.has_history):
+            amounts = _sum(amounts, share.consumed)
         usage = 0.0
         for resource in sorted(amounts):
             usage += self.rules.resource_weights.get(resource, 1.0) * (amounts[resource] * 1e-9)
-        return usage / weight
+        return usage / share.weight
 
     def charge(self, local_queue: str, workload: str, *, requests: Requests, now: datetime) -> None:
         """Charge a workload for its reservation, in place of what it was charged for before."""

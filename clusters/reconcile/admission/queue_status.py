@@ -73,8 +73,8 @@ def _queue_status(document: Document, report: QueueReport, *, now: datetime) -> 
 def _usage_status(engine: Engine, local_queue: str) -> dict[str, Any]:
     """What a LocalQueue used lately, where that orders workloads: a later shift goes on from it."""
     entry = engine.state.ledger.entry(local_queue)
-    if entry is None:
-        return {}
+    if entry is None or not entry.has_history:
+        return {}  # what is shown is still to be taken over
     amounts = {name: format_nanos(amount) for name, amount in sorted(entry.consumed.items())}
     shown = {"consumedResources": amounts, "lastUpdate": stamp(entry.updated_at)}
     return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": shown}}
