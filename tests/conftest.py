@@ -31,6 +31,7 @@ def _no_secret_is_logged() -> Iterator[None]:
     """Whatever a test does, no line of its log has what opens something."""
     listen()  # a test that sets logging up anew takes all handlers off
     yield
+    WATCH.read_files()
     leaks = WATCH.leaks[:]
     WATCH.leaks.clear()
     assert not leaks, f"secrets are in the log: {leaks}"

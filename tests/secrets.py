@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -33,6 +36,30 @@ class Watch(logging.Handler):
         self.setFormatter(formatter())
         self.secrets: deque[str] = deque(maxlen=REMEMBERED)
         self.leaks: list[str] = []
+        # Of processes that tests start: what opens something, and where they log; read so far.
+        self.given: set[str] = set()
+        self.files: dict[Path, int] = {}
+
+    def started(self, environment: Mapping[str, str], *streams: Any) -> None:
+        """A process begins: what it was given, and the files that it writes to."""
+        self.given |= {text for text in _given(environment) if len(text) >= SHORTEST}
+        for name in (getattr(stream, "name", None) for stream in streams):
+            if isinstance(name, str) and name not in self.files:
+                self.files[Path(name)] = 0
+
+    def read_files(self) -> None:
+        """Look through what processes wrote since the last time."""
+        for path, begun in list(self.files.items()):
+            if not path.is_file():
+                del self.files[path]  # its folder went with its test
+                continue
+            with path.open("rb") as file:
+                file.seek(begun)
+                written = file.read()
+            self.files[path] = begun + len(written)
+            text = written.decode(errors="replace")
+            if any(secret in text for secret in (*self.given, *self.secrets)):
+                self.leaks.append(f"a line of {path.name}")
 
     def note(self, *texts: str) -> None:
         """From now on no line may have any of these."""
@@ -56,11 +83,34 @@ def watch() -> None:
     from budgets.services.alerts import webhooks
     from clusters import vault
 
+    watch_processes()
     WATCH.note(settings.SECRET_KEY, *settings.PORTAL_CREDENTIAL_KEYS)
     _note_with(vault.MultiFernet, "encrypt", lambda given, _: _of_sealed(given[1]))
     _note_with(access, "_digest", lambda given, _: given[:1])
     _note_with(webhooks, "signing_key", lambda _, made: (made,))
     _note_with(User, "set_password", lambda given, _: given[1:2])
+
+
+def _given(environment: Mapping[str, str]) -> Iterator[str]:
+    """What opens something in the environment of a process: keys, and passwords of addresses."""
+    for name, value in environment.items():
+        if re.search(r"SECRET|KEYS|PASSWORD|TOKEN", name):
+            yield from value.split(",")
+        elif name.endswith("_URL") and (password := urlsplit(value).password):
+            yield password
+
+
+def watch_processes() -> None:
+    """Look into the logs of all processes that tests start from now on."""
+    start = subprocess.Popen.__init__
+
+    @wraps(start)
+    def starting(self: Any, *given: Any, **named: Any) -> None:
+        streams = (named.get("stdout"), named.get("stderr"))
+        WATCH.started(named.get("env") or {}, *streams)
+        start(self, *given, **named)
+
+    subprocess.Popen.__init__ = starting  # type: ignore[method-assign]
 
 
 def listen() -> None:

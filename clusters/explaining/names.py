@@ -20,6 +20,7 @@ SOMEBODY: Final = "somebody else"
 
 # Parts of a message that can carry names of others, by the words in front of them.
 _PATH = re.compile(r"[;,]?\s*\b(?:(?:preemptor|preemptee) )?path: ?/\S*", re.IGNORECASE)
+_MISSING = re.compile(r"[,;]? ?\b\d+ more needed\b")
 _UID = re.compile(r"\((?:UID|JobUID): ?[^)]*\)\s?")
 _BARE_UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 # Names of Kubernetes objects, with a namespace in front or not.
@@ -89,7 +90,8 @@ class Names:
         """A text of Kueue as it may be passed on."""
         if self.workspaces is None or not text:
             return text
-        text = _PATH.sub("", text)
+        # How much is missing says how much others have left.
+        text = _MISSING.sub("", _PATH.sub("", text))
         text = _BARE_UID.sub("not shown", _UID.sub("", text))
         return _WORD.sub(lambda found: self._word(found.group()), text) if self.foreign else text
 

@@ -244,16 +244,22 @@ def _waits(evidence: Evidence, names: Names) -> str:
     pair, lacking = short
     own = evidence.quota.get(pair)
     asked = lacking + max(0, own.available) if own else requested(evidence, pair)
-    text = f"waits for {words.amount(pair, asked, names)}: {lacking:,} more {_be(lacking)} needed"
+    text = f"waits for {words.amount(pair, asked, names)}"
+    # How much is missing says how much others have left, where they hold some.
+    if names.sees_everything or (own is not None and _elsewhere(own)[0] <= 0):
+        text += f": {lacking:,} more {_be(lacking)} needed"
     if not words.is_device(pair):
         text = f"waits for {words.amount(pair, lacking, names)} more"
     if own is not None and not words.is_unlimited(own.nominal):
-        text += f"; {_use_of(own, barring_cap(evidence, pair))}"
+        text += f"; {_use_of(own, barring_cap(evidence, pair), names)}"
     return text + _behind(evidence)
 
 
-def _use_of(own: OwnQuota, cap: Stop | None) -> str:
-    """What is in use, and what others hold of the rest, so that the difference is what is free."""
+def _use_of(own: OwnQuota, cap: Stop | None, names: Names) -> str:
+    """What is in use, and what others hold of the rest, so that the difference is what is free.
+
+    Who does not see everything is told that others hold some of it, and not how much.
+    """
     committed = max(0, min(own.used, own.nominal))
     if own.nominal <= 0:
         use = "none is committed"
@@ -266,11 +272,19 @@ def _use_of(own: OwnQuota, cap: Stop | None) -> str:
         use += f" and none may be borrowed{f' under {cap_words(cap)}' if cap else ''}"
     else:
         use += f" and {burst:,} of the {ceiling:,} that it may borrow"
-    left = max(0, own.nominal - own.used) + max(0, ceiling - burst)
-    elsewhere = left - max(0, own.available)
+    elsewhere, left = _elsewhere(own)
     if elsewhere <= 0:
         return use
-    return f"{use}; others hold {elsewhere:,} of the {left:,} left"
+    held = f"{elsewhere:,}" if names.sees_everything else "some"
+    return f"{use}; others hold {held} of the {left:,} left"
+
+
+def _elsewhere(own: OwnQuota) -> tuple[int, int]:
+    """How much others hold of what a budget has left, and how much that is."""
+    left = max(0, own.nominal - own.used) + max(
+        0, own.potential - own.nominal - max(0, own.used - own.nominal)
+    )
+    return left - max(0, own.available), left
 
 
 def _behind(evidence: Evidence) -> str:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from budgets.models import Budget, Workspace
+from budgets.models import Budget, User, Workspace
+from clusters.explaining.names import Names
 from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.selectors.fleet import LOST_AFTER
+from clusters.selectors.names import reader_names
 
 _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.DRIFTED)
 
@@ -25,10 +27,14 @@ class SyncPlace:
     observed_generation: int
 
 
-def sync_state(workspace: Workspace, *, generation: int | None = None) -> list[SyncPlace]:
-    """How far the newest budget of a workspace has come, cluster by cluster. Three queries.
+def sync_state(
+    user: User, workspace: Workspace, *, generation: int | None = None
+) -> list[SyncPlace]:
+    """How far the newest budget of a workspace has come, cluster by cluster. Three queries,
+    up to four more where something failed.
 
     Args:
+        user: The reader: what a cluster says is told without the names of others.
         workspace: Found through a selector that checks who may see it.
         generation: That of its budget, if it was just read; one query more without.
     """
@@ -45,10 +51,12 @@ def sync_state(workspace: Workspace, *, generation: int | None = None) -> list[S
         )
     )
     troubles: dict[int, str] = {}
+    names: Names | None = None
     for cluster_id, message in ObjectState.objects.filter(
         subject=subject, state__in=_BAD
     ).values_list("cluster", "message"):
-        troubles.setdefault(cluster_id, message)
+        names = names or reader_names(user)
+        troubles.setdefault(cluster_id, names.message(message))
     return [
         _place(cluster, generation, observed.get(cluster.pk, 0), troubles.get(cluster.pk))
         for cluster in clusters

@@ -142,5 +142,5 @@ class NowView(View):
         workspace = selectors.workspace_for(user, namespace)
         return {
             "bars": seen.bars_now([workspace]).get(workspace.pk, []),
-            "sync": seen.sync_state(workspace),
+            "sync": seen.sync_state(user, workspace),
         }

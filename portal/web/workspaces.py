@@ -114,7 +114,7 @@ def _now(user: Any, found: Workspace) -> dict[str, Any]:
         "waiting_more": bool(waiting.next_cursor),
         "running": running.rows,
         "running_more": bool(running.next_cursor),
-        "sync": seen.sync_state(found, generation=found.budget.generation),
+        "sync": seen.sync_state(user, found, generation=found.budget.generation),
     }
 
 

@@ -60,6 +60,13 @@ def test_it_has_the_figures_of_the_page(books: Books, paper: Statement, settings
     assert PdfReader(BytesIO(content)).metadata.title == f"Statement {paper.number}"
 
 
+def test_it_has_number_and_head_of_its_month(books: Books, paper: Statement):
+    text = "".join(pages(fetched(client_of(books.fleet.finance), paper)))
+    month = paper.period
+    assert month.head in text.replace("\n", "")
+    assert f"closed month {month.close_number}" in text
+
+
 def test_it_is_the_same_file_for_the_same_statement(books: Books, paper: Statement):
     sheet = read.statement_sheet(books.fleet.finance, paper)
     assert statement_pdf(sheet) == statement_pdf(sheet)

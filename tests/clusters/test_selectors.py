@@ -17,7 +17,7 @@ from clusters import selectors, services
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
-from clusters.models import AppliedGeneration, Cluster, ClusterHealth
+from clusters.models import AppliedGeneration, Cluster, ClusterHealth, ObjectState
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import quota_hand, register
 
@@ -95,11 +95,25 @@ def test_queries_do_not_grow_with_the_fleet(
     with django_assert_max_num_queries(9):
         selectors.cluster_detail(fleet.admin, "gpu-east")
     with django_assert_max_num_queries(4):
-        selectors.sync_state(fleet.vision)
+        selectors.sync_state(fleet.owner, fleet.vision)
+
+
+def test_what_a_cluster_refused_is_told_without_names_of_others(
+    synced: Cluster, fleet: SmallFleet
+) -> None:
+    state = ObjectState.objects.filter(subject="budget:acme-vision").first()
+    assert state is not None
+    ObjectState.objects.filter(pk=state.pk).update(
+        state=ObjectState.State.FAILED, message="quota is held by ClusterQueue globex-search"
+    )
+    (owners,) = selectors.sync_state(fleet.owner, fleet.vision)
+    (admins,) = selectors.sync_state(fleet.admin, fleet.vision)
+    assert owners.words == "quota is held by ClusterQueue somebody else"
+    assert admins.words.endswith("globex-search")
 
 
 def sync(fleet: SmallFleet) -> tuple[str, int, int]:
-    (place,) = selectors.sync_state(fleet.vision)
+    (place,) = selectors.sync_state(fleet.owner, fleet.vision)
     return place.state, place.generation, place.observed_generation
 
 

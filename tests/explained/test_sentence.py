@@ -34,8 +34,8 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             waiting(2, own=quota(nominal=16, used=22, available=6, potential=32)),
-            "Waits for 8 H100: 2 more are needed; 16 of its 16 committed are in use and 6 of the "
-            "16 that it may borrow; others hold 4 of the 10 left.",
+            "Waits for 8 H100; 16 of its 16 committed are in use and 6 of the 16 that it may "
+            "borrow; others hold some of the 10 left.",
             id="part of the burst is in use",
         ),
         pytest.param(
@@ -204,6 +204,20 @@ def test_owner_is_not_told_how_many_others_hold_it():
     document = waiting(own=ROOM, holders=held, holderCount=400)
     assert explained(read_evidence(document), OWNER).holders_more == 0
     assert explained(read_evidence(document), EVERYTHING).holders_more == 388
+
+
+@pytest.mark.parametrize("free", [0, 3, 6])
+def test_how_much_others_have_left_is_not_an_owners_to_know(free: int):
+    document = waiting(8 - free, own=quota(nominal=16, used=22, available=free, potential=32))
+    assert told(document) == (
+        "Waits for 8 H100; 16 of its 16 committed are in use and 6 of the 16 that it may borrow; "
+        "others hold some of the 10 left."
+    )
+    assert f"{8 - free} more are needed" in told(document, EVERYTHING)
+    assert f"others hold {10 - free} of the 10 left" in told(document, EVERYTHING)
+    raw = "insufficient unused quota for nvidia.com/gpu in flavor h100, 4 more needed"
+    assert OWNER.message(raw) == "insufficient unused quota for nvidia.com/gpu in flavor h100"
+    assert EVERYTHING.message(raw) == raw
 
 
 def test_flavors_that_were_tried_are_listed_once():
