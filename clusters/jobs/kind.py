@@ -17,7 +17,7 @@ from typing import Any
 from clusters.documents import labels
 from clusters.documents.keys import Document, labels_of
 from clusters.documents.resources import Resource
-from clusters.jobs import counting, workloads
+from clusters.jobs import counting, topology, workloads
 from clusters.jobs.remote import CopyMarks
 
 
@@ -140,7 +140,7 @@ class JobKind:
         spec: dict[str, Any] = {
             "active": True,
             "queueName": workloads.queue_of(job),
-            "podSets": self.pod_sets(job),
+            "podSets": [topology.asking(item) for item in self.pod_sets(job)],
             "priority": priority.value,
         }
         if priority.reference is not None:

@@ -43,6 +43,7 @@ from clusters.documents.keys import (
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome, Priority
 from clusters.jobs.marking import marks_for
+from clusters.jobs.topology import topology_request
 from clusters.jobs.workloads import POD_SET_NAME, is_gated, replica_workload_name
 
 MEMBERS: Final = "members"
@@ -374,7 +375,9 @@ def _in_order(status: Document) -> dict[str, Any]:
 
 def _pod_set(name: str, count: int, pod: Document) -> dict[str, Any]:
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    return {"name": name, "count": count, "template": {"spec": spec}}
+    request = topology_request(annotations_of(pod))
+    found: dict[str, Any] = {"name": name, "count": count, "template": {"spec": spec}}
+    return found | ({"topologyRequest": request} if request else {})
 
 
 def _compared(spec: Document) -> tuple[Any, ...]:

@@ -38,6 +38,7 @@ SELF_SUBJECT_ACCESS_REVIEW = _cluster_wide("SelfSubjectAccessReview", "v1", "aut
 PRIORITY_CLASS = _cluster_wide("PriorityClass", "v1", "scheduling.k8s.io")
 
 RESOURCE_FLAVOR = _kueue("ResourceFlavor", namespaced=False)
+TOPOLOGY = _kueue("Topology", namespaced=False)
 WORKLOAD_PRIORITY_CLASS = _kueue("WorkloadPriorityClass", namespaced=False)
 COHORT = _kueue("Cohort", namespaced=False)
 MULTIKUEUE_CLUSTER = _kueue("MultiKueueCluster", namespaced=False)

@@ -60,6 +60,8 @@ class Gates:
     tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_failed_node_replacement_fail_fast: bool = True
     skip_reassignment_for_pod_owned_workloads: bool = True
+    elastic_jobs_via_workload_slices_with_tas: bool = False
+    scheduler_library_integration: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Configuration:
         blocks_admission: one workload starts at a time, when all others' pods are ready.
         pods_ready: time-outs, ``None`` when they are switched off.
         gates: feature gates.
+        places_pods: whoever carries decisions out brings pods to the domains that are chosen; where
+            that is not so, what asks for a topology is refused.
     """
 
     fair_strategies: tuple[FairStrategy, ...] = ()
@@ -128,6 +132,7 @@ class Configuration:
     blocks_admission: bool = False
     pods_ready: PodsReadyRules | None = field(default_factory=PodsReadyRules)
     gates: Gates = field(default_factory=Gates)
+    places_pods: bool = True
 
     @property
     def has_fair_sharing(self) -> bool:

@@ -17,7 +17,7 @@ from clusters.kube.client import KubeClient
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
 from clusters.reconcile.explained.reporter import evidence_of
-from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS
+from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, PLACEMENT_KINDS
 
 MOST_CYCLES: Final = 200
 
@@ -70,6 +70,10 @@ def explain_once(
             engine.upsert(document, kind=resource.kind, now=now)
             if resource is r.WORKLOAD:
                 documents[key_of(document)] = document
+    if any(flavor.topology for flavor in engine.state.snapshot.flavors.values()):
+        for resource, selection in PLACEMENT_KINDS:
+            for document in client.list(resource, selection).items:
+                engine.upsert(document, kind=resource.kind, now=now)
     name = _workload_of(key, documents)
     _settle(engine, now=now)
     explanation = explain(engine, name, now=now)

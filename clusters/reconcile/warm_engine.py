@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from clusters.documents.conditions import condition
 from clusters.documents.keys import Document, key_of
 from clusters.kube import resources as r
+from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
+from clusters.kueue.configuration import Configuration
 
 LIMIT_RANGE: Final = Resource("", "v1", "limitranges", "LimitRange", True)
 RUNTIME_CLASS: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
@@ -21,6 +25,19 @@ ENGINE_KINDS: Final[tuple[Resource, ...]] = (
 OPTIONAL_KINDS: Final = frozenset(
     {LIMIT_RANGE, RUNTIME_CLASS, r.PRIORITY_CLASS, r.WORKLOAD_PRIORITY_CLASS}
 )
+
+# What placement reads besides, where a flavor has a topology.
+PLACEMENT_KINDS: Final[tuple[tuple[Resource, Selection], ...]] = (
+    (r.TOPOLOGY, EVERYTHING),
+    (r.NODE, EVERYTHING),
+    (r.POD, Selection(fields="status.phase!=Succeeded,status.phase!=Failed")),
+)
+
+
+def by_quota_alone(document: Mapping[str, Any] | None) -> Configuration:
+    """A Kueue Configuration as one reads it who does not know the nodes: topology is left out."""
+    found = Configuration.from_document(document)
+    return replace(found, gates=replace(found.gates, topology_aware_scheduling=False))
 
 
 class Looks:

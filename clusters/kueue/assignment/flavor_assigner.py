@@ -113,7 +113,7 @@ class FlavorAssigner:
         self._snapshot = snapshot
         self._configuration = configuration
         self._oracle = oracle
-        self.topology = TopologyAssigner(snapshot.places)
+        self.topology = TopologyAssigner(snapshot.places, places_pods=configuration.places_pods)
         # By flavor's name, with the specification that it was concluded from.
         self._verdicts: WeakKeyDictionary[PodShape, dict[str, tuple[FlavorSpec, str]]] = (
             WeakKeyDictionary()

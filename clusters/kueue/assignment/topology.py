@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from clusters.kueue.assignment.outcome import (
     Assignment,
@@ -20,6 +21,7 @@ from clusters.kueue.assignment.outcome import (
     Obstacle,
     PodSetAssignment,
 )
+from clusters.kueue.configuration import Configuration
 from clusters.kueue.quota.specifications import FlavorSpec
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.topology.need import Assumed, Conditions, NoPlacement, PodSetNeed
@@ -30,8 +32,42 @@ from clusters.kueue.topology.tree import PlacedUse, placed_uses, total_of
 from clusters.kueue.workload.placement import Placement
 from clusters.kueue.workload.workloads import PodSet, PodSetHold, Workload, scaled
 
-PENDING = "Pending"
-READY = "Ready"
+PENDING: Final = "Pending"
+READY: Final = "Ready"
+_NOT_FOLLOWED: Final = (
+    "the feature gate {} is on, which is not followed here for what is placed by topology, as pod "
+    "set {} is"
+)
+
+
+def unfollowed(
+    workload: Workload, *, queue: ClusterQueueState, configuration: Configuration
+) -> str:
+    """Why a workload cannot be looked at as it asks for a topology, empty when it can be."""
+    gates = configuration.gates
+    if not gates.topology_aware_scheduling or queue.is_remote:
+        return ""
+    asking = next((item for item in workload.pod_sets if takes_part(item, queue)), None)
+    if asking is None:
+        return ""
+    if not configuration.places_pods:
+        why = (
+            "asks for it" if asking.shape.topology.is_explicit else "is in a queue where it has to"
+        )
+        return (
+            f"pods are not placed by topology here, and pod set {asking.name} {why}: "
+            "use a queue whose flavors have no topology, without a topology request"
+        )
+    if gates.scheduler_library_integration:
+        return _NOT_FOLLOWED.format("SchedulerLibraryIntegration", asking.name)
+    if gates.elastic_jobs_via_workload_slices_with_tas and workload.is_elastic:
+        return _NOT_FOLLOWED.format("ElasticJobsViaWorkloadSlicesWithTAS", asking.name)
+    return ""
+
+
+def takes_part(pod_set: PodSet, queue: ClusterQueueState) -> bool:
+    """Whether the pods of a pod set are placed: asked for, or implied by the queue."""
+    return queue.is_placed_only or pod_set.shape.topology.is_explicit
 
 
 @dataclass(slots=True)
@@ -50,17 +86,19 @@ class Placed:
 
 
 class TopologyAssigner:
-    """Looks for domains against a snapshot."""
+    """Looks for domains against a snapshot.
 
-    def __init__(self, places: Places) -> None:
+    What workers place is not looked at where nobody places pods: they are asked as it was written.
+    """
+
+    def __init__(self, places: Places, *, places_pods: bool) -> None:
         self._places = places
         self._gates = places.gates
+        self._places_pods = places_pods
 
-    def takes_part(self, pod_set: PodSet, queue: ClusterQueueState) -> bool:
-        """Whether the pods of a pod set are placed: asked for, or implied by the queue."""
-        if not self._gates.topology_aware_scheduling:
-            return False
-        return queue.is_placed_only or pod_set.shape.topology.is_explicit
+    def _is_off(self, queue: ClusterQueueState) -> bool:
+        is_left_to_workers = queue.is_remote and not self._places_pods
+        return is_left_to_workers or not self._gates.topology_aware_scheduling
 
     def refusal(
         self,
@@ -74,7 +112,7 @@ class TopologyAssigner:
 
         ``resources`` are those that the flavor's resource group covers.
         """
-        if not self._gates.topology_aware_scheduling:
+        if self._is_off(queue):
             return ""
         request = pod_set.shape.topology
         if not request.is_explicit:
@@ -101,7 +139,7 @@ class TopologyAssigner:
         self, assignment: Assignment, *, workload: Workload, queue: ClusterQueueState
     ) -> None:
         """Look for domains after quota was found for every pod set."""
-        if not self._gates.topology_aware_scheduling:
+        if self._is_off(queue):
             return
         if assignment.outcome is AssignmentMode.NO_FIT:
             return
@@ -199,7 +237,7 @@ class TopologyAssigner:
     ) -> list[PodSetNeed]:
         needs = []
         for item, pod_set in zip(assignment.pod_sets, workload.pod_sets, strict=True):
-            if not self.takes_part(pod_set, queue) or item.count == 0:
+            if not takes_part(pod_set, queue) or item.count == 0:
                 continue
             if item.placement is not None and not _is_broken(item.placement, workload):
                 continue

@@ -245,7 +245,8 @@ class ClusterState:
 
     def condition(self, spec: ClusterQueueSpec) -> ActiveCondition:
         """Active condition of a ClusterQueue."""
-        has_topology = self.configuration.gates.topology_aware_scheduling
+        places_pods = self.configuration.places_pods
+        has_topology = places_pods and self.configuration.gates.topology_aware_scheduling
         return queue_condition(
             spec,
             flavors=self.snapshot.flavors,

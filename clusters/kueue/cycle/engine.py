@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.kueue.assignment.topology import unfollowed
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Evict, Pending, Preempt
@@ -249,12 +250,15 @@ class Engine:
             entry.reason = "Misconfigured"
             entry.message = "workload namespace doesn't match ClusterQueue selector"
             entry.requeue_reason = RequeueReason.NAMESPACE_MISMATCH
-        elif problem := _resource_problem(workload):
+        elif problem := _resource_problem(workload) or self._unfollowed(entry):
             entry.reason = "Misconfigured"
             entry.message = problem
         else:
             entry.is_refused = False
         return entry
+
+    def _unfollowed(self, entry: Entry) -> str:
+        return unfollowed(entry.workload, queue=entry.queue, configuration=self.configuration)
 
     def _admit(self, entry: Entry, now: datetime) -> Admit:
         queue, assignment, workload = entry.queue, entry.assignment, entry.workload

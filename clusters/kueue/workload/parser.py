@@ -119,6 +119,7 @@ class WorkloadParser:
             unhealthy_nodes=tuple(item["name"] for item in status.get("unhealthyNodes") or ()),
             additions=_additions(status),
             is_single_pod=_is_single_pod(metadata),
+            is_elastic=annotations.get(labels.ELASTIC) == "true",
         )
 
     def reshape(self, workload: Workload, *, surroundings: PodSurroundings) -> Workload:

@@ -129,6 +129,7 @@ class Workload:
         unhealthy_nodes: nodes of its placement that failed.
         additions: what AdmissionChecks that are ready add to its pods, by pod set.
         is_single_pod: a Pod owns it, which can move nowhere.
+        is_elastic: its size may change while it runs.
     """
 
     key: str
@@ -156,6 +157,7 @@ class Workload:
     unhealthy_nodes: tuple[str, ...] = ()
     additions: Mapping[str, PodAdditions] = field(default_factory=dict)
     is_single_pod: bool = False
+    is_elastic: bool = False
 
     @property
     def local_queue(self) -> str:

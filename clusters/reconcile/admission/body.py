@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -22,6 +23,7 @@ from clusters.jobs.table import JobKinds, job_of, kind_of, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.client import Selection
 from clusters.kube.resources import Resource
+from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
 from clusters.kueue.cycle.intake import UnreadableDocument
@@ -98,7 +100,13 @@ class AdmissionBody(Controller[str]):
         super().__init__(context, hook=hook, cache=JobCache(job_kinds))
         self._shown = dict.fromkeys(job_kinds, self._job_shown)
         self._shown[r.WORKLOAD] = self._workload_shown
-        self._engine = Engine(context.cluster.kueue_configuration or None)
+        # Nobody brings pods to domains here: what asks for a topology waits, and is told why.
+        self._engine = Engine(
+            replace(
+                Configuration.from_document(context.cluster.kueue_configuration or None),
+                places_pods=False,
+            )
+        )
         self._decided = Decided(self._engine)
         # What the engine is not to know of: it could not be taken in, or decided on.
         self._outside: set[Place] = set()

@@ -31,7 +31,7 @@ from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.shadow.compare import Disagreement, EpisodeVerdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
-from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
+from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks, by_quota_alone
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -64,7 +64,8 @@ class ShadowBody(Controller[str]):
         registered = context.cluster.kueue_configuration
         in_force = registered if configuration is None else configuration
         self._patience = patience
-        self._episodes = Episodes(Engine(in_force or None), patience=patience)
+        # Which pod runs on which node is not followed: what waits for domains alone seems to fit.
+        self._episodes = Episodes(Engine(by_quota_alone(in_force or None)), patience=patience)
         self._outside: set[tuple[Resource, str]] = set()
         self._looks = Looks()
         self._view: Preview | None = None
