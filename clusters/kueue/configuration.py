@@ -16,6 +16,16 @@ from clusters.kueue.amounts import parse_decimal
 
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
 _SAMPLING_S: Final = 300.0
+_NOT_FOLLOWED: Final[Mapping[str, str]] = {
+    "ConcurrentAdmission": "one job tries several flavors at a time",
+    "ElasticJobsViaWorkloadSlicesWithTAS": "elastic jobs keep their place in a topology",
+    "KueueDRAIntegrationConsumableCapacity": "parts of devices count as quota",
+    "MultiKueueManagerQuotaAutomation": "the manager's quota follows that of the workers",
+    "MultiKueueOrchestratedPreemption": "workers preempt one after the other",
+    "PrioritizePreemptorWorkloads": "who waits for preempted workloads goes first",
+    "PriorityBoost": "an annotation changes priorities",
+    "SchedulerLibraryIntegration": "placement simulates the scheduler of Kubernetes",
+}
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -222,6 +232,15 @@ def parse_duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"not a duration: {text!r}")
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def not_followed(document: Mapping[str, Any]) -> list[str]:
+    """What a Kueue ``Configuration`` turns on that no decision here follows, with its effect."""
+    gates = document.get("featureGates") or {}
+    found = [f"{name}: {text}" for name, text in _NOT_FOLLOWED.items() if gates.get(name) is True]
+    if (document.get("resources") or {}).get("deviceClassMappings"):
+        found.append("resources.deviceClassMappings: devices by claims count as quota")
+    return found
 
 
 def _gates(section: Mapping[str, bool]) -> Gates:

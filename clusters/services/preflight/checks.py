@@ -202,6 +202,7 @@ def _examined(
     configuration = probes.configuration_of(client)
     in_force = cluster.kueue_configuration or configuration or {}
     rows.append(shown.configuration_row(cluster, configuration))
+    rows += shown.unfollowed_rows(cluster, in_force)
     rows += shown.retention_rows(in_force)
     rows += shown.external_rows(client, cluster, in_force)
     on_step(5, "looking for the generated policies")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
-from clusters.kueue.configuration import parse_duration
+from clusters.kueue.configuration import not_followed, parse_duration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import policy_names
 from clusters.manifests.rbac import Post, questions
@@ -143,6 +143,20 @@ def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> Pref
     if found is not None:
         return PreflightRow("Kueue configuration", OK, "read from the cluster's ConfigMap")
     return PreflightRow("Kueue configuration", OK, "not readable; the defaults of 0.19 are taken")
+
+
+def unfollowed_rows(cluster: Cluster, configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
+    """A row for what the Configuration turns on and no decision of the portal follows."""
+    found = not_followed(configuration)
+    if not found:
+        return
+    words = f"not followed by the portal: {'; '.join(found)}"
+    if cluster.mode == Cluster.Mode.PORTAL:
+        advice = "Switch it off: the portal would decide as if it were not there."
+        yield PreflightRow("Kueue features", FAULT, words, advice)
+    else:
+        advice = "Kueue follows it; what the portal explains and forecasts here leaves it out."
+        yield PreflightRow("Kueue features", WARN, words, advice)
 
 
 def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
