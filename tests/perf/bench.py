@@ -33,6 +33,7 @@ NAMES = (
     "pages",
     "sync",
     "reaction",
+    "processes",
     "metering",
     "billing",
     "exports",
@@ -103,6 +104,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         bench_exports,
         bench_metering,
         bench_pages,
+        bench_processes,
         bench_reaction,
         bench_sync,
     )
@@ -115,6 +117,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         "exports": bench_exports.measure,
         "metering": bench_metering.measure,
         "pages": bench_pages.measure,
+        "processes": bench_processes.measure,
         "reaction": bench_reaction.measure,
         "sync": bench_sync.measure,
     }
