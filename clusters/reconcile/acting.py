@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
+from django.db import DatabaseError
 from django.db.models import F
 
 from clusters.documents import labels
@@ -44,6 +45,7 @@ from clusters.models import ShiftRun, WorkloadAction
 from clusters.reconcile.context import ClusterFacts, registered
 from clusters.reconcile.past import look_back
 from clusters.reconcile.reactivation import is_active, reactivation
+from clusters.reconcile.runtime.faults import words_of
 from clusters.reconcile.shift import lease_name
 from clusters.vault import SealBroken
 
@@ -66,6 +68,7 @@ class Attempt:
     message: str = ""
     again_in: timedelta | None = None
     is_stopped: bool = False
+    is_silent: bool = False
 
 
 def carry_out_due(
@@ -74,14 +77,18 @@ def carry_out_due(
     """Attempt every action that is due, the oldest first; ``kinds`` are those besides Job.
 
     Returns:
-        State → how many came to it. An action that somebody else attempts is passed over.
+        State → how many came to it. An action that somebody else attempts is passed over, and so
+        are further ones of a cluster that has just not answered: its time is that of the others.
     """
+    silent: set[str] = set()
     due = WorkloadAction.objects.filter(state=State.WAITING, next_attempt_at__lte=now)
     found: dict[str, int] = {}
     for action in due.select_related("cluster").order_by("next_attempt_at", "pk")[:most]:
-        if not _claim(action, now):
+        if action.cluster.slug in silent or not _claim(action, now):
             continue
-        outcome = _attempt(action, client_for, kinds)
+        outcome = _safely(action, client_for, kinds)
+        if outcome.is_silent:
+            silent.add(action.cluster.slug)
         _record(action, outcome, now)
         found[outcome.state] = found.get(outcome.state, 0) + 1
     return found
@@ -118,6 +125,17 @@ def _record(action: WorkloadAction, outcome: Attempt, now: datetime) -> None:
     )
 
 
+def _safely(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Attempt:
+    """An attempt; what one cluster's answer raises ends no other's."""
+    try:
+        return _attempt(action, client_for, kinds)
+    except DatabaseError:
+        raise
+    except Exception as error:
+        log.exception("workload_action_broke", cluster=action.cluster.slug)
+        return Attempt(State.WAITING, f"The cluster's answer cannot be used: {words_of(error)}")
+
+
 def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Attempt:
     registration = registered(action.cluster.slug)
     if registration is None:
@@ -144,7 +162,8 @@ def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Re
     except Terminal as error:
         return Attempt(State.WAITING, error.message)
     except ClusterError as error:
-        return Attempt(State.WAITING, f"The cluster does not answer: {error.message}")
+        words = f"The cluster does not answer: {error.message}"
+        return Attempt(State.WAITING, words, is_silent=True)
 
 
 def _is_same_past(facts: ClusterFacts, client: KubeClient) -> bool:

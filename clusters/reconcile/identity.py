@@ -64,7 +64,15 @@ def confirm(slug: str, client: KubeClient) -> None:
         OtherCluster: another cluster answers, or another registration has this one.
         ClusterError: it does not answer.
     """
-    found = uid_of(client)
+    confirm_uid(slug, uid_of(client))
+
+
+def confirm_uid(slug: str, found: str) -> None:
+    """The same, of the UID that a cluster has told; empty where it told none.
+
+    Raises:
+        OtherCluster: as :func:`confirm`.
+    """
     known = Cluster.objects.registered().filter(slug=slug).values_list("uid", flat=True).first()
     if not found or known is None or found == known:
         return

@@ -12,7 +12,7 @@ from budgets.selectors import utc_now
 from clusters import selectors, services
 from clusters.devcluster.server import DevServer
 from clusters.documents.labels import STOPPED_BECAUSE
-from clusters.errors import NotFound
+from clusters.errors import NotFound, TimedOut
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
@@ -21,6 +21,7 @@ from clusters.reconcile.reactivation import REJECTED, reactivation
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
 from tests.factories import WorkloadUsageFactory
+from tests.reconcile.fleet_rows import register
 from tests.web.conftest import Visitors
 
 pytestmark = [pytest.mark.django_db, pytest.mark.embedded]
@@ -171,6 +172,47 @@ def test_a_restart_goes_on_only_when_the_quota_is_free(
     action.refresh_from_db()
     assert action.state == "done"
     assert workload(kube, state)["spec"]["active"] is True
+
+
+@pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"uid": 7}, "spec": 7}])
+def test_what_one_cluster_answers_ends_no_action_on_another(
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob, answer: dict
+) -> None:
+    state = submit("train")
+    strange = seen(register("gpu-apart", "{}"), "odd", uid="7")
+    first, second = (ask(fleet, each, "deactivate", fleet.admin) for each in (strange, state))
+
+    class Strange:
+        def get(self, *_: object, **__: object) -> dict:
+            return answer
+
+    clients = {"gpu-apart": Strange(), "gpu-east": kube}
+    now = utc_now() + timedelta(hours=1)
+    found = carry_out_due(clients.__getitem__, kinds=(), now=now)  # type: ignore[arg-type]
+    assert found in ({"waiting": 1, "done": 1}, {"done": 2})
+    second.refresh_from_db()
+    assert second.state == "done" and first.pk < second.pk
+
+
+def test_a_cluster_that_does_not_answer_takes_the_time_of_one_action(
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob
+) -> None:
+    state, asked = submit("train"), [0]
+    apart = register("gpu-apart", "{}")
+    for number in range(3):
+        ask(fleet, seen(apart, f"odd-{number}"), "deactivate", fleet.admin)
+    action = ask(fleet, state, "deactivate")
+
+    class Silent:
+        def get(self, *_: object, **__: object) -> dict:
+            asked[0] += 1
+            raise TimedOut("nothing came")
+
+    clients = {"gpu-apart": Silent(), "gpu-east": kube}
+    now = utc_now() + timedelta(hours=1)
+    carry_out_due(clients.__getitem__, kinds=(), now=now)  # type: ignore[arg-type]
+    action.refresh_from_db()
+    assert (asked[0], action.state) == (1, "done")
 
 
 REJECTED_BY_CHECK = {

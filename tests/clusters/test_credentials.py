@@ -23,6 +23,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.kubeconfig import connection_of
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.context import Clients, Identity, registered
+from clusters.services import tokens
 from clusters.vault import SealBroken, seal, unseal
 from tests.builders import SmallFleet
 from tests.clusters.test_registration import enrol
@@ -134,6 +135,26 @@ def test_a_worker_with_a_bad_answer_keeps_no_other_from_its_token(
         return whole(self, resource, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KubeClient, "create", create)
+    Cluster.objects.update(multikueue_token_expires_at=None)
+    with pytest.raises(ExceptionGroup):
+        services.rotate_due_tokens()
+    ends = dict(Cluster.objects.values_list("slug", "multikueue_token_expires_at"))
+    assert ends["gpu-apart"] is None and ends["gpu-east"] is not None
+
+
+def test_whatever_goes_wrong_with_one_worker_the_next_gets_its_token(
+    fleet: SmallFleet, east: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrol(fleet, east)
+    register("gpu-apart", east.kubeconfig)  # before gpu-east in the alphabet
+    whole, turns = tokens.mint, iter([True])
+
+    def mint(worker: Cluster, **more: object) -> object:
+        if next(turns, False):
+            raise RuntimeError("nobody thought of this")
+        return whole(worker, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tokens, "mint", mint)
     Cluster.objects.update(multikueue_token_expires_at=None)
     with pytest.raises(ExceptionGroup):
         services.rotate_due_tokens()

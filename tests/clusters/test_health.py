@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +16,7 @@ from clusters.models import ClusterHealth
 from clusters.reconcile.health import Contact, record_contact
 from tests.builders import SmallFleet
 from tests.clusters.test_registration import enrol
+from tests.kube.test_hostile_server import drip, server
 from tests.reconcile.fleet_rows import register
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
@@ -43,3 +46,19 @@ def test_a_cluster_whose_look_fails_keeps_no_other_from_its_own(
 
     monkeypatch.setattr(KubeClient, "probe", probe)
     assert services.check_health() == {"gpu-apart": False, "gpu-east": True}
+
+
+def test_clusters_that_answer_a_byte_at_a_time_hold_up_no_look_at_the_next(
+    fleet: SmallFleet, east: DevServer
+):
+    enrol(fleet, east)
+    ClusterHealth.objects.all().delete()
+    with ExitStack() as stack:
+        for number in range(4):
+            slow = stack.enter_context(server(drip(b"HTTP/1.1 200 OK\r\nX-Slow: ")))
+            kubeconfig = east.kubeconfig.replace(east.url, slow.server)
+            register(f"gpu-apart-{number}", kubeconfig)  # before gpu-east in the alphabet
+        began = time.monotonic()
+        found = services.check_health()
+    assert found == {**{f"gpu-apart-{number}": False for number in range(4)}, "gpu-east": True}
+    assert time.monotonic() - began < 4 * 6.0  # one after the other they take so long at least
