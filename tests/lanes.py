@@ -152,6 +152,7 @@ def static() -> bool:
         [BIN / "djade", "--check", *sorted(ROOT.glob("templates/**/*.html"))],
         [BIN / "djangofmt", "--check", "templates"],
         [BIN / "typos"],
+        [PYTHON, "-m", "tests.audit"],
     ]
     results = [run(*command, env=SETTINGS) for command in commands]  # all of them, then the verdict
     return all(results)
