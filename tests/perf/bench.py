@@ -39,6 +39,7 @@ NAMES = (
     "exports",
     "admission",
     "dispatch",
+    "crowd",
 )
 PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
 
@@ -99,6 +100,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
     from tests.perf import (
         bench_admission,
         bench_billing,
+        bench_crowd,
         bench_dispatch,
         bench_engine,
         bench_exports,
@@ -112,6 +114,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
     return {
         "admission": partial(bench_admission.measure, config=options.config, scale=options.scale),
         "billing": bench_billing.measure,
+        "crowd": bench_crowd.measure,
         "dispatch": partial(bench_dispatch.measure, scale=options.scale),
         "engine": bench_engine.measure,
         "exports": bench_exports.measure,

@@ -40,6 +40,31 @@ def fleet_at_work(*, clusters: int, jobs: int, requests: int, entries: int) -> N
     _entries(entries, workspaces)
 
 
+@transaction.atomic
+def crowd(workspace: Workspace, count: int) -> None:
+    """So many jobs of one workspace, which all wait on the manager and say why."""
+    now, manager = datetime.now(UTC), Cluster.objects.get(slug="manager")
+    rows = [
+        WorkloadState(
+            cluster=manager,
+            uid=f"crowd-{n}",
+            namespace=workspace.namespace,
+            name=f"job-crowd-{n}",
+            job_kind="Job",
+            job_name=f"crowd-{n}",
+            queue="default",
+            phase=PHASES.PENDING,
+            gpus={"": 8},
+            gpu_total=8,
+            created_at=now - timedelta(seconds=n),
+            resource_version=str(n + 1),
+        )
+        for n in range(count)
+    ]
+    WorkloadState.objects.bulk_create(rows, batch_size=5_000)
+    _reasons(rows, now)
+
+
 def analyze() -> None:
     """Let PostgreSQL know what came in; it would by itself within a minute."""
     with connection.cursor() as cursor:
@@ -115,6 +140,10 @@ def _jobs(count: int, clusters: list[Cluster], workspaces: list[Workspace]) -> N
     now = datetime.now(UTC)
     rows = list(_states(count, clusters, workspaces, now))
     WorkloadState.objects.bulk_create(rows, batch_size=5_000)
+    _reasons(rows, now)
+
+
+def _reasons(rows: list[WorkloadState], now: datetime) -> None:
     PendingReason.objects.bulk_create(
         (
             PendingReason(
