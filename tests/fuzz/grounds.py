@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from clusters.errors import AlreadyExists, NotFound
 from clusters.jobs.workloads import made_name_of
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, WriteOptions
+from clusters.kube.client import KubeClient, Selection, WriteOptions
 from clusters.kube.pulse import Pulse
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.manifests.names import SPEND_CHECK, spend_controller
@@ -160,6 +160,17 @@ class _Base:
     def parked_count(self) -> int:
         return sum(body.faults.standing.parked for body in self.bodies.values())
 
+    def _shown(self) -> str:
+        """What there is of the sound namespace, for a failure."""
+        found = [
+            (place.name, item["metadata"]["name"], item.get("status"), item["spec"].get("suspend"))
+            for place in self.places
+            for kind in (r.JOB, r.WORKLOAD)
+            for item in place.client.list(kind, Selection(namespace=NS)).items
+        ]
+        queues = {name: body.queue.load for name, body in self.bodies.items()}
+        return f"set aside: {self.parked()}; under way: {queues}; there: {found}"
+
     def within(self, what: str, holds: Callable[[], bool], *, begun: float) -> float:
         """Seconds until it was so, of those that it may take.
 
@@ -175,7 +186,7 @@ class _Base:
             except NotFound:
                 pass
             if time.monotonic() - begun > GOOD_S:
-                raise Stuck(f"{what} not within {GOOD_S:g} s; set aside: {self.parked()}")
+                raise Stuck(f"{what} not within {GOOD_S:g} s; {self._shown()}")
             time.sleep(_PAUSE_S)
 
 
