@@ -187,6 +187,8 @@ def _filled_status(rng: random.Random, resource: Resource, node: Node) -> Docume
         found = grown(rng, found, node, 0) or {}
         if not isinstance(found, dict):
             return {}
+    if resource == r.WORKLOAD and rng.random() < 0.4:
+        found["admission"] = _admission(rng)
     if rng.random() < 0.6:
         words = (
             "Complete",
@@ -213,6 +215,26 @@ def _filled_status(rng: random.Random, resource: Resource, node: Node) -> Docume
             for word in rng.sample(words, rng.choice((1, 2, 4)))
         ]  # fmt: skip
     return found
+
+
+def _admission(rng: random.Random) -> Document:
+    """Quota and places that nobody gave."""
+    many = rng.random() < 0.5
+    section = {
+        "domainCount": hostile.whole(rng, {"maximum": 100_000}) if many else 1,
+        "valuesPerLevel": [{"universal": rng.choice(("a", "", "x" * 63))}],
+        "podCounts": {"universal": hostile.whole(rng, {})},
+    }
+    placed = {"levels": ["kubernetes.io/hostname"], "slices": [section] * rng.choice((1, 2, 900))}
+    assignment = {
+        "name": "main",
+        "count": hostile.whole(rng, {"format": "int32", "minimum": 0}),
+        "flavors": {GPU: rng.choice(("h100", "none"))},
+        "resourceUsage": {GPU: rng.choice(hostile.QUANTITIES)},
+    }
+    if rng.random() < 0.7:
+        assignment["topologyAssignment"] = placed
+    return {"clusterQueue": rng.choice(hostile.NAMESPACES), "podSetAssignments": [assignment]}
 
 
 # Sound objects
@@ -260,6 +282,14 @@ def _pod(rng: random.Random) -> Document:
 
 def _workload(rng: random.Random) -> Document:
     pod_set = {"name": "main", "count": rng.choice((1, 2)), "template": _template(rng)}
+    if rng.random() < 0.3:
+        size = hostile.whole(rng, {"format": "int32"})
+        pod_set["topologyRequest"] = {
+            rng.choice(("required", "preferred", "podSetSliceRequiredTopology")): rng.choice(
+                ("kubernetes.io/hostname", "example.test/rack", "")
+            ),
+            "podSetSliceSize": size,
+        }
     return {"spec": {"active": True, "queueName": "default", "podSets": [pod_set]}}
 
 

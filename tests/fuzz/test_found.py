@@ -23,6 +23,7 @@ from clusters.jobs.table import kind_of, seen_from
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.workload.parser import parse_time
+from clusters.kueue.workload.placement import parse_placement
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.reporter import Reporter
@@ -159,6 +160,20 @@ def test_execution_time_beyond_all_calendars_never_ends(world: Embedded):
     place.create(job("second", run_s=600))
     eventually(lambda: is_true(place.workload_of("second"), "Admitted"), seconds=5)
     assert not bodies[0].faults.standing.parked
+
+
+def test_places_that_a_few_bytes_name_are_not_built():
+    section = {
+        "domainCount": 60_000,
+        "valuesPerLevel": [{"universal": "a"}],
+        "podCounts": {"universal": 1},
+    }
+    placed = {"levels": ["kubernetes.io/hostname"], "slices": [section]}
+    assert parse_placement(placed) is not None
+    with pytest.raises(ValueError, match="more than 100000 domains"):
+        parse_placement({**placed, "slices": [section, section]})
+    with pytest.raises(ValueError, match="more than 100000 domains"):
+        parse_placement({**placed, "slices": [{**section, "domainCount": -1}, section, section]})
 
 
 def test_parked_keys_together_are_tried_a_few_times_a_second():

@@ -71,12 +71,17 @@ def parse_placement(document: Document | None) -> Placement | None:
 
     Raises:
         KeyError, IndexError: the document is incomplete.
+        ValueError: it names more domains than any cluster has.
     """
     if document is None:
         return None
+    slices = document.get("slices") or ()
+    # A few bytes can say that a hundred million domains are all alike.
+    if sum(max(0, section["domainCount"]) for section in slices) > _MOST_DOMAINS:
+        raise ValueError(f"a placement on more than {_MOST_DOMAINS} domains")
     return Placement(
         tuple(document.get("levels") or ()),
-        tuple(item for section in document.get("slices") or () for item in _expanded(section)),
+        tuple(item for section in slices for item in _expanded(section)),
     )
 
 
