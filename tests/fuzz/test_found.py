@@ -102,6 +102,33 @@ def test_thousand_replicas_that_are_refused_are_one_write(
     assert "spec.leaderWorkerTemplate.size" in told[labels.REFUSED]
 
 
+@pytest.mark.embedded
+def test_thousand_writes_of_one_tenant_are_not_before_everybody_elses_first(
+    world: Embedded, monkeypatch: pytest.MonkeyPatch
+):
+    serve(monkeypatch, SETS)
+    made: list[str] = []
+
+    def hook(moment: Moment, cluster: str, write: Write) -> None:
+        if moment is Moment.BEFORE and write.step == "create-workload":
+            made.append(write.namespace)
+
+    crowd, place = large_set(), world["w1"]
+    del crowd["metadata"]["uid"]
+    crowd["metadata"]["namespace"] = "crowd"
+    place.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "crowd"}})
+    place.client.create(SETS, crowd)
+    world.start(
+        "w1", "admission", body=lambda context: AdmissionBody(context, hook=hook),
+        kueue_configuration={"integrations": {"frameworks": ["batch/job", SETS_INTEGRATION]}},
+    )  # fmt: skip
+    eventually(lambda: len(made) > 20)
+    place.create(job("good", run_s=600))
+    eventually(lambda: NS in made)
+    assert made.index(NS) < MANY // 2
+    eventually(lambda: is_true(place.workload_of("good"), "Admitted"), seconds=5)
+
+
 def test_set_without_templates_is_refused_and_not_stumbled_over():
     document = large_set()
     del document["spec"]["leaderWorkerTemplate"]

@@ -84,6 +84,7 @@ class AdmissionBody(Controller[str]):
     """
 
     tick_s: ClassVar[float] = 0.25
+    most_under_way: ClassVar[int] = 32
     follows_configuration: ClassVar[bool] = True
     cache: JobCache
 

@@ -25,7 +25,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.cache import Cache, Effect, Index
 from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
-from clusters.reconcile.runtime.queue import WorkQueue
+from clusters.reconcile.runtime.queue import WorkQueue, in_turn
 from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.rows import is_away
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
@@ -86,6 +86,9 @@ class Controller(Generic[K]):
     """So long a turn waits for news where nothing is to be done."""
     threads: ClassVar[int] = 8
     """Writers of each lane."""
+    most_under_way: ClassVar[int] = 1 << 30
+    """So many keys are written at once, and the next are those of each namespace in turn: for a
+    role whose writes go to one cluster, so that one that hangs holds up no other."""
     pause_s: ClassVar[float] = 0.0
     """So long it rests after each turn, so that more is done together."""
     waits_for_lists: ClassVar[bool] = True
@@ -248,6 +251,10 @@ class Controller(Generic[K]):
         self.queue.retry(key, time.monotonic(), cap_s=PARKED_CAP_S, least_s=least_s)
 
     @property
+    def _is_full(self) -> bool:
+        return self.queue.load >= self.most_under_way
+
+    @property
     def _may_handle(self) -> bool:
         return self.handles_always or self.may_write
 
@@ -353,7 +360,7 @@ class Controller(Generic[K]):
 
     def idle_s(self) -> float:
         """How long nothing is to be done unless something comes in."""
-        if self.queue.has_ready and self._may_handle:
+        if self.queue.has_ready and self._may_handle and not self._is_full:
             return 0.0
         wait_s = self.queue.wait_s(time.monotonic())
         return self.tick_s if wait_s is None else min(self.tick_s, wait_s)
@@ -488,9 +495,17 @@ class Controller(Generic[K]):
     # Deciding
 
     def handle_all(self) -> None:
-        """Handle every key that is ready; what one of them raises is its own."""
+        """Handle every key that is ready; what one of them raises is its own.
+
+        Where more is to be written than is sent at once, namespaces take turns.
+        """
         keys = self.queue.take()
+        if len(keys) > self.most_under_way:
+            keys = in_turn(keys)
         for at, key in enumerate(keys):
+            if self._is_full:
+                self.queue.add_all(keys[at:])
+                return
             if not self.queue.is_free(key):
                 self.queue.add(key)  # work was started for it since; its answer hands it out
                 continue

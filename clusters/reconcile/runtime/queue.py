@@ -8,6 +8,7 @@ key is handed out afterwards. Times are given: monotonic seconds, and UTC for wh
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Hashable, Iterable
 from datetime import datetime
 from typing import Final, Generic, TypeVar
@@ -18,6 +19,20 @@ T = TypeVar("T", datetime, float)
 FIRST_S: Final = 0.1
 CAP_S: Final = 5.0
 _GROWTH_LIMIT: Final = 16
+
+
+def in_turn(keys: Iterable[K]) -> list[K]:
+    """Keys of each namespace in turn, the first of each first; within one in their order. O(n)."""
+    lines: dict[str, deque[K]] = {}
+    for key in keys:
+        lines.setdefault(str(key).partition("/")[0], deque()).append(key)
+    waiting, found = deque(lines.values()), list[K]()
+    while waiting:
+        line = waiting.popleft()
+        found.append(line.popleft())
+        if line:
+            waiting.append(line)
+    return found
 
 
 class RateLimiter(Generic[K]):

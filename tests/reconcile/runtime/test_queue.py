@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from clusters.reconcile.runtime.queue import RateLimiter, Timers, WorkQueue
+from clusters.reconcile.runtime.queue import RateLimiter, Timers, WorkQueue, in_turn
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -168,3 +168,9 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_namespaces_take_turns():
+    keys = [*(f"crowd/{number}" for number in range(4)), "quiet/a", "Cohort:x", "quiet/b"]
+    wanted = ["crowd/0", "quiet/a", "Cohort:x", "crowd/1", "quiet/b", "crowd/2", "crowd/3"]
+    assert in_turn(keys) == wanted
