@@ -19,6 +19,7 @@ from clusters.documents import labels
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.second_pass import SecondPasses, needs_second_pass
 from clusters.kueue.cycle.usage_accounts import UsageAccounts, becomes_admitted
+from clusters.kueue.cycle.waking import WakeUps
 from clusters.kueue.queueing.queue_set import QueueSet
 from clusters.kueue.queueing.readiness import ActiveCondition, queue_condition, relate_to_topology
 from clusters.kueue.quota.snapshot import Snapshot
@@ -27,7 +28,7 @@ from clusters.kueue.quota.specifications import (
     ClusterQueueSpec,
     CohortSpec,
 )
-from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.quota.tree import Holding
 from clusters.kueue.quota.usage_ledger import UsageLedger
 from clusters.kueue.topology.places import held_uses
 from clusters.kueue.workload.parser import WorkloadParser
@@ -75,8 +76,9 @@ class ClusterState:
         self.surroundings = SurroundingsByNamespace(configuration)
         self.parser = WorkloadParser(configuration)
         self._is_unsettled = False
-        self._to_wake: set[str] = set()
-        self._wakes_all = False
+        self._waking = WakeUps(self.snapshot, self.queues)
+        self.wake, self.wake_cohort = self._waking.wake, self._waking.wake_cohort
+        self.wake_all, self.wake_active = self._waking.wake_all, self._waking.wake_active
 
     # Taking over parsed objects
 
@@ -201,24 +203,6 @@ class ClusterState:
 
     # Settling
 
-    def wake(self, name: str) -> None:
-        """Queue the parked workloads of the tree around a ClusterQueue again, when needed next."""
-        self._to_wake.add(name)
-
-    def wake_cohort(self, name: str) -> None:
-        """The same for a tree that a Cohort is in."""
-        self._to_wake.add(f"/{name}")
-
-    def wake_all(self) -> None:
-        """The same for all trees."""
-        self._wakes_all = True
-
-    def wake_active(self) -> None:
-        """The same for the trees of queues that may admit."""
-        for name, state in self.snapshot.queues.items():
-            if state.is_active:
-                self.wake(name)
-
     def settle(self, now: datetime) -> None:
         """Bring derived numbers, activity and woken workloads up to date."""
         if self._is_unsettled:
@@ -228,20 +212,7 @@ class ClusterState:
                 relate_to_topology(state, flavors=self.snapshot.flavors, checks=self.checks)
             self._is_unsettled = False
         self.snapshot.refresh()
-        if not (self._to_wake or self._wakes_all):
-            return
-        for state in self._waking():
-            queue = self.queues.queue(state.spec.name)
-            if queue is not None:
-                selector = state.spec.namespace_selector
-                queue.wake(
-                    is_welcome=lambda name, selector=selector: selector.matches(  # type: ignore[misc]
-                        self.namespace_labels(name)
-                    ),
-                    now=now,
-                )
-        self._to_wake.clear()
-        self._wakes_all = False
+        self._waking.happen(labels_of=self.namespace_labels, now=now)
 
     def condition(self, spec: ClusterQueueSpec) -> ActiveCondition:
         """Active condition of a ClusterQueue."""
@@ -257,21 +228,6 @@ class ClusterState:
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Labels of a namespace; one that was not fed has its name only."""
         return self.namespaces.get(name) or {labels.NAMESPACE_NAME: name}
-
-    def _waking(self) -> list[ClusterQueueState]:
-        if self._wakes_all:
-            return list(self.snapshot.queues.values())
-        found: dict[str, ClusterQueueState] = {}
-        for name in self._to_wake:
-            if name in found:
-                continue
-            if name.startswith("/"):
-                states = self.snapshot.cohort_queues(name[1:])
-            else:
-                state = self.snapshot.queues.get(name)
-                states = self.snapshot.tree_queues(state) if state is not None else []
-            found.update((state.spec.name, state) for state in states)
-        return list(found.values())
 
     def _wake_tree_of(self, queue_name: str) -> None:
         """Wake the tree that a queue is in now, named by its Cohort as the queue may leave it."""

@@ -25,7 +25,7 @@ from clusters.kueue.cycle.scheduler import Scheduler
 from clusters.kueue.preemption.classic import Victim
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import RequeueReason
-from clusters.kueue.workload.workloads import PodSetHold, Reservation, Workload
+from clusters.kueue.workload.workloads import PodSetHold, Reservation
 
 _UNKNOWN: Final = "UNKNOWN"
 _NOT_REPLACED: Final = "Workload was evicted as there was no replacement for unhealthy node(s)"
@@ -250,7 +250,7 @@ class Engine:
             entry.reason = "Misconfigured"
             entry.message = "workload namespace doesn't match ClusterQueue selector"
             entry.requeue_reason = RequeueReason.NAMESPACE_MISMATCH
-        elif problem := _resource_problem(workload) or self._unfollowed(entry):
+        elif problem := workload.resource_problem() or self._unfollowed(entry):
             entry.reason = "Misconfigured"
             entry.message = problem
         else:
@@ -388,22 +388,8 @@ def _fails(engine: Engine, heads: Sequence[str], now: datetime) -> bool:
     return False
 
 
-def _resource_problem(workload: Workload) -> str:
-    over_limit = [text for item in workload.pod_sets for text in item.shape.requests.limit_problems]
-    if over_limit:
-        return f"resources validation failed: {_listed(over_limit)}"
-    in_range = [text for item in workload.pod_sets for text in item.shape.requests.range_problems]
-    if in_range:
-        return f"resources didn't satisfy LimitRange constraints: {_listed(in_range)}"
-    return ""
-
-
 def _cut(message: str) -> str:
     """A condition's message as the API accepts it."""
     if len(message) <= _LONGEST_MESSAGE:
         return message
     return f"{message[: _LONGEST_MESSAGE - len(_CUT_MARK)]}{_CUT_MARK}"
-
-
-def _listed(problems: list[str]) -> str:
-    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"

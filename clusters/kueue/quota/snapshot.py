@@ -20,8 +20,10 @@ from clusters.kueue.quota.tree import (
     ClusterQueueState,
     CohortState,
     Holding,
-    cohorts_below,
+    mark_cyclic,
     queues_below,
+    rebuild,
+    settle_alone,
 )
 from clusters.kueue.quota.usage_ledger import UsageLedger
 from clusters.kueue.topology.places import FlavorNodes, Places, held_uses
@@ -118,7 +120,7 @@ class Snapshot:
         for name in self._dirty_queues:
             self.queues[name].node.declare_leaf()
             if not self.queues[name].spec.cohort:
-                self._settle_alone(self.queues[name])
+                settle_alone(self.queues[name])
         self._dirty_queues.clear()
         done: set[str] = set()
         for name in self._dirty & self.cohorts.keys():
@@ -126,10 +128,10 @@ class Snapshot:
             if root.spec.name in done:
                 continue
             if is_cyclic:
-                self._mark_cyclic(root, done)
+                mark_cyclic(root, done)
             else:
                 done.add(root.spec.name)
-                self._rebuild(root)
+                rebuild(root)
         self._dirty.clear()
 
     def adopt(self, other: Snapshot, *, names: Collection[str]) -> None:
@@ -378,46 +380,3 @@ class Snapshot:
             seen.add(state.spec.parent)
             state = self.cohorts[state.spec.parent]
         return state, False
-
-    def _mark_cyclic(self, member: CohortState, done: set[str]) -> None:
-        waiting = [member]
-        while waiting:
-            state = waiting.pop()
-            if state.spec.name in done:
-                continue
-            done.add(state.spec.name)
-            state.is_cyclic = True
-            for queue in state.queues.values():
-                queue.is_reachable = False
-                queue.node.parent = None
-            waiting.extend(state.cohorts.values())
-
-    def _settle_alone(self, state: ClusterQueueState) -> None:
-        state.node.parent = None
-        state.node.height = 0
-        state.node.lendable = {}
-        state.is_reachable = True
-        state.generation += 1
-
-    def _rebuild(self, root: CohortState) -> None:
-        root.node.parent = None
-        self._collect(root)
-        keys = root.node.subtree_quota.keys()
-        for cohort in cohorts_below(root):
-            cohort.node.set_lendable(keys)
-
-    def _collect(self, state: CohortState) -> None:
-        state.is_cyclic = False
-        node = state.node
-        for cohort in state.cohorts.values():
-            cohort.node.parent = node
-            self._collect(cohort)
-        for queue in state.queues.values():
-            queue.node.parent = node
-            queue.is_reachable = True
-            queue.generation += 1
-        heights = [1 + cohort.node.height for cohort in state.cohorts.values()]
-        has_queues = any(queue.is_active for queue in state.queues.values())
-        node.height = max(heights, default=int(has_queues))
-        queue_nodes = [queue.node for queue in state.queues.values()]
-        node.collect(queue_nodes + [cohort.node for cohort in state.cohorts.values()])

@@ -110,3 +110,53 @@ def cohorts_below(cohort: CohortState) -> Iterator[CohortState]:
     yield cohort
     for child in cohort.cohorts.values():
         yield from cohorts_below(child)
+
+
+def mark_cyclic(member: CohortState, done: set[str]) -> None:
+    """Cut off everything at and below a cycle of Cohorts; notes the names that it saw."""
+    waiting = [member]
+    while waiting:
+        state = waiting.pop()
+        if state.spec.name in done:
+            continue
+        done.add(state.spec.name)
+        state.is_cyclic = True
+        for queue in state.queues.values():
+            queue.is_reachable = False
+            queue.node.parent = None
+        waiting.extend(state.cohorts.values())
+
+
+def settle_alone(state: ClusterQueueState) -> None:
+    """Derive the numbers of a ClusterQueue without a Cohort."""
+    state.node.parent = None
+    state.node.height = 0
+    state.node.lendable = {}
+    state.is_reachable = True
+    state.generation += 1
+
+
+def rebuild(root: CohortState) -> None:
+    """Derive the numbers of a whole tree. O(size)."""
+    root.node.parent = None
+    _collect(root)
+    keys = root.node.subtree_quota.keys()
+    for cohort in cohorts_below(root):
+        cohort.node.set_lendable(keys)
+
+
+def _collect(state: CohortState) -> None:
+    state.is_cyclic = False
+    node = state.node
+    for cohort in state.cohorts.values():
+        cohort.node.parent = node
+        _collect(cohort)
+    for queue in state.queues.values():
+        queue.node.parent = node
+        queue.is_reachable = True
+        queue.generation += 1
+    heights = [1 + cohort.node.height for cohort in state.cohorts.values()]
+    has_queues = any(queue.is_active for queue in state.queues.values())
+    node.height = max(heights, default=int(has_queues))
+    queue_nodes = [queue.node for queue in state.queues.values()]
+    node.collect(queue_nodes + [cohort.node for cohort in state.cohorts.values()])

@@ -231,6 +231,16 @@ class Workload:
                 total[key] = add(total.get(key, 0), hold.amounts.get(resource, 0))
         return total
 
+    def resource_problem(self) -> str:
+        """Why its requests keep it out, by limits or LimitRanges; empty when they do not."""
+        over_limit = [text for item in self.pod_sets for text in item.shape.requests.limit_problems]
+        if over_limit:
+            return f"resources validation failed: {_listed(over_limit)}"
+        in_range = [text for item in self.pod_sets for text in item.shape.requests.range_problems]
+        if in_range:
+            return f"resources didn't satisfy LimitRange constraints: {_listed(in_range)}"
+        return ""
+
     def may_be_partial(self) -> bool:
         """Whether fewer pods than asked for are acceptable."""
         return any(
@@ -241,3 +251,7 @@ class Workload:
 def scaled(requests: Mapping[str, int], count: int) -> dict[str, int]:
     """Requests of ``count`` pods."""
     return {name: multiply(amount, count) for name, amount in requests.items()}
+
+
+def _listed(problems: list[str]) -> str:
+    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
