@@ -51,11 +51,13 @@ class WindowPreview:
         rows: By workspace and flavor.
         elsewhere: Flavor slug → GPUs on other workers that are promised to nobody.
         overlapping: Open windows that cover some of the same places at the same time.
+        jobs: That run there now, with a floor there or without.
     """
 
     rows: tuple[FloorAtStake, ...]
     elsewhere: dict[str, int]
     overlapping: tuple[MaintenanceWindow, ...]
+    jobs: int
 
     @property
     def overlapping_ids(self) -> list[int]:
@@ -120,7 +122,8 @@ def preview_window(
         others = others.filter(Q(cluster=cluster) | Q(cluster__isnull=True))
     if flavor is not None:
         others = others.filter(Q(flavor=flavor) | Q(flavor__isnull=True))
-    return WindowPreview(rows, _room_elsewhere(cluster, rows), tuple(others))
+    jobs = _jobs_on(covered_workers(cluster), flavor)
+    return WindowPreview(rows, _room_elsewhere(cluster, rows), tuple(others), jobs)
 
 
 def floors_at_stake(
@@ -222,6 +225,13 @@ def _held_on(workers: Iterable[str]) -> dict[tuple[str, str], tuple[int, int]]:
                 jobs, held = found.get((namespace, flavor), (0, 0))
                 found[namespace, flavor] = (jobs + 1, held + count)
     return found
+
+
+def _jobs_on(workers: Iterable[str], flavor: Flavor | None) -> int:
+    """Jobs that hold GPUs there, of any flavor where none is named. One query."""
+    held = WorkloadState.objects.filter(cluster__slug__in=list(workers), phase__in=HOLDING)
+    found = held.filter(gpu_total__gt=0).values_list("gpus", flat=True)
+    return sum(flavor is None or bool(gpus.get(flavor.slug)) for gpus in found)
 
 
 def _room_elsewhere(cluster: Cluster | None, rows: Sequence[FloorAtStake]) -> dict[str, int]:

@@ -34,8 +34,11 @@ def forbidden(request: HttpRequest, exception: Any = None) -> HttpResponse:
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     log.info("csrf_refused", path=request.path, reason=reason)
-    detail = "The form was open for too long, or cookies are off. Go back, reload, send it again."
-    return _answer(request, 403, detail=detail)
+    detail = (
+        "You signed in again after this form was opened, or cookies are off. Go back, reload the "
+        "page and send the form again."
+    )
+    return _answer(request, 403, detail=detail, title="This form is out of date")
 
 
 def not_found(request: HttpRequest, exception: Any = None) -> HttpResponse:

@@ -15,10 +15,15 @@ from django.template import loader
 from django.utils.cache import get_conditional_response, patch_vary_headers, set_response_etag
 
 
+def is_htmx(request: HttpRequest) -> bool:
+    """HTMX asks, for a page or a part of it, and not to restore history."""
+    htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
+    return bool(htmx) and not htmx.history_restore_request
+
+
 def is_partial(request: HttpRequest) -> bool:
     """HTMX asks for a part of a page: by HTMX, not boosted, not restoring history."""
-    htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
-    return bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+    return is_htmx(request) and not request.htmx.boosted  # type: ignore[attr-defined]  # as above
 
 
 def target(request: HttpRequest) -> str:

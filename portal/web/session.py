@@ -10,6 +10,8 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -17,12 +19,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
+from django_htmx.http import HttpResponseClientRedirect
 
 from budgets import services as promises
 from budgets.models import ApiToken, User
 from portal.signin import Attempt
 from portal.web.forms import PortalForm
-from portal.web.htmx import render
+from portal.web.htmx import is_htmx, is_partial, render
 from portal.web.pages import form_page, page, typed
 
 
@@ -33,13 +36,60 @@ class Login(LoginView):
     template_name = "session/login.html"
     redirect_authenticated_user = True
 
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """A page asks, before a form leaves it, whether its session still stands."""
+        if request.method != "GET" or not is_partial(request):
+            return super().dispatch(request, *args, **kwargs)
+        return HttpResponse(status=204) if request.user.is_authenticated else ask_again(request)
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         wait_s = Attempt.of(request, request.POST.get("username", "")).wait_s()
         if not wait_s:
             return super().post(request, *args, **kwargs)
         # Not what was typed: to look at its errors would be an attempt.
-        context = self.get_context_data(form=self.get_form_class()(request), wait_s=wait_s)
-        return self.render_to_response(context, status=429, headers={"Retry-After": str(wait_s)})
+        form = self.get_form_class()(request)
+        answer: HttpResponse
+        if is_partial(request):
+            answer = ask_again(request, form=form, wait_s=wait_s, status=429)
+        else:
+            context = self.get_context_data(form=form, wait_s=wait_s)
+            answer = self.render_to_response(context, status=429)
+        answer["Retry-After"] = str(wait_s)
+        return answer
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """In place, the page stays with what was typed, unless somebody else comes."""
+        answer = super().form_valid(form)
+        if not is_partial(self.request):
+            return answer
+        if self.request.POST.get("was") != form.get_user().get_username():
+            return HttpResponseClientRedirect(reverse("home"))
+        return render(self.request, "session/again.html", {"is_done": True})
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        if is_partial(self.request):
+            return ask_again(self.request, form=form, status=422)
+        return super().form_invalid(form)
+
+
+def ask_again(
+    request: HttpRequest, *, form: Any = None, wait_s: int = 0, status: int = 401
+) -> HttpResponse:
+    """The sign-in that is shown on top of a page whose session has ended; no address changes."""
+    context = {"form": form or AuthenticationForm(request), "wait_s": wait_s}
+    answer = render(request, "session/again.html", context, status=status)
+    answer["HX-Push-Url"] = "false"
+    return answer
+
+
+class SignedIn(LoginRequiredMiddleware):
+    """Sends strangers to the sign-in; a page that stands open asks for it in place."""
+
+    def handle_no_permission(  # type: ignore[override]  # as annotated, it could only redirect
+        self, request: HttpRequest, view_func: Any
+    ) -> HttpResponseBase:
+        stays = is_partial(request) or (is_htmx(request) and request.method == "POST")
+        return ask_again(request) if stays else super().handle_no_permission(request, view_func)
 
 
 class Logout(LogoutView):

@@ -3,6 +3,16 @@
 (() => {
   const shown = new Set([403, 404, 409, 412, 422, 428]);
   const live = () => document.getElementById("live");
+  const door = () => {
+    const found = document.getElementById("sign-in");
+    if (found) return found;
+    const made = document.createElement("dialog");
+    made.id = "sign-in";
+    made.className = "card login";
+    made.setAttribute("aria-labelledby", "sign-in-title");
+    document.body.append(made);
+    return made;
+  };
   const clock = () => new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 
   // A boosted page or an answer to a form is shown whatever its status; a failed poll leaves what stands.
@@ -13,7 +23,51 @@
       event.detail.shouldSwap = true;
       event.detail.isError = false;
     }
+    // A session that ended: sign in on top of the page, so that what was typed stays.
+    if (xhr.status === 401 && !isPoll) {
+      event.detail.target = door();
+      event.detail.swapOverride = "innerHTML";
+    }
+    if (event.detail.target.id === "sign-in") {
+      event.detail.shouldSwap = true;
+      event.detail.isError = false;
+    }
     if (xhr.status < 400) event.detail.target.classList.remove("is-stale");
+  });
+
+  const ask = () => {
+    door().querySelector("[name=was]").value = document.body.dataset.user;
+    if (!door().open) door().showModal();
+  };
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target.id !== "sign-in") return;
+    const done = door().querySelector("[data-token]");
+    if (!done) {
+      ask();
+      return;
+    }
+    document.querySelectorAll("input[name=csrfmiddlewaretoken]").forEach((field) => { field.value = done.dataset.token; });
+    live().textContent = done.textContent;
+    live().hidden = false;
+    door().close();
+    door().replaceChildren();
+  });
+
+  // A form that the browser sends by itself would leave the page: it goes once the session stands.
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post" || form.dataset.checked || !document.body.dataset.user) return;
+    event.preventDefault();
+    const answer = await fetch("/login/", { headers: { "HX-Request": "true" } }).catch(() => null);
+    if (answer && answer.status === 401) {
+      door().innerHTML = await answer.text();
+      htmx.process(door());
+      ask();
+      return;
+    }
+    form.dataset.checked = "yes";
+    form.requestSubmit(event.submitter);
+    delete form.dataset.checked;
   });
 
   // Stale: say since when and why, keep what is there.
@@ -35,7 +89,10 @@
   };
   document.addEventListener("htmx:sendError", stale("the portal did not answer"));
   document.addEventListener("htmx:timeout", stale("the portal did not answer in time"));
-  document.addEventListener("htmx:responseError", (event) => stale(`the portal answered with an error (${event.detail.xhr.status})`)(event));
+  document.addEventListener("htmx:responseError", (event) => {
+    const { status } = event.detail.xhr;
+    stale(status === 401 ? "your session has ended; sign in again" : `the portal answered with an error (${status})`)(event);
+  });
 
   // A poll that found nothing new is 304; no swap, no flicker, no lost selection.
   document.addEventListener("htmx:beforeOnLoad", (event) => {

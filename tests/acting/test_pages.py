@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -131,6 +132,28 @@ def floor(visitors: Visitors) -> int:
     fleet.vision.budget.refresh_from_db()
     lines = fleet.vision.budget.in_force.lines.filter(allocations__cluster="gpu-east")
     return sum(lines.values_list("allocations__committed", flat=True))
+
+
+@pytest.mark.parametrize(
+    ("wish", "button"),
+    [
+        ({}, "Cordon"),
+        ({"effect": "drain"}, "Drain and stop 1 job"),
+        (
+            {"effect": "drain", "starts_at": "2030-01-01T10:00", "ends_at": "2030-01-02T10:00"},
+            "Plan to drain",
+        ),
+        ({"starts_at": "2030-01-01T10:00", "ends_at": "2030-01-02T10:00"}, "Plan to cordon"),
+    ],
+)
+def test_button_says_what_it_does_to_jobs(
+    visitors: Visitors, east: Cluster, wish: dict[str, str], button: str
+) -> None:
+    """Whether or not a floor stands there."""
+    seen(east, "train")
+    text = visitors["admin"].post(PLAN, typed(**wish)).content.decode()
+    [found] = re.findall(r'value="save">([^<]*)</button>', text)
+    assert " ".join(found.split()) == button
 
 
 def test_a_window_is_previewed_then_planned_then_shown(

@@ -6,13 +6,14 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.contrib.sessions.models import Session
 from playwright.sync_api import expect
 
 from budgets import services
 from budgets.models import BudgetRevision, UsageRecord, WorkloadUsage
 from budgets.units import Period
 from clusters.models import Cluster, ClusterHealth, WorkloadState
-from tests.builders import SmallFleet, line
+from tests.builders import PASSWORD, SmallFleet, line
 from tests.factories import (
     MeterStateFactory,
     UsageRecordFactory,
@@ -170,6 +171,36 @@ def test_owner_who_saves_second_loses_nothing(visit, busy: SmallFleet):
     expect(page.get_by_label("Committed", exact=True)).to_have_value("20")
     watched.keep("owner-conflict")
     watched.check()
+
+
+def test_session_that_ends_in_a_form_is_begun_again_in_place(visit, busy: SmallFleet):
+    watched = visit()
+    watched.expected += ["401", "422"]
+    watched.sign_in("olga")
+    page = watched.open("/workspaces/acme-vision/budget/")
+    page.get_by_label("Committed", exact=True).fill("20")
+    page.get_by_label("Reason", exact=True).fill("typed before the session ended")
+    Session.objects.all().delete()
+
+    # The check of what was typed may have asked already.
+    page.get_by_role("button", name="Save budget").dispatch_event("click")
+
+    asked = page.get_by_role("dialog", name="Your session has ended")
+    expect(asked).to_be_visible()
+    watched.keep("owner-signs-in-in-place")
+    watched.check()
+    asked.get_by_label("Username").fill("olga")
+    asked.get_by_label("Password").fill("not this one")
+    asked.get_by_role("button", name="Sign in").click()
+    expect(asked.get_by_role("alert")).to_contain_text("do not match")
+    asked.get_by_label("Username").fill("olga")
+    asked.get_by_label("Password").fill(PASSWORD)
+    asked.get_by_role("button", name="Sign in").click()
+    expect(asked).to_be_hidden()
+    expect(page.get_by_text("You are signed in again")).to_be_visible()
+    expect(page.get_by_label("Reason", exact=True)).to_have_value("typed before the session ended")
+    page.get_by_role("button", name="Save budget").click()
+    expect(page.get_by_text("Revision 2 is saved")).to_be_visible()
 
 
 def test_owner_changes_a_budget_without_scripts(visit, busy: SmallFleet):

@@ -81,3 +81,51 @@ def test_times_are_shown_in_the_readers_zone_with_utc_on_hover(visitors: Visitor
 @pytest.mark.parametrize("address", ["/tokens/", "/password/"])
 def test_pages_with_secrets_are_kept_nowhere(visitors: Visitors, address: str):
     assert "no-store" in visitors["owner"].get(address)["Cache-Control"]
+
+
+PART = {"HX-Request": "true"}
+BOOSTED = {"HX-Request": "true", "HX-Boosted": "true"}
+
+
+@pytest.mark.parametrize(("method", "headers"), [("get", PART), ("post", PART), ("post", BOOSTED)])
+def test_open_page_is_asked_to_sign_in_in_place(visitors: Visitors, method: str, headers):
+    answer = getattr(Client(), method)("/workspaces/acme-vision/", headers=headers)
+    assert answer.status_code == 401
+    assert answer["HX-Push-Url"] == "false"
+    assert "Your session has ended" in answer.content.decode()
+
+
+def test_link_of_a_page_whose_session_ended_leads_to_the_sign_in(visitors: Visitors):
+    answer = Client().get("/usage/", headers=BOOSTED)
+    assert answer["Location"] == "/login/?next=/usage/"
+
+
+def test_who_signs_in_in_place_gets_the_token_for_the_forms_that_stand_open(visitors: Visitors):
+    client = Client()
+    values = {"username": "olga", "password": PASSWORD, "was": "olga"}
+    answer = client.post("/login/", values, headers=PART)
+    assert (answer.status_code, "Location" in answer) == (200, False)
+    assert "data-token" in answer.content.decode()
+    assert client.get("/profile/").status_code == 200
+
+
+def test_somebody_else_who_signs_in_in_place_leaves_the_page(visitors: Visitors):
+    values = {"username": "ada", "password": PASSWORD, "was": "olga"}
+    answer = Client().post("/login/", values, headers=PART)
+    assert answer["HX-Redirect"] == "/"
+
+
+def test_wrong_password_in_place_is_told_there(visitors: Visitors):
+    values = {"username": "olga", "password": "wrong", "was": "olga"}
+    answer = Client().post("/login/", values, headers=PART)
+    assert answer.status_code == 422
+    assert "do not match" in answer.content.decode()
+    for _ in range(20):
+        answer = Client().post("/login/", values, headers=PART)
+    assert answer.status_code == 429
+    assert "<html" not in answer.content.decode()
+
+
+def test_page_asks_before_a_form_leaves_it(visitors: Visitors):
+    assert Client().get("/login/", headers=PART).status_code == 401
+    assert visitors["owner"].get("/login/", headers=PART).status_code == 204
