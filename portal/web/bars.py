@@ -80,13 +80,13 @@ def draw(numbers: BudgetBar) -> Bar:
 
 def _facts(numbers: BudgetBar, ceiling: int, over: int) -> tuple[tuple[str, str], ...]:
     facts = []
-    room = ceiling - numbers.committed
+    room, burst = ceiling - numbers.committed, numbers.burst - over
     if numbers.committed or not room:
         facts.append(
             ("committed", f"{numbers.committed_used:,} of {numbers.committed:,} committed")
         )
-    if room or numbers.burst:
-        facts.append(("burst", f"{numbers.burst:,} of {room:,} burst"))
+    if room or burst:
+        facts.append(("burst", f"{burst:,} of {room:,} burst"))
     if numbers.lent:
         facts.append(("lent", f"{numbers.lent:,} lent"))
     if numbers.pending:
@@ -94,7 +94,14 @@ def _facts(numbers: BudgetBar, ceiling: int, over: int) -> tuple[tuple[str, str]
     if numbers.cap is not None:
         facts.append(("cap", f"capped at {numbers.cap:,}"))
     if over:
-        facts.append(("trouble", f"{over:,} above the ceiling of {ceiling:,}"))
+        used = numbers.committed_used + numbers.burst
+        facts.append(
+            (
+                "trouble",
+                f"{used:,} in use, {over:,} above the ceiling of {ceiling:,}: they finish, and "
+                "nothing new starts",
+            )
+        )
     return tuple(facts)
 
 

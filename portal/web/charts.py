@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from functools import cache
+from math import ceil
 from typing import Any
 
 import plotly.graph_objects as go
@@ -28,8 +29,10 @@ from portal.web.numbers import hours_text
 
 # Ticks as the tables write numbers: 0.5 and 20,000, never 500m or 20k.
 PLAIN = ",.9~g"
+SECOND = timedelta(seconds=1)
 STEP_SECONDS = {"hour": HOUR_S, "day": 86_400}
 Trace = dict[str, Any]
+Steps = list[tuple[datetime, int]]
 
 
 def usage_figure(
@@ -37,22 +40,22 @@ def usage_figure(
 ) -> dict[str, Any]:
     """Stacked committed used, lent, idle and burst in mean GPUs, waiting demand as a line.
 
+    The step that runs is divided by what of it was metered, so that no chart ends in a cliff.
+
     Args:
         table: Rows by time; rows of one time are added up.
         step: ``hour`` or ``day``, the width of a bar.
         ceiling: GPUs of the ceiling now; with it the floor and the ceiling are lines over the bars.
     """
     times, sums = _by_time(table)
-    seconds = STEP_SECONDS[step]
-    traces = [
-        _bars(capfirst(part.words), part.color, times, sums[part.name], seconds) for part in PARTS
-    ]
-    traces.append(_line("Waiting", PENDING, times, sums["pending"], seconds, dash="dot"))
+    steps = _steps(times, STEP_SECONDS[step], table.freshness)
+    traces = [_bars(capfirst(part.words), part.color, steps, sums[part.name]) for part in PARTS]
+    traces.append(_line("Waiting", PENDING, steps, sums["pending"], dash="dot"))
     if ceiling is not None:
-        flat = [ceiling * seconds] * len(times)
+        flat = [ceiling * seconds for _, seconds in steps]
         traces += [
-            _line("Committed", COMMITTED, times, sums["committed"], seconds, dash="solid"),
-            _line("Ceiling now", BURST, times, flat, seconds, dash="dash"),
+            _line("Committed", COMMITTED, steps, sums["committed"], dash="solid"),
+            _line("Ceiling now", BURST, steps, flat, dash="dash"),
         ]
     return {"data": traces, "layout": _time_layout(f"GPUs (mean per {step})")}
 
@@ -134,32 +137,45 @@ def _by_time(table: selectors.UsageTable) -> tuple[list[datetime], dict[str, lis
     return times, {name: [found[at][name] for at in times] for name in NAMES}
 
 
-def _bars(name: str, color: Color, times: list[datetime], seconds: list[int], width: int) -> Trace:
+def _steps(times: Iterable[datetime], width: int, fresh: selectors.Freshness) -> Steps:
+    """Each step with the seconds of it that were metered: the running one is not whole yet."""
+    until = max((at for at in fresh.clusters.values() if at is not None), default=None)
+    return [
+        (at, width if until is None or until <= at else min(width, ceil((until - at) / SECOND)))
+        for at in times
+    ]
+
+
+def _bars(name: str, color: Color, steps: Steps, values: list[int]) -> Trace:
     trace = _bar_style(color)
     trace |= {
         "name": name,
-        "x": _local(times),
-        "y": [_mean(value, width) for value in seconds],
+        "x": _local(at for at, _ in steps),
+        "y": [_mean(value, width) for value, (_, width) in zip(values, steps, strict=True)],
         # Bars stand on the time that they cover, not around its beginning.
         "offset": 0,
-        "width": width * 1000,
-        "customdata": [hours_text(value) for value in seconds],
-        "hovertemplate": "%{y:.1f} GPUs, %{customdata} GPU-hours<extra>" + name + "</extra>",
+        "width": [width * 1000 for _, width in steps],
+        "customdata": [
+            [_mean_text(value, width), hours_text(value)]
+            for value, (_, width) in zip(values, steps, strict=True)
+        ],
+        "hovertemplate": "%{customdata[0]} GPUs, %{customdata[1]} GPU-hours"
+        f"<extra>{name}</extra>",
     }
     return trace
 
 
-def _line(
-    name: str, color: Color, times: list[datetime], seconds: list[int], width: int, *, dash: str
-) -> Trace:
-    ends = [*times, *([times[-1] + timedelta(seconds=width)] if times else [])]
-    values = [_mean(value, width) for value in seconds]
+def _line(name: str, color: Color, steps: Steps, values: list[int], *, dash: str) -> Trace:
+    ends = [at + timedelta(seconds=width) for at, width in steps[-1:]]
+    texts = [_mean_text(value, width) for value, (_, width) in zip(values, steps, strict=True)]
+    means = [_mean(value, width) for value, (_, width) in zip(values, steps, strict=True)]
     trace = _line_style(color, dash)
     trace |= {
         "name": name,
-        "x": _local(ends),
-        "y": [*values, *values[-1:]],
-        "hovertemplate": "%{y:.1f} GPUs<extra>" + name + "</extra>",
+        "x": _local([*(at for at, _ in steps), *ends]),
+        "y": [*means, *means[-1:]],
+        "customdata": [*texts, *texts[-1:]],
+        "hovertemplate": "%{customdata} GPUs<extra>" + name + "</extra>",
     }
     return trace
 
@@ -266,6 +282,11 @@ def _local(times: Iterable[datetime]) -> list[str]:
 def _mean(gpu_seconds: int, width: int) -> float:
     """GPU-seconds over a step → mean GPUs. For drawing only; the table has the exact numbers."""
     return round(gpu_seconds / width, 2)
+
+
+def _mean_text(gpu_seconds: int, width: int) -> str:
+    """The same in words, rounded as GPU-hours are: of a whole hour both are one number."""
+    return hours_text(gpu_seconds * HOUR_S // width)
 
 
 def _in_hours(gpu_seconds: int) -> float:

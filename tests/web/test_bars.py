@@ -89,10 +89,24 @@ def test_bar_segments(numbers, want):
 def test_bar_above_the_ceiling_says_so_in_words_and_stays_inside():
     bar = draw(Numbers(committed_used=16, burst=24))
 
-    assert ("trouble", "8 above the ceiling of 32") in bar.facts
+    words = "40 in use, 8 above the ceiling of 32: they finish, and nothing new starts"
+    assert bar.facts == (
+        ("committed", "16 of 16 committed"),
+        ("burst", "16 of 16 burst"),
+        ("trouble", words),
+    )
     ends = [float(part.x) + float(part.width) for part in (*bar.tracks, *bar.fills)]
     assert max(ends) <= 100.0
     assert float(bar.tick) == 80.0
+
+
+def test_bar_of_a_budget_without_burst_says_nothing_of_burst_when_it_is_over():
+    bar = draw(Numbers(committed=16, ceiling=16, committed_used=16, burst=5))
+
+    assert [words for _, words in bar.facts] == [
+        "16 of 16 committed",
+        "21 in use, 5 above the ceiling of 16: they finish, and nothing new starts",
+    ]
 
 
 def test_bar_cap_is_a_tick_of_its_own():

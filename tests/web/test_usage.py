@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 import pytest
 
 from budgets.amounts import AMOUNTS
+from budgets.models import MeterState, UsageRecord
 from portal.web import charts
 from portal.web.numbers import hours_text
 from portal.web.tables import defused
@@ -144,9 +145,31 @@ def test_figure_has_units_one_meaning_per_series_and_exact_hours(used: Visitors)
     assert meanings == ["committed", "lent", "idle", "burst", "pending", "committed", "burst"]
     used_bars = figure["data"][0]
     assert used_bars["x"][0] == "2026-03-02 00:00"
-    assert used_bars["customdata"][0] == "20.0"
+    assert used_bars["customdata"][0] == ["20.0", "20.0"]
     patterns = {trace["marker"]["pattern"]["shape"] for trace in figure["data"][:4]}
     assert len(patterns) == 4
+
+
+def test_figure_divides_the_running_hour_by_what_of_it_was_metered(used: Visitors):
+    """Twenty GPUs all the time are twenty in the running hour, too; its bar is as long as that."""
+    MeterState.objects.update(complete_until=DAY + timedelta(minutes=15))
+    UsageRecord.objects.all().delete()
+    UsageRecordFactory(
+        workspace=used.fleet.vision,
+        flavor=used.fleet.flavors["h100"],
+        hour=DAY,
+        committed=20 * 900,
+        committed_used=20 * 900,
+        lent=0,
+        idle=0,
+        burst=0,
+        borrowed=0,
+    )
+    table = used["finance"].get(f"/usage/?{RANGE}").context["table"]
+    bars = charts.usage_figure(table, step="hour")["data"][0]
+    at = bars["x"].index("2026-03-02 00:00")
+    assert (bars["y"][at], bars["customdata"][at]) == (20.0, ["20.0", "5.0"])
+    assert bars["width"][at] == 900_000
 
 
 def sums_of(table, *names: str) -> dict[str, int]:
