@@ -138,6 +138,7 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "changes": changes if changes and changes.lines else None,
         "changed": change_views(changes) if changes else (),
         "month": paper.period,
+        "is_over": paper.period.end <= utc_now(),
         "month_url": month_url(paper.period),
         "sees_month": roles.sees_everything,
         "may_write": may_bill(user),

@@ -63,6 +63,16 @@ def test_a_month_that_goes_on_offers_statements_and_no_close(books: Books):
     assert "the month goes on" in page
 
 
+def test_a_statement_of_a_month_that_goes_on_offers_no_review(books: Books):
+    with time_machine.travel(APRIL - timedelta(days=2), tick=True):
+        finance = client_of(books.fleet.finance)
+        finance.post(MONTH, {"deed": "draw_up"})
+        paper = Statement.objects.filter(state="draft").first()
+        page = text(finance, f"/billing/statements/{paper.pk}/")
+    assert 'value="review"' not in page
+    assert "2026-03 runs until" in page
+
+
 def test_finance_closes_a_month_by_its_page(books: Books, finance: Client):
     assert "2026-03" in text(finance, "/billing/")
     assert 'hx-trigger="load"' in text(finance, MONTH)

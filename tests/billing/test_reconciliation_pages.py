@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pytest
 import time_machine
 from django.db import connection
@@ -9,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from budgets.models import Discrepancy
+from budgets.selectors.billing.reconciliation import reconciliation
 from tests.billing.conftest import AFTER, Books
 from tests.billing.test_pages import client_of, text
 from tests.billing.test_reconciliation import check, sampled
@@ -38,6 +41,15 @@ def test_the_page_shows_the_identity_of_every_hour(books: Books, finance: Client
     # Twelve hours with use; the first two were measured, and do not add up.
     assert found.count('<span class="tag trouble">no</span>') == 2
     assert text(finance, f"{PAGE}?day=x", 404)
+
+
+def test_hours_that_have_not_come_are_not_listed(books: Books):
+    sampled(0, 2, used=24)
+    with time_machine.travel(datetime(2026, 3, 1, 5, 30, tzinfo=UTC), tick=True):
+        found = reconciliation(books.fleet.finance, cluster="gpu-east", day=date(2026, 3, 1))
+        none = reconciliation(books.fleet.finance, cluster="gpu-east", day=date(2026, 3, 2))
+    assert max(fact.hour for fact in found.facts) == datetime(2026, 3, 1, 5, tzinfo=UTC)
+    assert none.facts == ()
 
 
 def test_the_page_costs_as_many_queries_with_one_hour_as_with_many(books: Books, finance: Client):

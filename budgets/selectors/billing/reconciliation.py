@@ -29,7 +29,7 @@ from budgets.selectors.billing.capacity import capacity_facts
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
 from budgets.selectors.usage.scope import amounts_of, sums_of
-from budgets.units import Period
+from budgets.units import Period, utc_hour
 
 UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)
 
@@ -116,7 +116,9 @@ def reconciliation(user: User, *, cluster: str = "", day: date | None = None) ->
     when = day or utc_now().date()
     start = datetime(when.year, when.month, when.day, tzinfo=UTC)
     window = Period(start, start + timedelta(days=1))
-    facts = capacity_facts(chosen, window) if chosen else []
+    until = min(window.end, utc_hour(utc_now()) + timedelta(hours=1))
+    has_begun = chosen and start < until
+    facts = capacity_facts(chosen, Period(start, until)) if has_begun else []
     return Reconciliation(
         cluster=chosen,
         day=when,
