@@ -106,7 +106,9 @@ def error_of_transport(error: Exception, *, target: str = "") -> ClusterError:
     if isinstance(error, http_errors.MaxRetryError) and error.reason is not None:
         error = error.reason
     family: type[ClusterError] = Unreachable
-    if isinstance(error, http_errors.TimeoutError | TimeoutError):
+    if isinstance(error, http_errors.NewConnectionError):
+        pass  # urllib3 counts it among its timeouts
+    elif isinstance(error, http_errors.TimeoutError | TimeoutError):
         family = TimedOut
     elif isinstance(error, http_errors.SSLError | ssl.SSLCertVerificationError):
         family = Untrusted if "CERTIFICATE_VERIFY_FAILED" in str(error) else Unreachable
@@ -115,10 +117,53 @@ def error_of_transport(error: Exception, *, target: str = "") -> ClusterError:
 
 
 def _transport_sentence(error: Exception) -> str:
-    """A short sentence without the addresses of Python objects in urllib3's messages."""
+    """What happened, in words; where it is not known, urllib3's without its objects and classes."""
     text = re.sub(r"<[^>]*>: ?|<[^>]*>", "", str(error)).strip()
-    text = re.sub(r"^\w+\(host=.*?\): ", "", text)
-    return without_credentials(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    text = without_credentials(re.sub(r"^\w+\(host=.*?\): ", "", text))
+    for kinds, part, sentence in _SENTENCES:
+        if isinstance(error, kinds) and part in text:
+            return sentence
+    return text or "The connection failed; the cause is not known."
+
+
+_NO_WHOLE_ANSWER = "The server closed the connection before its answer was complete."
+_SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+    (
+        http_errors.NameResolutionError,
+        "",
+        "No address is known for the server's name. Check the address in the kubeconfig and the "
+        "name servers of this machine.",
+    ),
+    (
+        (http_errors.NewConnectionError, ConnectionRefusedError),
+        "refused",
+        "Nothing listens at the server's address and port (connection refused).",
+    ),
+    (
+        (http_errors.NewConnectionError, OSError),
+        "unreachable",
+        "There is no route to the server's address.",
+    ),
+    (
+        http_errors.ConnectTimeoutError,
+        "",
+        "The server did not take the connection in time. Check the address and the firewalls.",
+    ),
+    (http_errors.ReadTimeoutError, "", "The server did not answer in time."),
+    (
+        (http_errors.SSLError, ssl.SSLCertVerificationError),
+        "CERTIFICATE_VERIFY_FAILED",
+        "The server's certificate is not one that the kubeconfig's authority signed for this "
+        "address.",
+    ),
+    (
+        (http_errors.SSLError, ssl.SSLError),
+        "WRONG_VERSION_NUMBER",
+        "The server does not speak TLS at this port. Check that the address is that of the API "
+        "server.",
+    ),
+    ((http_errors.ProtocolError, ConnectionResetError), "onnection", _NO_WHOLE_ANSWER),
+)
 
 
 def _family(refusal: Refusal) -> type[ClusterError]:

@@ -6,6 +6,7 @@ import json
 import pickle
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -129,6 +130,42 @@ def test_unreachable_and_late_clusters_are_retryable(dev: DevServer, client: Kub
         client.request(Call("GET", "/version", timeout_s=0.2))
     assert late.value.__cause__ is not None
     dev.cluster.faults.thaw()
+
+
+@pytest.mark.parametrize(
+    ("server", "talk", "words"),
+    [
+        ("https://no-such-name.invalid:6443", None, "No address is known for the server's name."),
+        ("http://127.0.0.1:{port}", None, "Nothing listens at the server's address and port"),
+        ("https://127.0.0.1:{port}", b"SSH-2.0-x\r\n", "does not speak TLS at this port"),
+        ("http://127.0.0.1:{port}", b"", "closed the connection before its answer was complete"),
+    ],
+)
+def test_a_wrong_address_is_told_in_words(server: str, talk: bytes | None, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if talk is None:
+            listener.close()
+        else:
+            threading.Thread(target=answer_twice, args=(listener, talk), daemon=True).start()
+        url = server.format(port=port)
+        with (
+            KubeClient.from_connection(Connection(url, token=TOKEN)) as client,
+            pytest.raises(errors.Unreachable) as refused,
+        ):
+            client.probe()
+    assert words in refused.value.message
+    assert "Error" not in refused.value.message
+
+
+def answer_twice(listener: socket.socket, talk: bytes) -> None:
+    for _ in range(2):
+        with suppress(OSError):
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(1.0)
+                peer.recv(100)
+                peer.sendall(talk)
 
 
 def test_read_survives_a_closed_pooled_connection(dev: DevServer, client: KubeClient) -> None:
