@@ -22,7 +22,7 @@ USAGE = Table(
             "start", CellKind.TIME, "Start of the hour, or of its part in the month; inclusive."
         ),
         Column("end", CellKind.TIME, "Its end; exclusive."),
-        *(Column(amount.name, CellKind.INTEGER, amount.help) for amount in COLUMNS),
+        *(Column(amount.name, CellKind.INTEGER, amount.help, "GPU-seconds") for amount in COLUMNS),
     ),
 )
 

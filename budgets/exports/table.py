@@ -34,11 +34,15 @@ DECIMAL_KINDS = frozenset({CellKind.DECIMAL, CellKind.AMOUNT})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name in the file, what it holds, and a sentence for the picker."""
+    """One column: its name in the file, what it holds, a sentence for the picker, and its unit.
+
+    Spreadsheets show the unit in the title; where the name says it already it is empty.
+    """
 
     name: str
     kind: CellKind = CellKind.TEXT
     help: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

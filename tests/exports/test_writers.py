@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tracemalloc
+import zipfile
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +18,10 @@ import pytest
 
 from budgets.errors import Rejected
 from budgets.exports import FORMATS, CellKind, Column, Table, pick
+from budgets.exports.datasets import table_of
 from budgets.exports.focus import Version, focus_rows, focus_table
 from budgets.exports.texts import defused, is_formula
-from budgets.exports.writers.xlsx_file import write_xlsx
+from budgets.exports.writers.xlsx_file import _titles, write_xlsx
 from tests.exports.charges import NAMES, many
 from tests.exports.focus_files import ABOUT, in_memory, write
 from tests.exports.xlsx_reading import sheets_of
@@ -127,9 +130,15 @@ def test_xlsx_shows_cents_and_keeps_the_exact_text(tmp_path: Path):
     assert ["Time zone", "Europe/Berlin"] in sheets["About"]
 
 
-def test_xlsx_formula_stays_a_text_when_it_is_edited():
-    import zipfile
+def test_xlsx_times_fit_their_columns_and_quantities_have_a_unit():
+    assert _titles(table_of("usage").columns[-1])[0].endswith("(GPU-seconds)")
+    with zipfile.ZipFile(io.BytesIO(in_memory("xlsx", TABLE, ROWS))) as archive:
+        sheet = archive.read("xl/worksheets/sheet1.xml").decode()
+    widths = [float(width) for width in re.findall(r'<col [^>]*width="([\d.]+)"', sheet)]
+    assert widths and min(widths) >= len("2026-01-01 00:00:00")
 
+
+def test_xlsx_formula_stays_a_text_when_it_is_edited():
     with zipfile.ZipFile(io.BytesIO(in_memory("xlsx", TABLE, ROWS))) as archive:
         styles = archive.read("xl/styles.xml").decode()
 

@@ -21,6 +21,7 @@ from budgets.units import quantise
 
 SHEET_ROWS = 1_048_576
 CELL_CHARACTERS = 32_767
+TIME_CHARACTERS = len("2026-01-01 00:00:00") + 1
 SAFE_INTEGER = 10**15
 OPTIONS = {
     "constant_memory": True,
@@ -90,6 +91,8 @@ class _Sheets:
         for column in self._table.columns:
             for title in _titles(column):
                 self._sheet.write_string(0, place, title, self._head)
+                # A time that does not fit is shown as ###.
+                self._sheet.set_column(place, place, max(len(title) + 2, TIME_CHARACTERS))
                 place += 1
         self._next = 1
 
@@ -145,4 +148,5 @@ class _Sheets:
 def _titles(column: Column) -> tuple[str, ...]:
     if column.kind in DECIMAL_KINDS:
         return column.name, f"{column.name} (exact)"
-    return (f"{column.name} (UTC)",) if column.kind is CellKind.TIME else (column.name,)
+    unit = "UTC" if column.kind is CellKind.TIME else column.unit
+    return (f"{column.name} ({unit})" if unit else column.name,)
