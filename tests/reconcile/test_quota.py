@@ -90,6 +90,10 @@ def test_hand_edit_is_put_back_and_told(hand: Hand, fleet: SmallFleet, kube: Kub
     assert (drift.wanted, drift.found, drift.manager) == ("None", "Hold", "kubectl-edit")
     assert drift.resolution == "put back"
     assert Drift.objects.filter(resolved_at=None).count() == 0
+    entry = AuditEntry.objects.get(action="cluster.hand_edit")
+    assert (entry.cluster, entry.after["manager"]) == ("gpu-east", "kubectl-edit")
+    assert entry.after["count"] == 2 and entry.after["put_back"]
+    assert "ClusterQueue acme-vision spec.stopPolicy" in entry.after["fields"]
 
 
 def test_hand_edit_is_kept_where_the_cluster_says_so(

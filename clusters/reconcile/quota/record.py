@@ -5,6 +5,7 @@ Only what changed is written; what was written last is kept in memory for the sh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,13 +19,14 @@ from budgets import services as promises
 from budgets.models import Operation
 from clusters.documents.conditions import condition
 from clusters.manifests.names import Document, Key, owner_of
-from clusters.models import AppliedGeneration, ClusterHealth, Drift, ObjectState
+from clusters.models import AppliedGeneration, Cluster, ClusterHealth, Drift, ObjectState
 from clusters.reconcile.quota.decide import GOING, Decision, Step
 from clusters.reconcile.runtime.rows import store_apart
 
 log = structlog.stdlib.get_logger(__name__)
 
 FIRST_SYNC = "first_sync"
+EDITS_TOLD = 20
 State = ObjectState.State
 _STANDING = {
     Step.NOTHING: State.SYNCED,
@@ -264,6 +266,7 @@ class SyncRecords:
             return
         open_rows = self._open_drifts()
         standing: set[tuple[Key, str]] = set()
+        noticed: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
         for result in drifted:
             key = result.decision.key
             for change, manager in result.decision.drift:
@@ -272,6 +275,7 @@ class SyncRecords:
                 row = open_rows.get((key, path))
                 if row is None:
                     row = self._new_drift(key, path, manager, now)
+                    noticed[row.manager, result.was_written].append(f"{key} {path}")
                     log.info(
                         "drift_noticed",
                         cluster_id=self._cluster_id,
@@ -289,9 +293,24 @@ class SyncRecords:
             if key in looked_at and (key, path) not in standing:
                 row.resolved_at, row.resolution = now, "no longer differs"
                 row.save(update_fields=["resolved_at", "resolution"])
+        self._audit_edits(noticed)
         self._has_open_drift = Drift.objects.filter(
             cluster_id=self._cluster_id, resolved_at=None
         ).exists()
+
+    def _audit_edits(self, noticed: Mapping[tuple[str, bool], Sequence[str]]) -> None:
+        """Who edited what by hand on the cluster, and whether it was put back."""
+        if not noticed:
+            return
+        slug = Cluster.objects.values_list("slug", flat=True).get(pk=self._cluster_id)
+        for (manager, was_put_back), fields in noticed.items():
+            after = {
+                "manager": manager,
+                "fields": list(fields[:EDITS_TOLD]),
+                "count": len(fields),
+                "put_back": was_put_back,
+            }
+            promises.audit(None, "cluster.hand_edit", f"cluster:{slug}", cluster=slug, after=after)
 
     def _open_drifts(self) -> dict[tuple[Key, str], Drift]:
         return {
