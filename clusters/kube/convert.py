@@ -162,7 +162,7 @@ _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str]
         "The server does not speak TLS at this port. Check that the address is that of the API "
         "server.",
     ),
-    ((http_errors.ProtocolError, ConnectionResetError), "onnection", _NO_WHOLE_ANSWER),
+    ((http_errors.ProtocolError, ConnectionResetError), "", _NO_WHOLE_ANSWER),
 )
 
 
