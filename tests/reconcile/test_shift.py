@@ -80,6 +80,21 @@ def test_shift_holds_the_lease_while_its_body_runs_and_gives_it_back(
     assert ShiftRun.objects.get().ended_at is not None
 
 
+def test_dispatch_alone_reads_other_clusters_each_within_its_part(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings
+) -> None:
+    settings.SHIFT_MEMORY_MB = 1_000
+    found: dict[str, bool] = {}
+    for role in ("quota", "dispatch"):
+
+        def body(context: ShiftContext, role: str = role) -> None:
+            found[role] = context.clients.shares is not None
+
+        monkeypatch.setitem(BODIES, role, lambda context, body=body: Body(context, body))
+        run_shift("gpu-east", role, stop=threading.Event(), seconds=30, holder=role)
+    assert found == {"quota": False, "dispatch": True}
+
+
 def test_shift_hands_over_when_its_time_is_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
