@@ -58,11 +58,20 @@ class Mishaps:
         ground: Its clusters.
         observer: Told when a cluster's history is another one.
         folder: For snapshots.
+        writes_ago: So old at least is what an etcd comes back with.
     """
 
     def __init__(
-        self, plan: Plan, house: House, ground: Ground, observer: Observer, folder: Path
+        self,
+        plan: Plan,
+        house: House,
+        ground: Ground,
+        observer: Observer,
+        folder: Path,
+        *,
+        writes_ago: int = WRITES_AGO,
     ) -> None:
+        self._writes_ago = writes_ago
         self._plan, self._house, self._ground = plan, house, ground
         self._observer, self._folder = observer, folder
         self._pool = ThreadPoolExecutor(24, thread_name_prefix="mishap")
@@ -198,7 +207,7 @@ class Mishaps:
         if not isinstance(place, ControlPlane) or not self._snapshots[one.whom]:
             return False
         now = revision(place)
-        old = [row for row in self._snapshots[one.whom] if now - row.revision >= WRITES_AGO]
+        old = [row for row in self._snapshots[one.whom] if now - row.revision >= self._writes_ago]
         if not old:
             return False
         snapshot, began = old[-1], time.monotonic()
@@ -221,7 +230,7 @@ class Mishaps:
                 taken = self._snapshots[name]
                 with self._busy[name], contextlib.suppress(OSError, ValueError):
                     now = revision(place)
-                    if not taken or now - taken[-1].revision >= WRITES_AGO // 2:
+                    if not taken or now - taken[-1].revision >= self._writes_ago // 2:
                         folder = self._folder / f"{name}-{now}"
                         taken.append(snapshot_of(place, folder, now))
                         for row in taken[:-4]:

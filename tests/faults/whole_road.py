@@ -110,7 +110,13 @@ class Report:
         return stem.with_suffix(".json")
 
 
-def run(plan: Plan, *, is_real: bool = False, rest_within_s: float = REST_WITHIN_S) -> Report:
+def run(
+    plan: Plan,
+    *,
+    is_real: bool = False,
+    rest_within_s: float = REST_WITHIN_S,
+    writes_ago: int = 1_000,
+) -> Report:
     """Play a plan and judge what came of it.
 
     Args:
@@ -118,6 +124,7 @@ def run(plan: Plan, *, is_real: bool = False, rest_within_s: float = REST_WITHIN
         is_real: On real API servers; else on embedded ones.
         rest_within_s: How soon after the last accident everything has to be at rest; a loaded
             machine takes longer.
+        writes_ago: So old at least is what an etcd comes back with.
     """
     from tests.faults.ground import embedded_ground, real_ground
     from tests.faults.house import House
@@ -140,7 +147,7 @@ def run(plan: Plan, *, is_real: bool = False, rest_within_s: float = REST_WITHIN
                 lambda: house.query(METERED), seconds=180, why="the months before are not metered"
             )
             with Observer(ground.admins, lists_anew=True) as observer:
-                mishaps = Mishaps(plan, house, ground, observer, folder)
+                mishaps = Mishaps(plan, house, ground, observer, folder, writes_ago=writes_ago)
                 stop = threading.Event()
                 keeper = threading.Thread(target=mishaps.keep_snapshots, args=(stop,), daemon=True)
                 keeper.start()
@@ -321,6 +328,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=1.2, help="seconds between two, on average")
     parser.add_argument("--real", action="store_true", help="on real API servers")
     parser.add_argument("--rest", type=float, default=REST_WITHIN_S, help="bound of the rest, s")
+    parser.add_argument("--writes-ago", type=int, default=1_000, help="age of an etcd's snapshot")
     given = parser.parse_args(words)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
@@ -331,7 +339,7 @@ def main(words: list[str] | None = None) -> int:
         call_command("migrate", verbosity=0)
     seed = given.seed if given.seed is not None else int.from_bytes(os.urandom(3), "big")
     plan = plan_of(seed, accidents=given.accidents, every_s=given.every)
-    report = run(plan, is_real=given.real, rest_within_s=given.rest)
+    report = run(plan, is_real=given.real, rest_within_s=given.rest, writes_ago=given.writes_ago)
     path = report.store()
     print(report.text())
     print(f"report in {path}")
