@@ -32,7 +32,7 @@ from tests.faults.report import ARTIFACTS
 from tests.faults.schedule import GPUS_PER_WORKER, WORKERS
 from tests.waiting import eventually
 
-INSTALLATION = "whole-road"
+INSTALLATION = "portal"
 AT_REST_FOR_S = 2.0
 REST_WITHIN_S = 60.0
 """On a quiet machine; on a loaded one it is waited as long as what is open gets less."""
