@@ -37,7 +37,8 @@ SHIFT_SLOTS = 14
 LOGINS = {
     "owner": "sets the budgets of Acme's research and training",
     "admin": "runs the clusters",
-    "finance": "sees what was used",
+    "finance": "sees what was used, and proposes what moves money",
+    "controller": "approves it",
 }
 
 
@@ -269,7 +270,7 @@ def greet(port: int, seconds: float) -> None:
     known = stored_secrets()
     print(f"\nGPU budget portal, ready after {seconds:.0f} s:  http://127.0.0.1:{port}\n")
     for login, what in LOGINS.items():
-        print(f"  {login:8} {known[f'DEMO_{login.upper()}_PASSWORD']:14} {what}")
+        print(f"  {login:10} {known[f'DEMO_{login.upper()}_PASSWORD']:14} {what}")
     print(f"\nLogs: {FOLDER / 'logs'}   Ctrl-C ends everything; 'make demo-reset' drops the data.")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What people of the demo have planned: caps on spending, a window of maintenance, a daily file.
+"""What people of the demo have planned: caps on spending, other prices, maintenance, a daily file.
 
 Goes through the services that the pages use. Caps are set from what the history cost, so that
 one is nearly reached whatever the day of the month is.
@@ -11,14 +11,16 @@ from decimal import Decimal
 from fractions import Fraction
 
 from budgets.models import ExportPlan, Flavor, SpendRule, User, Workspace
+from budgets.selectors.billing import card_in_force, month_at, prices_of
 from budgets.selectors.spending import cap_states
-from budgets.services import utc_now
+from budgets.services import billing, utc_now
 from budgets.services.exports.plans import save_export_plan
 from budgets.services.spending import RuleDraft, create_spend_rule
 from clusters.models import Cluster
 from clusters.services import plan_maintenance
 
 STEP = 50
+DEARER = Decimal("1.1")
 
 
 def write_plans(people: dict[str, User]) -> None:
@@ -48,6 +50,7 @@ def write_plans(people: dict[str, User]) -> None:
         ),
         reason="Tell us when training bursts more than was agreed",
     )
+    _next_prices(people["finance"])
     _maintenance(people["admin"])
     save_export_plan(
         people["finance"],
@@ -55,6 +58,27 @@ def write_plans(people: dict[str, User]) -> None:
         every=ExportPlan.Every.DAY,
         dataset="focus-1.4",
         format="csv",
+    )
+
+
+def _next_prices(finance: User) -> None:
+    """A dearer list for the month after this one, which waits for a second person."""
+    current = card_in_force(None, utc_now())
+    assert current is not None
+    card = billing.propose_rate_card(
+        finance,
+        name="List prices, next quarter",
+        currency=current.currency,
+        prices=[
+            billing.PriceDraft(
+                flavor, price.committed * DEARER, price.burst * DEARER, price.lending_credit
+            )
+            for flavor, price in prices_of(current).items()
+        ],
+        reason="Power costs more",
+    )
+    billing.propose_activation(
+        finance, card=card, valid_from=month_at(utc_now()).end, reason="Power costs more"
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import time_machine
 
 from budgets import services
-from budgets.models import Account, Flavor, Role, User, Workspace
+from budgets.models import Account, Approval, Flavor, Proposal, Role, User, Workspace
 from budgets.plan import (
     AccountPromise,
     FlavorPromise,
@@ -20,6 +21,7 @@ from budgets.plan import (
     Spill,
     WorkspacePromise,
 )
+from budgets.services import billing
 
 PASSWORD = "correct horse battery"
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -101,6 +103,30 @@ class PromisesBuilder:
 def promises() -> PromisesBuilder:
     """An empty fleet to promise things of."""
     return PromisesBuilder()
+
+
+def second_of_finance(username: str = "fay") -> User:
+    """Somebody of finance besides whoever proposes."""
+    found = User.objects.filter(username=username).first()
+    if found is None:
+        found = services.create_user(
+            None, username=username, email=f"{username}@example.org", password=PASSWORD
+        )
+        services.grant_role(None, user=found, role=Role.FINANCE)
+    return found
+
+
+def an_approval(deed: str = "rate_card.activate") -> Approval:
+    """Of two people, for a row that is written without its service."""
+    author, approver = second_of_finance("fred"), second_of_finance()
+    return Approval.objects.create(deed=deed, kind="two", author=author, approver=approver)
+
+
+def agreed(made: Any) -> Any:
+    """What was done at once; a proposal is approved by the second one of finance."""
+    if not isinstance(made, Proposal):
+        return made
+    return billing.decide_proposal(second_of_finance(), proposal=made, is_approved=True)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from budgets.models.access import ApiToken, Membership, Role, User
 from budgets.models.alerts import Alert, AlertRule, Delivery, Webhook
+from budgets.models.approvals import Approval, Installation, Proposal
 from budgets.models.audit import AuditEntry, Operation
 from budgets.models.billing import (
     BillingPeriod,

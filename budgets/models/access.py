@@ -18,10 +18,13 @@ class User(AbstractUser):
 
     Attributes:
         access_epoch: Sessions of an earlier one open nothing any more.
+        approves_from: Before it they approve nothing: somebody else gave them finance, or set
+            their password.
     """
 
     time_zone = models.CharField(max_length=64, default="UTC")
     access_epoch = models.PositiveIntegerField(default=0, editable=False)
+    approves_from = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["username"]

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from budgets import spending
 from budgets.models.access import person
+from budgets.models.audit import AuditEntry
 from budgets.models.base import optional
 from budgets.models.billing import BillingPeriod
 from budgets.models.exports import Export
@@ -109,8 +110,16 @@ class Alert(models.Model):
         ]
 
 
+def _one_of(*names: str) -> Q:
+    """The condition that exactly one of some columns is filled."""
+    found = Q()
+    for name in names:
+        found |= Q(**{f"{other}__isnull": other != name for other in names})
+    return found
+
+
 class Delivery(models.Model):
-    """One alert, or the word of one file or one closed month, on its way to one address.
+    """One alert, or the word of a file, a closed month or a log entry, on its way to one address.
 
     Tried again until it arrives or is given up.
     """
@@ -127,6 +136,7 @@ class Delivery(models.Model):
     alert = optional(Alert, related_name="deliveries")
     export = optional(Export, related_name="deliveries")
     period = optional(BillingPeriod, related_name="deliveries")
+    entry = optional(AuditEntry, related_name="deliveries")
     channel = models.CharField(max_length=8, choices=Channel.choices)
     address = models.CharField(max_length=500)
     webhook = optional(Webhook, related_name="deliveries")
@@ -148,11 +158,12 @@ class Delivery(models.Model):
             models.UniqueConstraint(
                 fields=["period", "channel", "address"], name="delivery_of_close_once"
             ),
+            models.UniqueConstraint(
+                fields=["entry", "channel", "address"], name="delivery_of_entry_once"
+            ),
             models.CheckConstraint(
                 name="delivery_of_one_thing",
-                condition=Q(alert__isnull=False, export__isnull=True, period__isnull=True)
-                | Q(alert__isnull=True, export__isnull=False, period__isnull=True)
-                | Q(alert__isnull=True, export__isnull=True, period__isnull=False),
+                condition=_one_of("alert", "export", "period", "entry"),
             ),
         ]
         indexes = [

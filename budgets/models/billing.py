@@ -15,6 +15,7 @@ from django.db.models import F, Q
 
 from budgets.charging import FloorHours
 from budgets.models.access import person
+from budgets.models.approvals import Approval, approved
 from budgets.models.base import FrozenFields, InsertOnly, optional
 from budgets.models.fleet import Account, Flavor
 
@@ -103,6 +104,7 @@ class RateCard(FrozenFields):
     author = person()
     decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
+    approval = optional(Approval)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -111,6 +113,9 @@ class RateCard(FrozenFields):
             models.CheckConstraint(
                 name="rate_card_active_is_dated",
                 condition=~Q(state="active") | Q(valid_from__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="rate_card_active_is_approved", condition=approved(state="active")
             ),
             models.CheckConstraint(
                 name="rate_card_preemption_share",
@@ -170,7 +175,31 @@ class RateTier(InsertOnly):
         ]
 
 
-class SpotPrice(InsertOnly):
+class Judged(InsertOnly):
+    """A recorded price: so near to what two people agreed on that one records it, or approved.
+
+    Attributes:
+        off_by: Percent off the price that two people agreed on last; None: not to be compared.
+        tolerance: Percent that one person alone may be off, at the time.
+    """
+
+    off_by = models.DecimalField(max_digits=12, decimal_places=4, null=True, blank=True)
+    tolerance = models.DecimalField(max_digits=5, decimal_places=2)
+    approval = optional(Approval)
+
+    class Meta:
+        abstract = True
+
+
+def near_or_approved(name: str) -> models.CheckConstraint:
+    """The rule of a table of recorded prices."""
+    return models.CheckConstraint(
+        name=name,
+        condition=Q(approval__isnull=False) | Q(off_by__isnull=False, off_by__lte=F("tolerance")),
+    )
+
+
+class SpotPrice(Judged):
     """Burst price of a dynamic flavor from a whole UTC hour on; the newest row of an hour wins."""
 
     flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="spot_prices")
@@ -183,12 +212,13 @@ class SpotPrice(InsertOnly):
     class Meta:
         ordering = ["flavor", "start", "pk"]
         constraints = [
-            models.CheckConstraint(name="spot_price_not_negative", condition=Q(price__gte=0))
+            models.CheckConstraint(name="spot_price_not_negative", condition=Q(price__gte=0)),
+            near_or_approved("spot_price_near_or_approved"),
         ]
         indexes = [models.Index(fields=["flavor", "start"], name="spot_price_by_time")]
 
 
-class ExchangeRate(InsertOnly):
+class ExchangeRate(Judged):
     """1 ``base`` was worth ``rate`` ``quote`` on a day; the newest row of a day wins."""
 
     base = models.CharField(max_length=3)
@@ -201,6 +231,7 @@ class ExchangeRate(InsertOnly):
     class Meta:
         ordering = ["-day", "base", "quote", "-pk"]
         constraints = [
-            models.CheckConstraint(name="exchange_rate_above_zero", condition=Q(rate__gt=0))
+            models.CheckConstraint(name="exchange_rate_above_zero", condition=Q(rate__gt=0)),
+            near_or_approved("exchange_rate_near_or_approved"),
         ]
         indexes = [models.Index(fields=["base", "quote", "day"], name="exchange_rate_by_day")]

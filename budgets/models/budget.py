@@ -8,7 +8,8 @@ from django.db.models import F, Q
 from budgets import plan
 from budgets.errors import Fault
 from budgets.models.access import person
-from budgets.models.base import Dated, FrozenFields
+from budgets.models.approvals import Approval, approved
+from budgets.models.base import Dated, FrozenFields, optional
 from budgets.models.fleet import Flavor, Workspace
 
 
@@ -71,6 +72,7 @@ class BudgetRevision(FrozenFields, Dated):
         "preference",
         "spill",
         "restored_from",
+        "is_dated_back",
     )
 
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="revisions")
@@ -81,6 +83,9 @@ class BudgetRevision(FrozenFields, Dated):
     preference = models.JSONField(default=list, blank=True)
     spill = models.CharField(max_length=24, choices=Spill.choices, default=Spill.NEXT_FLAVOR_FIRST)
     restored_from = models.PositiveIntegerField(null=True, blank=True)
+    # By a person; what the portal itself fills in, nobody has used yet.
+    is_dated_back = models.BooleanField(default=False)
+    approval = optional(Approval)
     state = models.CharField(max_length=12, choices=State.choices)
     decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
@@ -94,6 +99,9 @@ class BudgetRevision(FrozenFields, Dated):
             models.CheckConstraint(
                 name="revision_window",
                 condition=Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from")),
+            ),
+            models.CheckConstraint(
+                name="revision_dated_back_is_approved", condition=approved(is_dated_back=True)
             ),
         ]
         indexes = [

@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets.models.access import person
+from budgets.models.approvals import Approval, approved
+from budgets.models.base import optional
 from budgets.units import HOUR_S
 
 
@@ -98,6 +100,7 @@ class Discrepancy(models.Model):
     proposed_at = models.DateTimeField(null=True, blank=True)
     decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
+    approval = optional(Approval)
 
     class Meta:
         ordering = ["-start", "cluster", "pk"]
@@ -107,8 +110,7 @@ class Discrepancy(models.Model):
                 condition=Q(end__isnull=True) | Q(end__gte=F("start")),
             ),
             models.CheckConstraint(
-                name="discrepancy_four_eyes",
-                condition=~Q(state="accepted", decided_by=F("proposed_by")),
+                name="discrepancy_four_eyes", condition=approved(state="accepted")
             ),
             models.CheckConstraint(
                 name="discrepancy_accepted_has_reason",

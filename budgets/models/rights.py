@@ -13,6 +13,7 @@ from typing import Final
 from django.apps import apps
 from django.db import models
 
+from budgets.models.approvals import Installation, Proposal
 from budgets.models.base import FrozenFields, InsertOnly
 from budgets.models.billing import BillingPeriod, BillingTerms, RateCard
 from budgets.models.budget import BudgetLine, BudgetRevision
@@ -20,8 +21,8 @@ from budgets.models.statements import Adjustment, NumberSeries, Statement, State
 from budgets.models.usage import AccountUsage, UsageRecord, WorkloadUsage
 
 # Decided once, never deleted: only what is not frozen is ever written again.
-_DECIDED: Final = (RateCard, Adjustment)
-_NEVER_DELETED: Final = (BillingPeriod, BillingTerms, NumberSeries, BudgetRevision)
+_DECIDED: Final = (RateCard, Adjustment, Proposal)
+_NEVER_DELETED: Final = (BillingPeriod, BillingTerms, NumberSeries, BudgetRevision, Installation)
 # Of these, rows of open time and drafts are written anew; triggers hold the others.
 _OPEN: Final = (UsageRecord, AccountUsage, WorkloadUsage, Statement)
 MIGRATIONS: Final = "django_migrations"

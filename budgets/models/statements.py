@@ -11,10 +11,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
 from budgets.charging import RowKind
 from budgets.models.access import User, person
+from budgets.models.approvals import Approval, approved
 from budgets.models.base import FrozenFields, InsertOnly, optional
 from budgets.models.billing import BillingPeriod
 from budgets.models.fleet import Account, Workspace
@@ -56,6 +57,8 @@ class Statement(models.Model):
     reviewed_at = models.DateTimeField(null=True, blank=True)
     issued_by = person()
     issued_at = models.DateTimeField(null=True, blank=True)
+    # Of a credit note, and of the statement that it voids.
+    approval = optional(Approval)
 
     class Meta:
         ordering = ["-period__start", "account__slug", "pk"]
@@ -82,6 +85,12 @@ class Statement(models.Model):
                 name="credit_note_credits",
                 condition=Q(kind="statement", credits__isnull=True)
                 | Q(kind="credit_note", credits__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="statement_void_is_approved", condition=approved(state="void")
+            ),
+            models.CheckConstraint(
+                name="credit_note_is_approved", condition=approved(kind="credit_note")
             ),
         ]
 
@@ -157,6 +166,7 @@ class Adjustment(FrozenFields):
     decided_by = person()
     decided_at = models.DateTimeField(null=True, blank=True)
     decision_reason = models.CharField(max_length=500, blank=True)
+    approval = optional(Approval)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -164,8 +174,7 @@ class Adjustment(FrozenFields):
         constraints = [
             models.CheckConstraint(name="adjustment_not_zero", condition=~Q(amount=0)),
             models.CheckConstraint(
-                name="adjustment_four_eyes",
-                condition=~Q(state="approved", decided_by=F("proposed_by")),
+                name="adjustment_four_eyes", condition=approved(state="approved")
             ),
         ]
 

@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 SQL = Path(__file__).parent.parent / "migrations" / "sql" / "closed_periods_sqlite.sql"
 PREFIX = "closed_"
-LAST_TABLE = "budgets_seal"
+LAST_TABLE = "budgets_proposal"
 
 
 def create_triggers(connection: BaseDatabaseWrapper) -> None:

@@ -297,6 +297,10 @@ def _addresses_of(row: Delivery) -> list[str]:
     """Who may be told by mail now."""
     if row.alert is not None:
         return recipients_of(row.alert.rule)
+    if row.entry is not None:
+        # Of finance, and whom it is about.
+        whom = User.objects.filter(username=row.entry.subject.removeprefix("user:"))
+        return [*finance_addresses(), *whom.values_list("email", flat=True)]
     return [row.export.requested_by.email] if row.export is not None else finance_addresses()
 
 

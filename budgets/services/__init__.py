@@ -21,6 +21,7 @@ from budgets.services.access import (
     set_password,
 )
 from budgets.services.audit import audit
+from budgets.services.budget.dating_back import propose_dating_back
 from budgets.services.budget.dirty import mark_dirty
 from budgets.services.budget.holds import reallocate, set_stop_policy
 from budgets.services.budget.in_force import advance_in_force
@@ -30,6 +31,7 @@ from budgets.services.budget.revisions import (
     revise_budget,
     withdraw_request,
 )
+from budgets.services.finance import end_one_person, propose_price_tolerance, start_one_person
 from budgets.services.fleet.accounts import (
     archive_account,
     archive_workspace,

@@ -15,6 +15,7 @@ from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Account, ApiToken, Membership, Role, User, Workspace
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
+from budgets.services.finance import require_fair_grant, tell_finance
 from budgets.services.guards import (
     by_admin,
     faults_of,
@@ -55,6 +56,8 @@ def set_password(actor: User | None, *, user: User, password: str) -> None:
     user.save(update_fields=["password"])
     ended = _end_access(user)
     audit(actor, "user.set_password", user, after=ended)
+    if actor != user and _is_finance(user):
+        tell_finance(actor, user=user, what=f"set the password of {user}", holds=True)
 
 
 @by_admin
@@ -68,6 +71,8 @@ def deactivate_user(actor: User | None, *, user: User, reason: str) -> User:
     _require_another_admin(user)
     ended = _set_active(user, is_active=False) | _end_access(user)
     audit(actor, "user.deactivate", user, reason=reason, after=ended)
+    if _is_finance(user):
+        tell_finance(actor, user=user, what=f"deactivated {user}, who is finance")
     return user
 
 
@@ -111,15 +116,25 @@ def grant_role(
     account: Account | None = None,
     workspace: Workspace | None = None,
 ) -> Membership:
-    """Give a role; giving it twice changes nothing."""
+    """Give a role; giving it twice changes nothing.
+
+    Finance is told to all of finance, and approves nothing for a day.
+
+    Raises:
+        NotAllowed: Finance to oneself, but in a one-person installation.
+        Rejected: The place does not fit the role, or one person runs everything alone.
+    """
     place = {"user": user, "role": role, "account": account, "workspace": workspace}
     if found := Membership.objects.filter(**place).first():
         return found
+    require_fair_grant(actor, user=user, role=role)
     membership = Membership(**place)
     save_checked(membership)
     audit(
         actor, "role.grant", user, account=account, workspace=workspace, after={"role": str(role)}
     )
+    if role == Role.FINANCE and actor != user:
+        tell_finance(actor, user=user, what=f"gave finance to {user}", holds=True)
     return membership
 
 
@@ -145,6 +160,8 @@ def revoke_role(actor: User | None, *, membership: Membership) -> None:
         before={"role": membership.role},
         after=_end_access(user),
     )
+    if membership.role == Role.FINANCE:
+        tell_finance(actor, user=user, what=f"took finance away from {user}")
     membership.delete()
 
 
@@ -152,8 +169,13 @@ def revoke_role(actor: User | None, *, membership: Membership) -> None:
 def create_api_token(
     actor: User | None, *, user: User, name: str, scope: str, expires_at: datetime
 ) -> tuple[ApiToken, str]:
-    """Make an API token; its plain text is returned once and kept nowhere."""
-    _require_own(actor, user)
+    """Make an API token of one's own; its plain text is returned once and kept nowhere.
+
+    Raises:
+        NotAllowed: For somebody else: who reads the token would act as they do.
+    """
+    if actor is not None and actor.pk != user.pk:
+        raise NotAllowed("Everybody makes their own tokens; an admin makes none for others.")
     plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
     faults = []
     if expires_at <= utc_now():
@@ -212,6 +234,10 @@ def _set_active(user: User, *, is_active: bool) -> dict[str, bool]:
     user.is_active = is_active
     user.save(update_fields=["is_active"])
     return {"is_active": is_active}
+
+
+def _is_finance(user: User) -> bool:
+    return Membership.objects.filter(user=user, role=Role.FINANCE).exists()
 
 
 def _require_another_admin(user: User) -> None:

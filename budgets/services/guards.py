@@ -15,14 +15,14 @@ from budgets.models import Account, Flavor, User
 from budgets.selectors import RoleSet, roles_of
 
 _CONTROL: Final = frozenset({"Cc", "Zl", "Zp"})
-NO_LIMITS = RoleSet(user_id=None, is_admin=True)
+NO_LIMITS = RoleSet(user_id=None, is_admin=True, is_finance=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 Write: TypeAlias = Callable[Concatenate[User | None, P], R]
 
 
 def roles_for(actor: User | None) -> RoleSet:
-    """Roles of an actor; the portal itself acts as an admin."""
+    """Roles of an actor; the portal itself acts as an admin and as finance."""
     return NO_LIMITS if actor is None else roles_of(actor)
 
 
@@ -36,8 +36,18 @@ def require_admin(actor: User | None) -> None:
         raise NotAllowed("Only a platform admin can do this.")
 
 
-def require_finance(actor: User | None, *, deed: str = "do this") -> None:
-    """Let only finance and platform admins pass.
+def require_finance(actor: User | None) -> None:
+    """Let only finance pass; a platform admin is none by default.
+
+    Raises:
+        NotAllowed: For everybody else.
+    """
+    if not roles_for(actor).is_finance:
+        raise NotAllowed("Only finance can do this; a platform admin is none by default.")
+
+
+def require_office(actor: User | None, *, deed: str) -> None:
+    """Let only finance and platform admins pass, with what moves no money.
 
     Raises:
         NotAllowed: For everybody else, in the words of the deed.
@@ -45,6 +55,10 @@ def require_finance(actor: User | None, *, deed: str = "do this") -> None:
     roles = roles_for(actor)
     if not (roles.is_admin or roles.is_finance):
         raise NotAllowed(f"Only finance or a platform admin can {deed}.")
+
+
+REQUIRED: Final[dict[str, str]] = {}
+"""Write → who is asked for; the register of everything that is for one role alone."""
 
 
 def _only(require: Callable[[User | None], None]) -> Callable[[Write[P, R]], Write[P, R]]:
@@ -55,6 +69,7 @@ def _only(require: Callable[[User | None], None]) -> Callable[[Write[P, R]], Wri
             require(actor)
             return write(actor, *args, **kwargs)
 
+        REQUIRED[f"{write.__module__}.{write.__qualname__}"] = require.__name__
         return allowed
 
     return decorate
@@ -63,17 +78,7 @@ def _only(require: Callable[[User | None], None]) -> Callable[[Write[P, R]], Wri
 by_admin = _only(require_admin)
 """One atomic write of a platform admin, or of the portal itself; NotAllowed for everybody else."""
 by_finance = _only(require_finance)
-"""Likewise of finance or a platform admin."""
-
-
-def require_second_person(actor: User | None, *, proposer_id: int | None) -> None:
-    """Let somebody else than the proposer pass.
-
-    Raises:
-        NotAllowed: It is the proposer.
-    """
-    if (actor.pk if actor else None) == proposer_id:
-        raise NotAllowed("Somebody else than the proposer has to approve it.")
+"""Likewise of finance alone."""
 
 
 def require_reason(reason: str) -> None:

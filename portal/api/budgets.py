@@ -17,6 +17,7 @@ from budgets.models import Budget, BudgetRevision, User, Workspace
 from budgets.selectors.budget.history import DiffRow
 from portal.api.drafts import DraftInput
 from portal.api.paging import BY_NUMBER, OLDEST, etag_of
+from portal.api.proposals import ProposalSerializer
 from portal.api.schema import Shape
 from portal.api.shapes import FaultSerializer, ReasonInput, RecordSerializer, RowSerializer, Strict
 from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists
@@ -230,6 +231,15 @@ class StopView(BudgetPart):
         # Read again: the generation rises in the database, beside the locked row.
         fresh = selectors.workspace_for(user, workspace.namespace)
         return budget_answer(user, fresh.budget)
+
+
+class DatingBackView(BudgetPart):
+    """A revision that begins in the past: one of finance proposes it, another approves."""
+
+    @answers(ProposalSerializer, takes=DraftInput, needs_version=True, code=ASKED)
+    def post(self, user: User, workspace: Workspace, draft: Any, **given: Any) -> Any:
+        drawn = draft(workspace.home_flavor.slug)
+        return promises.propose_dating_back(user, workspace=workspace, draft=drawn, **given)
 
 
 class ReallocationView(BudgetPart):

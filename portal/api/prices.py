@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.response import Response
 
 from budgets import models, selectors
 from budgets.charging import FloorHours
@@ -16,8 +17,9 @@ from budgets.models import Account, BillingTerms, ExchangeRate, Flavor, SpotPric
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.api.paging import CREATED
+from portal.api.proposals import ProposalSerializer
 from portal.api.shapes import InstantField, ReasonInput, RowSerializer, Strict, account_field
-from portal.api.views import MADE, Noun, View, answers, deed, finds, lists, shows
+from portal.api.views import ASKED, MADE, Noun, View, answers, deed, finds, lists, shows
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
 
@@ -104,7 +106,7 @@ class ActivationInput(Strict):
 class SpotPriceSerializer(RowSerializer[models.SpotPrice]):
     """The burst price of a dynamic flavor from an hour on."""
 
-    told = "id start price currency recorded_at"
+    told = "id start price currency off_by tolerance recorded_at"
 
 
 class SpotPointInput(Strict):
@@ -119,18 +121,20 @@ class SpotPricesInput(Strict):
 
     currency = serializers.CharField(max_length=3)
     prices = serializers.ListField(child=SpotPointInput(), max_length=MOST_POINTS)
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
-class CountSerializer(serializers.Serializer[Any]):
-    """How many were new."""
+class RecordedSerializer(serializers.Serializer[Any]):
+    """How many were recorded; with 202 none was, and the proposal waits for a second person."""
 
     count = serializers.IntegerField()
+    proposal = ProposalSerializer(allow_null=True)
 
 
 class ExchangeRateSerializer(RowSerializer[models.ExchangeRate]):
     """1 base was worth so much quote on a day."""
 
-    told = "id base quote day rate recorded_at"
+    told = "id base quote day rate off_by tolerance recorded_at"
 
 
 class ExchangeRateInput(Strict):
@@ -140,6 +144,7 @@ class ExchangeRateInput(Strict):
     quote = serializers.CharField(max_length=3)
     day = serializers.DateField()
     rate = serializers.CharField(max_length=30)
+    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
 class BillingTermsSerializer(serializers.Serializer[Any]):
@@ -157,6 +162,14 @@ class BillingTermsInput(Strict):
     currency = serializers.CharField(max_length=3, default="", allow_blank=True)
 
 
+def recorded(made: Any) -> Response:
+    """What was recorded, or what waits for it."""
+    waits = isinstance(made, models.Proposal)
+    count = 0 if waits else made if isinstance(made, int) else 1
+    told = RecordedSerializer({"count": count, "proposal": made if waits else None})
+    return Response(told.data, status=ASKED if waits else MADE)
+
+
 class RateCards(Noun):
     """Price lists, the newest first; finance proposes."""
 
@@ -165,9 +178,11 @@ class RateCards(Noun):
     found = finds("card", lambda user, pk: read.visible_rate_cards(user).get(pk=pk))
     retrieve = shows()
     activate = deed(
-        actions.activate_rate_card,
+        actions.propose_activation,
+        ProposalSerializer,
         takes=ActivationInput,
-        text="Lets a proposed card hold from a whole UTC hour of an open month on.",
+        code=ASKED,
+        text="Proposes that a card hold from a whole UTC hour of an open month on.",
     )
     withdraw = deed(actions.withdraw_rate_card, takes=ReasonInput, text="Takes a proposal back.")
 
@@ -198,10 +213,11 @@ class SpotPricesView(View):
     def get(self, user: User, flavor: Flavor) -> Any:
         return SpotPrice.objects.filter(flavor=flavor)
 
-    @answers(CountSerializer, takes=SpotPricesInput, code=MADE)
+    @answers(RecordedSerializer, takes=SpotPricesInput, code=(MADE, ASKED))
     def post(self, user: User, prices: Sequence[Mapping[str, Any]], **given: Any) -> Any:
+        """Adds points; those far off what two people agreed on, or of the past, wait for two."""
         points = [(row["start"], row["price"]) for row in prices]
-        return {"count": actions.record_spot_prices(user, prices=points, **given)}
+        return recorded(actions.record_spot_prices(user, prices=points, **given))
 
 
 class ExchangeRates(Noun):
@@ -209,7 +225,11 @@ class ExchangeRates(Noun):
 
     shape = ExchangeRateSerializer
     list = lists(lambda user: ExchangeRate.objects.all(), CREATED)
-    create = deed(actions.record_exchange_rate, takes=ExchangeRateInput, code=MADE)
+
+    @answers(RecordedSerializer, takes=ExchangeRateInput, code=(MADE, ASKED))
+    def create(self, user: User, **given: Any) -> Any:
+        """Records a rate; one that is far off what two people agreed on waits for two."""
+        return recorded(actions.record_exchange_rate(user, **given))
 
 
 class BillingTermsView(View):

@@ -18,7 +18,7 @@ from budgets.selectors.billing.periods import Check
 from budgets.services import billing as actions
 from budgets.services.billing import DrawSummary
 from portal.api.paging import CREATED
-from portal.api.prices import CountSerializer
+from portal.api.proposals import ProposalSerializer
 from portal.api.shapes import (
     ReasonInput,
     RecordSerializer,
@@ -28,7 +28,7 @@ from portal.api.shapes import (
     name_of,
     workspace_field,
 )
-from portal.api.views import MADE, Noun, account_named, answers, deed, finds, lists
+from portal.api.views import ASKED, MADE, Noun, account_named, answers, deed, finds, lists
 
 ZONE = OpenApiParameter("zone", str, description="IANA zone of the month; UTC when left out.")
 
@@ -58,6 +58,12 @@ class MonthInput(Strict):
     zone = serializers.CharField(max_length=64, default="UTC")
 
 
+class CountSerializer(serializers.Serializer[Any]):
+    """How many it was done to."""
+
+    count = serializers.IntegerField()
+
+
 class DrawnSerializer(RecordSerializer[DrawSummary]):
     """How many statements were drawn up, kept because they are reviewed, and removed."""
 
@@ -82,14 +88,16 @@ class StatementSerializer(StatementRowSerializer):
     """A statement or credit note; a null account is the platform itself.
 
     ``total`` adds up the lines that the reader sees, which ``is_whole`` tells to be all.
+    ``is_one_person``: at some time since the month began nobody else looked at what one person did.
     """
 
     total = serializers.SerializerMethodField()
     is_whole = serializers.SerializerMethodField()
+    is_one_person = serializers.SerializerMethodField()
     lines = serializers.SerializerMethodField()
     told = (
         f"{StatementRowSerializer.told} priced_in exchange_rate exchange_day reason drawn_at "
-        "reviewed_at total is_whole lines"
+        "reviewed_at total is_whole is_one_person lines"
     )
 
     @extend_schema_field(serializers.DecimalField(max_digits=20, decimal_places=4))
@@ -98,6 +106,9 @@ class StatementSerializer(StatementRowSerializer):
 
     def get_is_whole(self, row: models.Statement) -> bool:
         return bool(self._sheet.is_whole)
+
+    def get_is_one_person(self, row: models.Statement) -> bool:
+        return bool(self._sheet.is_one_person)
 
     @property
     def _sheet(self) -> Any:
@@ -191,10 +202,11 @@ class Statements(Noun):
         text="Makes a reviewed statement of an open month a draft again.",
     )
     void = deed(
-        actions.void_statement,
+        actions.propose_void,
+        ProposalSerializer,
         takes=ReasonInput,
-        code=MADE,
-        text="Voids an issued statement; the answer is the credit note.",
+        code=ASKED,
+        text="Proposes to void an issued statement by a credit note.",
     )
 
     @answers(
@@ -215,11 +227,12 @@ class Statements(Noun):
     def retrieve(self, user: User, statement: Statement) -> Any:
         return self.shown(user, statement, statement.pk)
 
-    def shown(self, user: User, made: Statement, pk: int) -> Response:
-        """The document as far as the caller sees it, with its lines."""
+    def shown(self, user: User, made: Any, pk: int) -> Any:
+        """The document as far as the caller sees it, with its lines; or what waits about it."""
+        if isinstance(made, models.Proposal):
+            return made
         sheet = read.statement_sheet(user, made)
-        code = MADE if self.action == "void" else None
-        return Response(StatementSerializer(made, context={"sheet": sheet}).data, status=code)
+        return Response(StatementSerializer(made, context={"sheet": sheet}).data)
 
 
 class Adjustments(Noun):

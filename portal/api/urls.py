@@ -17,6 +17,7 @@ from portal.api import (
     fleet,
     pools,
     prices,
+    proposals,
     reconciliation,
     spending,
     statements,
@@ -46,6 +47,7 @@ router.register("pools", pools.VisiblePools, "pool")
 router.register(f"{BUDGET}/revisions", budgets.Revisions, "revision")
 router.register(f"{BUDGET}/spend-rules", spending.SpendRules, "spend-rule")
 router.register("rate-cards", prices.RateCards, "rate-card")
+router.register("proposals", proposals.Proposals, "proposal")
 router.register("exchange-rates", prices.ExchangeRates, "exchange-rate")
 router.register("months", statements.Months, "month")
 router.register("statements", statements.Statements, "statement")
@@ -82,6 +84,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
         prices.SpotPricesView.as_view(),
         name="flavor-spot-prices",
     ),
+    path("installation", proposals.InstallationView.as_view(), name="installation"),
+    path(
+        "installation/price-tolerance",
+        proposals.PriceToleranceView.as_view(),
+        name="price-tolerance",
+    ),
+    path("installation/one-person", proposals.OnePersonView.as_view(), name="one-person"),
     path("envelopes", fleet.EnvelopesView.as_view(), name="envelopes"),
     path(
         "pools/<slug:slug>/shares/<slug:account>", pools.PoolShareView.as_view(), name="pool-share"
@@ -90,6 +99,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(BUDGET, budgets.BudgetView.as_view(), name="budget"),
     path(f"{BUDGET}/preview", drafts.PreviewView.as_view(), name="preview"),
     path(f"{BUDGET}/stop", budgets.StopView.as_view(), name="stop"),
+    path(f"{BUDGET}/dating-back", budgets.DatingBackView.as_view(), name="dating-back"),
     path(f"{BUDGET}/reallocation", budgets.ReallocationView.as_view(), name="reallocation"),
     path(
         f"{BUDGET}/revisions/<int:number>/diff/<int:other>",

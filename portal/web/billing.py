@@ -15,10 +15,12 @@ from django.utils.http import content_disposition_header
 from budgets import selectors
 from budgets.models import BillingPeriod, Statement, User
 from budgets.selectors import billing as read
+from budgets.selectors.approvals import open_proposal
 from budgets.selectors.clock import utc_now
 from budgets.services import billing as actions
 from budgets.texts import is_storable
-from portal.web.billing_lines import change_views, part_views, price_steps
+from portal.web.approvals import PROPOSED
+from portal.web.billing_lines import ONE_PERSON, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
@@ -134,6 +136,7 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     context = {
         "paper": paper,
         "sheet": sheet,
+        "one_person": ONE_PERSON if sheet.is_one_person else "",
         "parts": part_views(sheet),
         "changes": changes if changes and changes.lines else None,
         "changed": change_views(changes) if changes else (),
@@ -143,6 +146,8 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "sees_month": roles.sees_everything,
         "may_write": may_bill(user),
         "note": getattr(paper, "credit_note", None),
+        "proposal": paper.state == Statement.State.ISSUED
+        and open_proposal("statement.void", f"statement:{paper.pk}"),
         "form": form,
     }
     return render(request, "billing/statement.html", context, status=form.status)
@@ -169,12 +174,12 @@ def _statement_deeds(user: User, paper: Statement, form: ReasonForm) -> dict[str
     review = partial(actions.review_statements, user, **of_month)
     issue = partial(actions.issue_statements, user, **of_month)
     send_back = partial(actions.send_back_statement, user, statement=paper)
-    void = partial(actions.void_statement, user, statement=paper)
+    void = partial(actions.propose_void, user, statement=paper)
     return {
         "review": Deed(review, "It is reviewed."),
         "issue": Deed(issue, "It is issued."),
         "send_back": Deed(send_back, "It is a draft again.", form),
-        "void": Deed(void, lambda note: f"{note.number} voids it.", form),
+        "void": Deed(void, PROPOSED, form),
     }
 
 

@@ -14,6 +14,10 @@ from budgets.selectors.billing import Part, StatementChanges, StatementSheet
 from budgets.selectors.billing.looks import LineChange
 from portal.web.numbers import price_text
 
+ONE_PERSON = (
+    "One person ran this installation alone: nobody else approved its prices, adjustments and "
+    "voided statements."
+)
 WORDS: Mapping[str, str] = {
     RowKind.FLOOR: "Committed floor",
     RowKind.BURST: "Burst",

@@ -15,7 +15,9 @@ from budgets import selectors
 from budgets.charging import Tier
 from budgets.models import RateCard, User
 from budgets.selectors import billing as read
+from budgets.selectors.approvals import open_proposal
 from budgets.services import billing as actions
+from portal.web.approvals import PROPOSED
 from portal.web.forms import ReasonForm, TimeField
 from portal.web.htmx import render
 from portal.web.numbers import money_text, price_text
@@ -85,12 +87,11 @@ def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     )
     withdrawal = ReasonForm(request.POST if deed == "withdraw" else None, prefix="withdraw")
 
-    def said(done: RateCard) -> str:
-        return f"Card {card} is {done.get_state_display().lower()}."
-
+    activate = partial(actions.propose_activation, user, card=card)
+    withdraw = partial(actions.withdraw_rate_card, user, card=card)
     deeds = {
-        "activate": Deed(partial(actions.activate_rate_card, user, card=card), said, form),
-        "withdraw": Deed(partial(actions.withdraw_rate_card, user, card=card), said, withdrawal),
+        "activate": Deed(activate, PROPOSED, form),
+        "withdraw": Deed(withdraw, f"Card {card} is withdrawn.", withdrawal),
     }
     if request.method == "POST":
         require_finance(user)
@@ -108,6 +109,7 @@ def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "form": form,
         "withdrawal": withdrawal,
         "may_decide": is_proposed and may_bill(user),
+        "proposal": open_proposal("rate_card.activate", f"rate_card:{card.pk}"),
         "trial": _trial(user, card, now) if is_proposed and may_bill(user) else None,
     }
     status = max(form.status, withdrawal.status)

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
 from budgets import selectors
+from budgets import services as promises
 from budgets.models import (
     Account,
     Adjustment,
@@ -22,8 +23,10 @@ from budgets.models import (
     Workspace,
 )
 from budgets.selectors import billing as read
+from budgets.selectors.approvals import installation
 from budgets.services import billing as actions
 from portal.bounds import REASON
+from portal.web.approvals import PROPOSED, Approving
 from portal.web.forms import (
     ChoosingForm,
     CurrencyField,
@@ -39,6 +42,8 @@ from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
 
 SHOWN = 200
+_TWO_PEOPLE = "One far off what two people agreed on, or of the past, waits for a second person."
+_RECORDED = "It is recorded, or waits for somebody else's approval: see Approvals."
 
 
 class AdjustmentForm(ChoosingForm):
@@ -134,7 +139,7 @@ def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         context=lambda: {
             "row": row,
             "may_decide": waits and may_bill(user),
-            "is_own": row.proposed_by_id == user.pk,
+            "approving": Approving.of(user, row.proposed_by_id),
         },
     )
 
@@ -154,6 +159,19 @@ class ExchangeForm(PortalForm):
     quote = CurrencyField(label="was worth, in")
     rate = forms.CharField(label="Rate", max_length=20)
     day = DayField(label="Day")
+    reason = ReasonField(required=False, **REASON)
+
+
+class ToleranceForm(PortalForm):
+    """By how much one person alone may be off with a price."""
+
+    percent = forms.CharField(
+        label="Percent",
+        max_length=6,
+        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+        help_text="0 to 100; at 0 two people agree on every price that differs.",
+    )
+    reason = ReasonField(**REASON)
 
 
 class SeriesForm(ChoosingForm):
@@ -166,6 +184,7 @@ class SeriesForm(ChoosingForm):
         widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}),
         help_text="One on each line: 2026-10-01T00:00:00Z,1.50. Each holds until the next.",
     )
+    reason = ReasonField(required=False, **REASON)
 
     def clean_prices(self) -> list[tuple[datetime, str]]:
         return read_cells(self.cleaned_data["prices"], _point)
@@ -193,7 +212,12 @@ def terms(request: HttpRequest, user: User) -> HttpResponseBase:
         request,
         title="Billing terms",
         headline="In which months and money accounts are billed.",
-        sections=[_account_terms(user), _exchange_rates(user), _time_series(user)],
+        sections=[
+            _account_terms(user),
+            _exchange_rates(user),
+            _time_series(user),
+            _tolerance(user),
+        ],
         crumbs=_crumbs(),
     )
 
@@ -227,7 +251,8 @@ def _exchange_rates(user: Any) -> Section:
     return Section(
         key="exchange",
         title="Exchange rates",
-        text="A statement in another currency takes the rate of its month's last day.",
+        text="A statement in another currency takes the rate of its month's last day. "
+        f"{_TWO_PEOPLE}",
         columns=("Day", "Rate"),
         rows=[
             Row(str(row.day), f"1 {row.base} = {price_text(row.rate)} {row.quote}") for row in rates
@@ -236,6 +261,7 @@ def _exchange_rates(user: Any) -> Section:
         form=ExchangeForm,
         do=lambda typed: actions.record_exchange_rate(user, **typed),
         button="Record a rate",
+        said=_RECORDED,
     )
 
 
@@ -244,7 +270,8 @@ def _time_series(user: Any) -> Section:
     return Section(
         key="series",
         title="Time series",
-        text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on.",
+        text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on. "
+        f"{_TWO_PEOPLE}",
         columns=("From", "Flavor", "Price per GPU-hour"),
         numbers=("Price per GPU-hour",),
         rows=[
@@ -258,6 +285,22 @@ def _time_series(user: Any) -> Section:
             user, **typed, currency=read.portal_currency() or "EUR"
         ),
         button="Add prices",
+        said=_RECORDED,
+    )
+
+
+def _tolerance(user: User) -> Section:
+    percent = installation().price_tolerance.normalize()
+    return Section(
+        key="tolerance",
+        title="Tolerance",
+        text=f"One person alone records a rate or a price up to {percent:f} % off what two people "
+        "agreed on last. Two people agree on another tolerance.",
+        form=ToleranceForm,
+        do=lambda typed: promises.propose_price_tolerance(user, **typed),
+        button="Propose another tolerance",
+        said=PROPOSED,
+        is_folded=True,
     )
 
 

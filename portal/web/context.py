@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from budgets import selectors
+from budgets.selectors.approvals import waiting_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def _shell(request: HttpRequest) -> Shell | None:
         return None
     roles = selectors.roles_of(user)
     sections = [_entry(request, *entry) for entry in OWN]
+    if roles.is_finance:
+        sections.append(_entry(request, "Approvals", "approvals", waiting_for(user)))
     if roles.is_admin:
         waiting = selectors.visible_requests(user).count()
         sections.append(_entry(request, "Requests", "requests", waiting))
@@ -73,6 +76,10 @@ def _entry(request: HttpRequest, title: str, name: str, count: int = 0) -> MenuE
         is_current = request.path == url or request.path.startswith(f"{url}workspaces/")
     elif name == "fleet":
         is_current = request.path == url
+    elif name == "billing":
+        is_current = request.path.startswith(url) and not request.path.startswith(
+            reverse("approvals")
+        )
     else:
         is_current = request.path.startswith(url)
     return MenuEntry(title=title, url=url, is_current=is_current, count=count)

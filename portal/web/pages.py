@@ -94,19 +94,18 @@ def require_admin(user: User, words: str) -> None:
 
 
 def may_bill(user: User) -> bool:
-    """Whether this reader writes prices and statements."""
-    roles = roles_of(user)
-    return roles.is_admin or roles.is_finance
+    """Whether this reader writes prices and statements; an admin does not by default."""
+    return roles_of(user).is_finance
 
 
 def require_finance(user: User) -> None:
-    """Ask for one of finance, or an admin.
+    """Ask for one of finance.
 
     Raises:
         PermissionDenied: For every other role.
     """
     if not may_bill(user):
-        raise PermissionDenied("Only finance or a platform admin can do this.")
+        raise PermissionDenied("Only finance can do this; a platform admin is none by default.")
 
 
 def typed(request: HttpRequest) -> Any:

@@ -15,6 +15,7 @@ from budgets.amounts import BY_NAME, HELD
 from budgets.models import User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
+from portal.web.approvals import Approving
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import (
@@ -99,7 +100,7 @@ def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "samples": [(datetime.fromisoformat(at), *gpus) for at, *gpus in row.samples],
         "form": form,
         "may_write": may_bill(user),
-        "is_own": row.proposed_by_id == user.pk,
+        "approving": Approving.of(user, row.proposed_by_id),
         "day_link": _link(row.cluster, row.start.date()),
     }
     return render(request, "billing/discrepancy.html", context, status=form.status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -11,6 +12,7 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import ApiToken, Membership, Pool, PoolShare, User
+from budgets.selectors.approvals import installation as read_installation
 from portal.web import setup_forms
 from portal.web.forms import ReasonForm
 from portal.web.setup_pages import (
@@ -156,6 +158,49 @@ def _standing_of(user: User, found: User) -> Section:
         do=lambda typed: promises.reactivate_user(user, user=found, **typed),
         button="Reactivate",
         said="Sign-in is on again, with the roles above.",
+    )
+
+
+@setup_page
+def installation(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Whether one person runs everything alone."""
+    row = read_installation()
+    if row.is_one_person:
+        text = (
+            f"Since {when(row.one_person_since)} one person runs everything alone and approves "
+            "their own deeds. Every statement says so. Switching it off is final."
+        )
+        switch, button = promises.end_one_person, "Ask for two people, for good"
+        said = "Two people stand behind what moves money from now on."
+    elif row.one_person_until is not None:
+        text = (
+            f"Until {when(row.one_person_until)} one person ran everything alone. Two people stand "
+            "behind what moves money since then, for good."
+        )
+        switch = None
+    else:
+        text = (
+            "Two people stand behind what moves money. Where nobody else is here, one person can "
+            "approve their own deeds: every statement says so, and switching it off is final."
+        )
+        switch, button = promises.start_one_person, "Let one person run everything alone"
+        said = "One person runs everything alone; give yourself the role of finance next."
+    section = Section(key="one_person", title="One-person installation", text=text)
+    if switch is not None:
+        section = replace(
+            section,
+            form=ReasonForm,
+            do=lambda typed: switch(user, **typed),
+            button=button,
+            said=said,
+            is_danger=True,
+        )
+    return sections_page(
+        request,
+        title="Installation",
+        headline="What holds for the installation as a whole.",
+        sections=[section],
+        crumbs=crumbs(),
     )
 
 

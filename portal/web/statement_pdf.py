@@ -19,7 +19,7 @@ from fpdf.fonts import FontFace, TTFFont
 
 from budgets.models import Statement
 from budgets.selectors.billing import Part, StatementSheet
-from portal.web.billing_lines import LineView, part_views
+from portal.web.billing_lines import ONE_PERSON, LineView, part_views
 from portal.web.numbers import hours_text, money_text
 
 MARGIN_MM = 16
@@ -146,6 +146,8 @@ def _head(made: _Paper, sheet: StatementSheet) -> None:
             f"Exchange rate of {paper.exchange_day}: 1 {paper.priced_in} = "
             f"{paper.exchange_rate.normalize():f} {paper.currency}"
         )
+    if sheet.is_one_person:
+        facts.append(ONE_PERSON)
     if not sheet.is_whole:
         facts.append(
             "Only the workspaces of the reader; the statement as a whole is the account's."

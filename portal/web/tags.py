@@ -46,6 +46,13 @@ TONES: Mapping[str, Mapping[str, str]] = {
     "object": {"synced": "good", "failed": "trouble", "pending": "busy", "": "warn"},
     "offer": {"won": "good", "asked": "busy", "": "plain"},
     "paper": {"draft": "pending", "reviewed": "busy", "issued": "good", "void": "trouble"},
+    "proposal": {
+        "waiting": "pending",
+        "approved": "good",
+        "declined": "trouble",
+        "withdrawn": "plain",
+        "expired": "plain",
+    },
     "revision": {"in force": "good", "requested": "warn", "scheduled": "busy", "": "plain"},
 }
 

@@ -6,6 +6,7 @@ from django.urls import URLPattern, path
 
 from portal.web import (
     alerts,
+    approvals,
     audit,
     billing,
     billing_rates,
@@ -89,6 +90,8 @@ urlpatterns: list[URLPattern] = [
     path("billing/rates/<int:key>/", billing_rates.rate_card, name="rate_card"),
     path("billing/adjustments/", billing_setup.adjustments, name="adjustments"),
     path("billing/adjustments/<int:key>/", billing_setup.adjustment, name="adjustment"),
+    path("billing/approvals/", approvals.approvals, name="approvals"),
+    path("billing/approvals/<int:key>/", approvals.proposal, name="proposal"),
     path("billing/terms/", billing_setup.terms, name="billing_terms"),
     path("audit/", audit.audit, name="audit"),
     path("exports/", exports.exports, name="exports"),
@@ -111,6 +114,7 @@ urlpatterns: list[URLPattern] = [
     path("setup/capacity/", setup.capacity, name="setup_capacity"),
     path("setup/pools/", setup_people.pools, name="setup_pools"),
     path("setup/pools/<slug:slug>/", setup_people.pool, name="setup_pool"),
+    path("setup/installation/", setup_people.installation, name="setup_installation"),
     path("setup/people/", setup_people.people, name="setup_people"),
     path("setup/people/<int:user_id>/", setup_people.person, name="setup_person"),
 ]

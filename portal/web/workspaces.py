@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from budgets import selectors
 from budgets.models import BudgetRevision, MonthOutlook, User, Workspace
+from budgets.selectors import approvals
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
@@ -56,6 +57,9 @@ def home(request: HttpRequest, user: User) -> HttpResponseBase:
         "requests": selectors.visible_requests(user).count(),
         "roles": roles,
         "steps": _open_steps(user, roles),
+        "approvals": approvals.waiting_for(user),
+        "told": list(approvals.told_to_finance(user)) if roles.is_finance else (),
+        "installation": approvals.installation() if roles.is_admin else None,
     }
     return polled(request, "workspaces/home.html", context, partial="rows")
 

@@ -33,7 +33,7 @@ from budgets.services import alerts
 from budgets.services.alerts.deliver import PAUSES
 from budgets.services.usage import outlooks
 from tests.alerts.conftest import Listener, metered_until, used
-from tests.builders import SmallFleet, hours, line
+from tests.builders import SmallFleet, an_approval, hours, line
 
 NOW = hours(48)
 
@@ -269,6 +269,7 @@ def priced(busy: SmallFleet) -> SmallFleet:
         state="active",
         valid_from=hours(-24),
         decided_at=hours(-24),
+        approval=an_approval(),
     )
     RatePrice.objects.create(
         card=card,

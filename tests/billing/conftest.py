@@ -17,7 +17,7 @@ from budgets import services
 from budgets.models import RateCard, User
 from budgets.services import billing
 from budgets.services.billing import PriceDraft
-from tests.builders import PASSWORD, SmallFleet, hours, line, small_fleet
+from tests.builders import SmallFleet, agreed, hours, line, second_of_finance, small_fleet
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
 APRIL = datetime(2026, 4, 1, tzinfo=UTC)
@@ -72,6 +72,13 @@ def price(flavor: str = "h100", committed="2.00", burst="3.00", credit="0.5", **
     return PriceDraft(flavor, committed, burst, credit, **more)
 
 
+def activated(finance: User, card: RateCard, start: datetime) -> RateCard:
+    """The card once two people have let it hold."""
+    agreed(billing.propose_activation(finance, card=card, valid_from=start))
+    card.refresh_from_db()
+    return card
+
+
 def active_card(
     fleet: SmallFleet,
     *prices: PriceDraft,
@@ -88,7 +95,7 @@ def active_card(
         account=account,
         **more,
     )
-    return billing.activate_rate_card(fleet.finance, card=card, valid_from=start)
+    return activated(fleet.finance, card, start)
 
 
 @dataclass
@@ -125,10 +132,7 @@ def march(django_db_setup, django_db_blocker) -> Iterator[Books]:
     """The rows of a module, made once; every test of it works in a savepoint above them."""
     with django_db_blocker.unblock(), transaction.atomic():
         fleet = promise(small_fleet())
-        second = services.create_user(
-            None, username="fay", email="fay@example.org", password=PASSWORD
-        )
-        services.grant_role(None, user=second, role="finance")
+        second = second_of_finance()
         active_card(fleet)
         store(held("a", 0, 10), held("b", 2, 12), held("c", 700, 701, namespace="globex-search"))
         meter()

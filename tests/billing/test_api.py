@@ -27,6 +27,7 @@ def call(books: Books):
         "second": books.second,
         "owner": books.fleet.owner,
         "auditor": books.fleet.auditor,
+        "admin": books.fleet.admin,
     }
 
     def send(role: str, method: str, path: str, body: Any = None) -> Any:
@@ -67,8 +68,14 @@ def test_a_month_is_billed_through_the_api(books: Books, call):
     assert (mine["total"], mine["is_whole"]) == ("12096.0000", False)
     reason = {"reason": "wrong"}
     note = call("finance", "POST", f"statements/{listed[0]['id']}/void", reason)
-    assert note.status_code == 201
-    assert note.json()["total"] == "-23936.0000"
+    assert (note.status_code, note.json()["state"]) == (202, "waiting")
+    decide = f"proposals/{note.json()['id']}/decide"
+    assert call("finance", "POST", decide, {"approve": True}).status_code == 403
+    done = call("second", "POST", decide, {"approve": True}).json()
+    assert done["outcome"] == "Credit note CN-2026-000001 voids ST-2026-000001."
+    notes = call("finance", "GET", "statements?account=acme").json()["results"]
+    told = call("finance", "GET", f"statements/{notes[0]['id']}").json()
+    assert (told["total"], told["is_one_person"]) == ("-23936.0000", False)
 
 
 def test_prices_are_proposed_and_activated(books: Books, call):
@@ -84,24 +91,38 @@ def test_prices_are_proposed_and_activated(books: Books, call):
     assert call("finance", "POST", f"{path}/activate", late).json()["faults"][0]["code"] == (
         "not_a_whole_hour"
     )
-    done = call("finance", "POST", f"{path}/activate", {"valid_from": APRIL.isoformat()})
-    assert done.json()["state"] == "active"
+    waits = call("finance", "POST", f"{path}/activate", {"valid_from": APRIL.isoformat()})
+    assert waits.status_code == 202
+    assert waits.json()["seen"]["Replaces"].endswith(" Prices")
+    assert call("finance", "GET", path).json()["state"] == "proposed"
+    decide = f"proposals/{waits.json()['id']}/decide"
+    assert call("second", "POST", decide, {"approve": True}).json()["state"] == "approved"
+    assert call("finance", "GET", path).json()["state"] == "active"
     assert call("owner", "GET", path).status_code == 200
     assert call("finance", "POST", f"{path}/withdraw", {"reason": "x"}).status_code == 422
 
 
 def test_series_terms_rates_and_adjustments(books: Books, call):
+    def agree(waits) -> None:
+        assert (waits.status_code, waits.json()["count"]) == (202, 0)
+        decide = f"proposals/{waits.json()['proposal']['id']}/decide"
+        assert call("second", "POST", decide, {"approve": True}).json()["state"] == "approved"
+
     points = {"currency": "EUR", "prices": [{"start": APRIL.isoformat(), "price": "1.25"}]}
-    assert call("finance", "POST", "flavors/h100-spot/spot-prices", points).json() == {"count": 1}
-    assert call("finance", "POST", "flavors/h100-spot/spot-prices", points).json() == {"count": 0}
+    spot = "flavors/h100-spot/spot-prices"
+    agree(call("finance", "POST", spot, points))
+    again = call("finance", "POST", spot, points)
+    assert (again.status_code, again.json()) == (201, {"count": 0, "proposal": None})
     series = call("owner", "GET", "flavors/h100-spot/spot-prices").json()["results"]
     assert series[0]["price"] == "1.25000000"
     terms = {"zone": "Europe/Berlin", "currency": "USD"}
     assert call("finance", "PUT", "accounts/globex/billing-terms", terms).status_code == 200
     assert call("finance", "GET", "accounts/globex/billing-terms").json()["currency"] == "USD"
     rate = {"base": "EUR", "quote": "USD", "day": "2026-03-31", "rate": "1.1"}
-    assert call("finance", "POST", "exchange-rates", rate).status_code == 201
-    assert call("owner", "GET", "exchange-rates").json()["results"][0]["rate"] == "1.10000000"
+    agree(call("finance", "POST", "exchange-rates", rate))
+    near = rate | {"day": "2026-04-30", "rate": "1.12"}
+    assert call("finance", "POST", "exchange-rates", near).json() == {"count": 1, "proposal": None}
+    assert call("owner", "GET", "exchange-rates").json()["results"][-1]["rate"] == "1.10000000"
 
     body = {"account": "acme", "month": "2026-03", "amount": "-5.00", "reason": "outage"}
     made = call("finance", "POST", "adjustments", body).json()
@@ -112,7 +133,7 @@ def test_series_terms_rates_and_adjustments(books: Books, call):
     assert call("owner", "GET", "adjustments").json()["results"] == []
 
 
-@pytest.mark.parametrize("role", ["owner", "auditor"])
+@pytest.mark.parametrize("role", ["owner", "auditor", "admin"])
 def test_others_than_finance_write_nothing(books: Books, call, role: str):
     body = {"name": "x", "currency": "EUR", "prices": [H100]}
     sent = {

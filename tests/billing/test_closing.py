@@ -32,6 +32,7 @@ from tests.billing.conftest import (
     AFTER,
     APRIL,
     Books,
+    activated,
     active_card,
     held,
     meter,
@@ -43,6 +44,8 @@ from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
 GUARDED = (
+    "approval",
+    "proposal",
     "usagerecord",
     "workloadusage",
     "accountusage",
@@ -216,7 +219,7 @@ def test_no_price_reaches_into_a_closed_month(books: Books):
     finance, flavor = books.fleet.finance, books.fleet.flavors["h100"]
     card = billing.propose_rate_card(finance, name="x", currency="EUR", prices=[price()])
     with pytest.raises(Rejected) as refused:
-        billing.activate_rate_card(finance, card=card, valid_from=APRIL - timedelta(hours=1))
+        billing.propose_activation(finance, card=card, valid_from=APRIL - timedelta(hours=1))
     assert {fault.code for fault in refused.value.faults} == {"closed_period"}
     with pytest.raises(Rejected) as spot:
         billing.record_spot_prices(
@@ -226,7 +229,7 @@ def test_no_price_reaches_into_a_closed_month(books: Books):
     with pytest.raises(Rejected) as adjusted:
         waiting(books)
     assert {fault.code for fault in adjusted.value.faults} == {"closed_period"}
-    assert billing.activate_rate_card(finance, card=card, valid_from=APRIL).valid_from == APRIL
+    assert activated(finance, card, APRIL).valid_from == APRIL
 
 
 def test_late_facts_become_corrections_that_are_billed_in_the_open_month(books: Books):

@@ -9,12 +9,20 @@ import time_machine
 
 from budgets import services
 from budgets.errors import Rejected
-from budgets.models import BillingPeriod, Correction, Statement, UsageRecord
+from budgets.models import (
+    Approval,
+    BillingPeriod,
+    Correction,
+    ExchangeRate,
+    Proposal,
+    Statement,
+    UsageRecord,
+)
 from budgets.services import billing
-from budgets.services.billing import closing, rates, statements
+from budgets.services.billing import approvals, closing, rates, statements
 from tests.billing.conftest import AFTER, APRIL, Books, active_card, held, meter, price, store
 from tests.budgets.test_concurrency import at_once
-from tests.builders import hours, line, small_fleet
+from tests.builders import hours, line, second_of_finance, small_fleet
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
@@ -28,7 +36,7 @@ def books() -> Books:
     active_card(fleet)
     store(held("a", 0, 10))
     meter()
-    return Books(fleet, fleet.admin)
+    return Books(fleet, second_of_finance())
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, module, name: str) -> None:
@@ -69,11 +77,12 @@ def test_no_price_slips_into_a_month_while_it_is_closed(books: Books, monkeypatc
         books.fleet.finance, name="x", currency="EUR", prices=[price(committed="9")]
     )
     slowed(monkeypatch, closing, "write_chain")
-    slowed(monkeypatch, rates, "_lost_prices")
+    waits = billing.propose_activation(books.fleet.finance, card=card, valid_from=hours(700))
 
     def activate():
-        return billing.activate_rate_card(books.fleet.finance, card=card, valid_from=hours(700))
+        return billing.decide_proposal(books.second, proposal=waits, is_approved=True)
 
+    slowed(monkeypatch, rates, "_lost_prices")
     closed, activated = at_once(books.close, activate)
     assert isinstance(closed, BillingPeriod)
     # Whoever comes first: the month has the price as a whole, or the price is refused.
@@ -101,3 +110,30 @@ def test_the_meter_waits_for_the_close_and_corrects_after_it(books: Books, monke
     else:
         assert Correction.objects.exists()
     assert billing.verify_chain().broken is None
+
+
+@pytest.mark.parametrize("second_word", [True, False], ids=["approved twice", "taken back"])
+def test_a_proposal_is_decided_once(books: Books, monkeypatch, second_word: bool):
+    finance = books.fleet.finance
+    waits = billing.record_exchange_rate(
+        finance, base="EUR", quote="USD", day=AFTER.date(), rate="2"
+    )
+    assert isinstance(waits, Proposal)
+    third = second_of_finance("third")
+    slowed(monkeypatch, approvals, "_carry_out")
+
+    def approve():
+        return billing.decide_proposal(books.second, proposal=waits, is_approved=True)
+
+    def other():
+        if second_word:
+            return billing.decide_proposal(third, proposal=waits, is_approved=True)
+        return billing.decide_proposal(finance, proposal=waits, is_approved=False, reason="typo")
+
+    outcomes = at_once(approve, other)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Proposal", "Rejected"]
+    (done,) = (outcome for outcome in outcomes if isinstance(outcome, Proposal))
+    assert ExchangeRate.objects.count() == (done.state == "approved")
+    assert Approval.objects.filter(deed="exchange_rate.record").count() == (
+        done.state == "approved"
+    )

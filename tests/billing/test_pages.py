@@ -18,6 +18,7 @@ from budgets.models import (
     BillingTerms,
     ExchangeRate,
     MeterState,
+    Proposal,
     RateCard,
     SpotPrice,
     Statement,
@@ -45,6 +46,16 @@ def now():
 @pytest.fixture
 def finance(books: Books, now) -> Client:
     return client_of(books.fleet.finance)
+
+
+def approve(books: Books, waits: Proposal) -> None:
+    """By the page, as somebody who did not propose it."""
+    second, address = client_of(books.second), f"/billing/approvals/{waits.pk}/"
+    assert "Approve it" in text(second, address)
+    assert "Approve it" not in text(client_of(books.fleet.finance), address)
+    assert second.post(address, {"decision": "approve"}).status_code == 302
+    waits.refresh_from_db()
+    assert waits.outcome in text(second, address).replace("&#x27;", "'")
 
 
 def text(client: Client, address: str, status: int = 200) -> str:
@@ -155,6 +166,8 @@ def test_a_statement_is_sent_back_issued_and_voided_by_its_page(books: Books, fi
     books.close()
     assert finance.post(address, {"deed": "issue"}).status_code == 302
     assert finance.post(address, {"deed": "void", "reason": "wrong"}).status_code == 302
+    assert "that waits for approval" in text(finance, address)
+    approve(books, Proposal.objects.get(state="waiting"))
 
     note = Statement.objects.get(kind="credit_note")
     assert "Void by credit note" in text(finance, address)
@@ -196,6 +209,8 @@ def test_a_rate_card_is_proposed_tried_and_activated_by_its_pages(books: Books, 
     assert finance.post(answer.url, late).status_code == 422
     late["valid_from"] = "2026-04-03T11:00"
     assert finance.post(answer.url, late).status_code == 302
+    assert "it waits for approval" in text(finance, answer.url)
+    approve(books, Proposal.objects.get(state="waiting"))
     card.refresh_from_db()
     assert card.valid_from == APRIL + timedelta(days=2, hours=11)
 
@@ -265,12 +280,21 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
     assert finance.post("/billing/terms/", rate).status_code == 302
     series = {"section": "series", "flavor": "h100-spot", "prices": "2026-04-03T00:00:00Z,1.5\n"}
     assert finance.post("/billing/terms/", series).status_code == 302
+    assert not ExchangeRate.objects.exists()
+    for waits in Proposal.objects.filter(state="waiting"):
+        approve(books, waits)
+    tolerance = {"section": "tolerance", "percent": "25", "reason": "currencies move"}
+    assert finance.post("/billing/terms/", tolerance | {"percent": "101"}).status_code == 422
+    assert finance.post("/billing/terms/", tolerance).status_code == 302
+    approve(books, Proposal.objects.first())
+    assert finance.post("/billing/terms/", rate | {"rate": "1.3"}).status_code == 302
     broken = series | {"prices": "yesterday,1\n2026-04-03T00:30:00Z,1"}
     answer = finance.post("/billing/terms/", broken).content.decode()
     assert "Line 1 is not of the form" in answer
 
     assert BillingTerms.objects.get(account=books.fleet.globex).currency == "USD"
-    assert ExchangeRate.objects.get().rate == Decimal("1.1")
+    assert [row.rate for row in ExchangeRate.objects.order_by("pk")] == [Decimal("1.1")]
+    assert "up to 25 % off" in text(finance, "/billing/terms/")
     assert SpotPrice.objects.count() == 1
     assert "1.50 EUR" in text(finance, "/billing/terms/")
 
@@ -278,11 +302,11 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
 @pytest.mark.parametrize(
     ("address", "want"),
     [
-        ("/billing/", 8),
-        (f"{MONTH}?checks=1", 25),
-        ("/billing/statements/{}/", 8),
-        ("/billing/rates/", 6),
-        ("/billing/adjustments/", 6),
+        ("/billing/", 9),
+        (f"{MONTH}?checks=1", 26),
+        ("/billing/statements/{}/", 11),
+        ("/billing/rates/", 7),
+        ("/billing/adjustments/", 7),
     ],
 )
 def test_pages_ask_the_database_so_often(books: Books, finance: Client, address: str, want: int):

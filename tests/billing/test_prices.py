@@ -24,13 +24,13 @@ from budgets.charging import (
     merged_rates,
 )
 from budgets.errors import Rejected
-from budgets.models import AuditEntry, RatePrice
+from budgets.models import AuditEntry, Proposal, RatePrice, SpotPrice
 from budgets.models.base import ImmutableError
 from budgets.selectors import billing as read
 from budgets.services import billing
 from budgets.units import Money, Period
 from tests.billing.conftest import AFTER, APRIL, MARCH, active_card, held, meter, price, store
-from tests.builders import SmallFleet, hours
+from tests.builders import SmallFleet, agreed, hours
 from tests.databases import as_owner
 
 D = Decimal
@@ -153,15 +153,15 @@ def test_everything_wrong_with_a_card_is_told_at_once(fleet: SmallFleet):
 def test_a_card_is_activated_once_from_a_whole_hour_and_keeps_every_price(fleet: SmallFleet):
     finance = fleet.finance
     first = active_card(fleet, price("h100"), price("l4"))
-    assert refused(lambda: billing.activate_rate_card(finance, card=first, valid_from=APRIL)) == {
+    assert refused(lambda: billing.propose_activation(finance, card=first, valid_from=APRIL)) == {
         ("", "decided")
     }
     other = billing.propose_rate_card(finance, name="x", currency="EUR", prices=[price("h100")])
     half = MARCH + timedelta(minutes=30)
-    assert refused(lambda: billing.activate_rate_card(finance, card=other, valid_from=half)) == {
+    assert refused(lambda: billing.propose_activation(finance, card=other, valid_from=half)) == {
         ("valid_from", "not_a_whole_hour")
     }
-    assert refused(lambda: billing.activate_rate_card(finance, card=other, valid_from=APRIL)) == {
+    assert refused(lambda: billing.propose_activation(finance, card=other, valid_from=APRIL)) == {
         ("prices", "price_lost")
     }
     assert refused(
@@ -227,11 +227,15 @@ def test_a_price_is_never_changed_in_place(fleet: SmallFleet):
 )
 def test_postgres_refuses_to_change_a_price(fleet: SmallFleet, statement: str):
     active_card(fleet)
-    billing.record_spot_prices(
-        fleet.finance, flavor=fleet.flavors["h100"], prices=[(MARCH, "1")], currency="EUR"
+    agreed(
+        billing.record_spot_prices(
+            fleet.finance, flavor=fleet.flavors["h100"], prices=[(MARCH, "1")], currency="EUR"
+        )
     )
-    billing.record_exchange_rate(
-        fleet.finance, base="EUR", quote="USD", day=MARCH.date(), rate="1.1"
+    agreed(
+        billing.record_exchange_rate(
+            fleet.finance, base="EUR", quote="USD", day=MARCH.date(), rate="1.1"
+        )
     )
     with as_owner(), pytest.raises(IntegrityError), transaction.atomic():
         connection.cursor().execute(statement)
@@ -244,10 +248,12 @@ def test_a_time_series_is_billed_by_the_hour_and_recorded_once(promised: SmallFl
     # More changes than are summed apart: hours 0 to 39 cost 1.00, 1.01 … 1.39.
     points = [(hours(hour), D(1) + D(hour) / 100) for hour in range(40)]
 
-    def record() -> int:
+    def record() -> int | Proposal:
         return billing.record_spot_prices(finance, flavor=flavor, prices=points, currency="EUR")
 
-    assert (record(), record()) == (40, 0)
+    agreed(record())
+    assert SpotPrice.objects.count() == 40
+    assert record() == 0
     store(held("a", 5, 7), held("b", 5, 7), held("c", 100, 101), held("d", 100, 101))
     meter()
     cost = read.cost(promised.vision, MARCH, APRIL)

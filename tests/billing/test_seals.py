@@ -21,7 +21,7 @@ from budgets.tasks import seal_ledger
 from tests.billing.conftest import AFTER, Books, active_card, meter, price
 from tests.billing.test_closing import broken, sql, unguarded
 from tests.billing.test_signing import is_whole, key
-from tests.builders import hours
+from tests.builders import agreed, hours
 from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
@@ -34,9 +34,11 @@ def sealed(books: Books) -> Iterator[Books]:
         books.issued()
         adjust(books)
         paper = Statement.objects.filter(account=books.fleet.acme).get()
-        billing.void_statement(books.fleet.finance, statement=paper, reason="wrong")
-        billing.record_exchange_rate(
-            books.fleet.finance, base="EUR", quote="USD", day=AFTER.date(), rate="1.1"
+        agreed(billing.propose_void(books.fleet.finance, statement=paper, reason="wrong"))
+        agreed(
+            billing.record_exchange_rate(
+                books.fleet.finance, base="EUR", quote="USD", day=AFTER.date(), rate="1.1"
+            )
         )
     make_seal()
     yield books
@@ -99,6 +101,17 @@ def test_all_that_is_fixed_is_in_one_seal_and_in_no_other(sealed: Books):
         pytest.param("DELETE FROM budgets_adjustment", "adjustment", id="the newest adjustment"),
         pytest.param("UPDATE budgets_exchangerate SET rate = 2", "exchange rate", id="a rate"),
         pytest.param("DELETE FROM budgets_exchangerate", "exchange rate", id="the newest rate"),
+        pytest.param(
+            "UPDATE budgets_approval SET approver_id = author_id, kind = 'one' WHERE id ="
+            " (SELECT MAX(id) FROM budgets_approval)",
+            "approval",
+            id="who approved",
+        ),
+        pytest.param(
+            "UPDATE budgets_proposal SET seen = '{}' WHERE state = 'approved'",
+            "proposal",
+            id="what was proposed",
+        ),
         pytest.param(
             "UPDATE budgets_statement SET issued_by_id = NULL WHERE number = 'ST-2026-000001'",
             "statement",

@@ -16,6 +16,7 @@ from portal.web.numbers import money_text
 from portal.web.statement_pdf import NOTE, statement_pdf
 from tests.billing.conftest import Books
 from tests.billing.test_pages import client_of
+from tests.builders import agreed
 
 pytestmark = pytest.mark.django_db
 DEJAVU = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
@@ -93,7 +94,8 @@ def test_who_sees_a_part_gets_a_part(books: Books, paper: Statement):
 
 
 def test_a_credit_note_names_what_it_voids(books: Books, paper: Statement):
-    note = billing.void_statement(books.fleet.finance, statement=paper, reason="Wrong price")
+    agreed(billing.propose_void(books.fleet.finance, statement=paper, reason="Wrong price"))
+    note = Statement.objects.get(credits=paper)
     client = client_of(books.fleet.finance)
     text = "\n".join(pages(fetched(client, note)))
     assert f"Credit note {note.number}" in text

@@ -17,7 +17,7 @@ from budgets.selectors import billing as read
 from budgets.services import billing
 from budgets.units import Period
 from tests.billing.conftest import AFTER, Books, active_card, held, meter, price, store
-from tests.builders import hours, line
+from tests.builders import agreed, hours, line
 
 pytestmark = pytest.mark.django_db
 MARCH_H = 31 * 24
@@ -125,8 +125,8 @@ def test_an_account_is_billed_in_its_own_currency_at_the_rate_of_the_last_day(bo
     billing.set_billing_terms(finance, account=books.fleet.acme, currency="JPY")
     assert read.draw(read.month_of("2026-03")).unexchanged == (("acme", "JPY"),)
     day = AFTER.date().replace(month=3, day=31)
-    billing.record_exchange_rate(finance, base="EUR", quote="JPY", day=day, rate="150.5")
-    billing.record_exchange_rate(finance, base="EUR", quote="JPY", day=day, rate="160.25")
+    agreed(billing.record_exchange_rate(finance, base="EUR", quote="JPY", day=day, rate="150.5"))
+    agreed(billing.record_exchange_rate(finance, base="EUR", quote="JPY", day=day, rate="160.25"))
     draw(books)
 
     statement = statement_of("acme")
@@ -209,9 +209,10 @@ def test_void_turns_every_line_in_the_open_month(books: Books):
     books.issued()
     statement = statement_of("acme")
     with pytest.raises(Rejected) as silent:
-        billing.void_statement(finance, statement=statement, reason=" ")
+        billing.propose_void(finance, statement=statement, reason=" ")
     with time_machine.travel(AFTER, tick=False):
-        note = billing.void_statement(finance, statement=statement, reason="wrong terms")
+        agreed(billing.propose_void(finance, statement=statement, reason="wrong terms"))
+    note = Statement.objects.get(credits=statement)
 
     assert codes(silent) == {"reason_required"}
     assert (note.number, note.state, note.period.name) == ("CN-2026-000001", "issued", "2026-04")
@@ -222,7 +223,7 @@ def test_void_turns_every_line_in_the_open_month(books: Books):
     statement.refresh_from_db()
     assert statement.state == "void"
     with pytest.raises(Rejected) as twice:
-        billing.void_statement(finance, statement=statement, reason="again")
+        billing.propose_void(finance, statement=statement, reason="again")
     assert codes(twice) == {"not_issued"}
 
 
@@ -355,8 +356,10 @@ def test_sums_by_rate_come_to_what_the_facts_come_to_one_by_one(books: Books):
         account = fleet.acme if number % 3 == 2 else None
         active_card(fleet, prices, start=hours(hour), account=account)
     points = [(hours(hour), f"0.{hour + 10}") for hour in range(0, 60, 2)]
-    billing.record_spot_prices(
-        fleet.finance, flavor=fleet.flavors["h100"], prices=points, currency="EUR"
+    agreed(
+        billing.record_spot_prices(
+            fleet.finance, flavor=fleet.flavors["h100"], prices=points, currency="EUR"
+        )
     )
     window = Period(hours(0), hours(744))
     most_parts = 0

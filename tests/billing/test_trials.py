@@ -12,7 +12,7 @@ from budgets.models import BillingTerms, RateCard, StatementLine, Workspace
 from budgets.selectors import billing as read
 from budgets.services import billing
 from budgets.services.billing import TierDraft
-from tests.billing.conftest import AFTER, Books, active_card, held, meter, price, store
+from tests.billing.conftest import AFTER, Books, activated, active_card, held, meter, price, store
 from tests.billing.test_pages import client_of, text
 from tests.builders import hours
 
@@ -75,7 +75,7 @@ def test_proposed_card_comes_to_what_its_statements_would(
         books.fleet.finance, name="Next", currency="EUR", prices=[price(tiers=tiers)], **terms
     )
     tried = {name: after for name, (_, after) in charged(proposed).items()}
-    billing.activate_rate_card(books.fleet.finance, card=proposed, valid_from=hours(0))
+    activated(books.fleet.finance, proposed, hours(0))
     billing.draw_up_statements(books.fleet.finance, month="2026-03")
     assert tried == stated()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from budgets.errors import NotAllowed, Rejected, StaleVersion
 from budgets.models import Allocation, AuditEntry, Budget, BudgetRevision, Interval, MeterState
 from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
 from budgets.services.budget.in_force import DROPPED_FLAVOR_GRACE
-from tests.builders import SmallFleet, hours, line
+from tests.builders import SmallFleet, agreed, hours, line
 from tests.factories import IntervalFactory
 
 pytestmark = pytest.mark.django_db
@@ -238,13 +239,20 @@ def test_fleet_check_sees_a_conflict_that_only_comes_later(fleet: SmallFleet):
 def test_only_finance_dates_back_and_says_why(fleet: SmallFleet):
     past = selectors.utc_now() - timedelta(days=2)
     MeterState.objects.create(cluster="gpu-east", complete_until=selectors.utc_now())
-    for actor in (fleet.owner, fleet.admin):
-        with pytest.raises(Rejected, match="only finance"):
+    draft = RevisionDraft(lines=(line("h100", 8),), valid_from=past, reason="agreed on the phone")
+    terms = {"workspace": fleet.vision, "expected_version": fleet.vision.budget.version}
+    for actor in (fleet.owner, fleet.admin, fleet.finance):
+        with pytest.raises(Rejected, match="one of finance proposes it"):
             fleet.revise(fleet.vision, line("h100", 8), valid_from=past, actor=actor)
+    for actor in (fleet.owner, fleet.admin):
+        with pytest.raises(NotAllowed):
+            services.propose_dating_back(actor, draft=draft, **terms)
     with pytest.raises(Rejected, match="Say why"):
-        fleet.revise(fleet.vision, line("h100", 8), valid_from=past, actor=fleet.finance, reason="")
-    revision = fleet.revise(fleet.vision, line("h100", 8), valid_from=past, actor=fleet.finance)
+        services.propose_dating_back(fleet.finance, draft=replace(draft, reason=""), **terms)
+    agreed(services.propose_dating_back(fleet.finance, draft=draft, **terms))
+    revision = fleet.vision.budget.revisions.get()
     assert (revision.state, revision.valid_from) == ("live", past)
+    assert (revision.author, revision.approval.approver.username) == (fleet.finance, "fay")
     assert MeterState.objects.get().dirty_from == past
 
 

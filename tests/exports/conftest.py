@@ -16,7 +16,7 @@ from django.db import transaction
 from budgets import services
 from budgets.models import Export, RateCard, RatePrice, Role, User
 from budgets.services.exports import runs as exports
-from tests.builders import PASSWORD, SmallFleet, hours, line, small_fleet
+from tests.builders import PASSWORD, SmallFleet, an_approval, hours, line, small_fleet
 from tests.factories import (
     IntervalFactory,
     MeterStateFactory,
@@ -94,6 +94,7 @@ def _bill(fleet: SmallFleet) -> None:
             is_dynamic=dynamic,
         )
     card.state, card.valid_from = RateCard.State.ACTIVE, hours(-24 * 31)
+    card.approval = an_approval()
     card.save()
     for workspace in (fleet.vision, fleet.search):
         uid = f"uid-{workspace.slug}"

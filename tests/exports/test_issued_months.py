@@ -20,7 +20,7 @@ from budgets.models import Export, Statement
 from budgets.services import billing
 from budgets.services.exports import runs as exports
 from tests.billing.conftest import AFTER, Books, active_card, held, meter, promise, store
-from tests.builders import PASSWORD, small_fleet
+from tests.builders import PASSWORD, agreed, small_fleet
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 VERSION = Version.V1_4
@@ -104,7 +104,8 @@ def test_late_use_is_a_correction_in_the_open_month(books: Books):
 def test_credit_note_takes_the_statement_back_as_corrections(books: Books):
     statement = Statement.objects.get(account__slug="acme")
     with time_machine.travel(AFTER, tick=False):
-        note = billing.void_statement(books.fleet.finance, statement=statement, reason="terms")
+        agreed(billing.propose_void(books.fleet.finance, statement=statement, reason="terms"))
+    note = Statement.objects.get(credits=statement)
 
     rows = [row for row in focus(books, "2026-04") if row["InvoiceId"] == note.number]
 

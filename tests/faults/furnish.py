@@ -45,8 +45,9 @@ def furnish(folder: Path, *, gpus: int) -> None:
 
     admin = services.create_first_admin(**person("admin"))
     finance = [services.create_user(admin, **person(name)) for name in ("fin", "fay")]
-    for one in (admin, *finance):
-        services.grant_role(admin, user=one, role=Role.FINANCE)
+    for one in finance:
+        # By the portal itself: what an admin gives waits a day before it approves.
+        services.grant_role(None, user=one, role=Role.FINANCE)
     flavor = services.create_flavor(
         admin, slug=FLAVOR, name="H100", node_labels={"gpu": FLAVOR}, gpus_per_node=gpus
     )
@@ -65,7 +66,8 @@ def furnish(folder: Path, *, gpus: int) -> None:
         prices=[billing.PriceDraft(FLAVOR, "2.10", "3.40", "0.5")],
         reason="Agreed",
     )
-    billing.activate_rate_card(finance[1], card=card, valid_from=begin)
+    waits = billing.propose_activation(finance[0], card=card, valid_from=begin)
+    billing.decide_proposal(finance[1], proposal=waits, is_approved=True)
 
     def register(name: str) -> None:
         try:
@@ -87,7 +89,7 @@ def furnish(folder: Path, *, gpus: int) -> None:
         home_flavor=FLAVOR, committed=total // 2, ceiling=total, preferred=None
     )
     services.revise_budget(
-        admin,
+        None,  # the portal itself: it begins in the past
         workspace=workspace,
         draft=RevisionDraft(lines=lines, valid_from=begin, reason="Agreed"),
         expected_version=workspace.budget.version,

@@ -15,6 +15,7 @@ from budgets.models import BillingPeriod, MeterState, Statement, UsageRecord, Wo
 from budgets.selectors import billing as read
 from budgets.services import billing
 from budgets.services.billing import PriceDraft
+from tests.builders import agreed
 from tests.perf import fleet_rows
 from tests.perf.bench import Figure
 
@@ -93,7 +94,8 @@ def measure() -> list[Figure]:
     MeterState.objects.create(cluster="worker-1", complete_until=AFTER, metered_until=AFTER)
     prices = [PriceDraft(slug, "2.13", "3.17", "0.5") for slug in ("h100", "a100")]
     card = billing.propose_rate_card(finance, name="P", currency="EUR", prices=prices)
-    billing.activate_rate_card(finance, card=card, valid_from=datetime(2026, 3, 1, tzinfo=UTC))
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    agreed(billing.propose_activation(finance, card=card, valid_from=start))
     size = {
         "workspaces": WORKSPACES,
         "hour_facts": UsageRecord.objects.count(),

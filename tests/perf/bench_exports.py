@@ -20,6 +20,7 @@ from pathlib import Path
 import django
 from django.db import connection
 
+from tests.builders import an_approval
 from tests.perf.bench import Figure
 
 WORKSPACES, ACCOUNTS = 290, 20
@@ -117,6 +118,7 @@ def make_prices() -> None:
             burst=Decimal("3.33333333"),
             lending_credit=Decimal("0.5"),
         )
+    card.approval = an_approval()
     card.state, card.valid_from = RateCard.State.ACTIVE, datetime(2020, 1, 1, tzinfo=UTC)
     card.save()
 

@@ -11,7 +11,7 @@ import time_machine
 
 from budgets.models import RateCard, RatePrice, SpendRule, User
 from budgets.services.spending import RuleDraft, create_spend_rule
-from tests.builders import SmallFleet, hours, line, small_fleet
+from tests.builders import SmallFleet, an_approval, hours, line, small_fleet
 from tests.factories import IntervalFactory
 
 
@@ -38,7 +38,7 @@ def fleet(unpriced: SmallFleet) -> SmallFleet:
         burst=Decimal(3),
         lending_credit=Decimal(0),
     )
-    RateCard.objects.filter(pk=card.pk).update(state="active")
+    RateCard.objects.filter(pk=card.pk).update(state="active", approval=an_approval())
     return unpriced
 
 

@@ -121,3 +121,35 @@ BEGIN SELECT RAISE(ABORT, 'a seal of the ledger never changes'); END
 -- next
 CREATE TRIGGER closed_seal_delete BEFORE DELETE ON budgets_seal
 BEGIN SELECT RAISE(ABORT, 'a seal of the ledger never changes'); END
+-- next
+CREATE TRIGGER closed_approval_insert BEFORE INSERT ON budgets_approval
+WHEN NEW.kind = 'before' OR (NEW.kind = 'one' AND NOT EXISTS (
+    SELECT 1 FROM budgets_installation
+    WHERE one_person_since IS NOT NULL AND one_person_until IS NULL))
+BEGIN SELECT RAISE(ABORT, 'two people approve what moves money'); END
+-- next
+CREATE TRIGGER closed_approval_update BEFORE UPDATE ON budgets_approval
+BEGIN SELECT RAISE(ABORT, 'an approval never changes'); END
+-- next
+CREATE TRIGGER closed_approval_delete BEFORE DELETE ON budgets_approval
+BEGIN SELECT RAISE(ABORT, 'an approval never changes'); END
+-- next
+CREATE TRIGGER closed_proposal_update BEFORE UPDATE ON budgets_proposal
+WHEN OLD.state <> 'waiting' OR NEW.deed <> OLD.deed OR NEW.subject <> OLD.subject
+    OR NEW.parameters <> OLD.parameters OR NEW.seen <> OLD.seen OR NEW.reason <> OLD.reason
+    OR NEW.proposed_by_id <> OLD.proposed_by_id OR NEW.proposed_at <> OLD.proposed_at
+    OR NEW.expires_at <> OLD.expires_at
+BEGIN SELECT RAISE(ABORT, 'a proposal is never changed; propose anew'); END
+-- next
+CREATE TRIGGER closed_proposal_delete BEFORE DELETE ON budgets_proposal
+BEGIN SELECT RAISE(ABORT, 'a proposal is never changed; propose anew'); END
+-- next
+CREATE TRIGGER closed_installation_update BEFORE UPDATE ON budgets_installation
+WHEN OLD.one_person_since IS NOT NULL AND (
+    NEW.one_person_since IS NOT OLD.one_person_since
+    OR (OLD.one_person_until IS NOT NULL AND NEW.one_person_until IS NOT OLD.one_person_until))
+BEGIN SELECT RAISE(ABORT, 'that one person runs everything alone is ended for good'); END
+-- next
+CREATE TRIGGER closed_installation_delete BEFORE DELETE ON budgets_installation
+WHEN OLD.one_person_since IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'that one person runs everything alone is ended for good'); END

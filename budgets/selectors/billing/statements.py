@@ -19,7 +19,9 @@ from budgets.models import (
     User,
     WorkloadUsage,
 )
+from budgets.selectors.approvals import installation
 from budgets.selectors.billing.rows import line_hours
+from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import workload_names
 from budgets.selectors.roles import roles_of
 
@@ -42,13 +44,15 @@ class Part:
 class StatementSheet:
     """A statement as far as one reader sees it; parts add up to ``total``.
 
-    ``is_whole``: every line is there, and ``total`` is the payable.
+    ``is_whole``: every line is there, and ``total`` is the payable. ``is_one_person``: at some time
+    since the month began one person ran everything alone.
     """
 
     statement: Statement
     parts: tuple[Part, ...]
     total: Decimal
     is_whole: bool
+    is_one_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,17 @@ def statement_for(user: User, key: int) -> Statement:
 
 
 def statement_sheet(user: User, statement: Statement) -> StatementSheet:
-    """The lines that a user may see. Two queries."""
+    """The lines that a user may see. Three queries."""
     is_whole, lines = _visible_lines(user, statement)
     groups: dict[int | None, list[StatementLine]] = {}
     for line in lines.order_by("position"):
         groups.setdefault(line.workspace_id, []).append(line)
     parts = tuple(_part(rows) for rows in groups.values())
     total = sum((part.total for part in parts), Decimal(0))
-    return StatementSheet(statement, parts, total, is_whole)
+    is_one_person = installation().was_one_person(
+        statement.period.start, statement.issued_at or utc_now()
+    )
+    return StatementSheet(statement, parts, total, is_whole, is_one_person)
 
 
 def line_for(user: User, statement: Statement, position: int) -> StatementLine:

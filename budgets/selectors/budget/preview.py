@@ -122,6 +122,7 @@ def judge_draft(
     *,
     roles: RoleSet | None,
     now: datetime,
+    is_dated_back: bool = False,
 ) -> RevisionPreview:
     """Check a draft as :func:`preview_revision` shows it and as saving decides it.
 
@@ -130,10 +131,12 @@ def judge_draft(
         draft: As typed.
         roles: Of the author; None for the portal itself, which may do everything.
         now: UTC, whole seconds.
+        is_dated_back: It is to begin in the past, by what two people of finance agree on.
     """
     terms = flavor_terms()
     own_faults = list(check_draft(draft, flavors=terms, now=now))
-    own_faults += _start_faults(draft, roles=roles, now=now)
+    if roles is not None:
+        own_faults += _start_faults(draft, now=now, is_dated_back=is_dated_back)
     if workspace.archived_at is not None:
         own_faults.append(
             Fault("", "archived_workspace", "The workspace is archived and takes no budget.")
@@ -178,22 +181,19 @@ def judge_draft(
     )
 
 
-def _start_faults(draft: RevisionDraft, *, roles: RoleSet | None, now: datetime) -> list[Fault]:
-    """The past is closed, except for finance with a reason."""
+def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -> list[Fault]:
+    """The past is closed, except for two people of finance with a reason."""
     start = draft.valid_from
-    if start is None or start.tzinfo is None or start >= now:
+    if start is None or start.tzinfo is None or (start < now) == is_dated_back:
         return []
-    if roles is not None and not roles.is_finance:
-        return [
-            Fault(
-                "valid_from",
-                "valid_from_past",
-                "A budget begins now or later; only finance can date it back, with a reason.",
-            )
-        ]
-    if roles is not None and not draft.reason.strip():
-        return [Fault("reason", "reason_required", "Say why the budget is dated back.")]
-    return []
+    if is_dated_back:
+        words = "It does not begin in the past; save it as any other revision."
+        return [Fault("valid_from", "valid_from_future", words)]
+    words = (
+        "A budget begins now or later. To date it back, one of finance proposes it and another "
+        "approves."
+    )
+    return [Fault("valid_from", "valid_from_past", words)]
 
 
 def _sound_lines(draft: RevisionDraft, faults: list[Fault]) -> tuple[Line, ...]:

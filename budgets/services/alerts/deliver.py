@@ -22,7 +22,7 @@ from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
 from budgets.services.audit import state_of
-from budgets.services.guards import require_finance
+from budgets.services.guards import require_office
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -52,6 +52,7 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
         "export__operation",
         "export__requested_by",
         "period__seal",
+        "entry",
     )
     for row in joined[:AT_ONCE]:
         if not _claim(row, instant):
@@ -71,7 +72,7 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
 
 def retry_delivery(actor: User | None, *, delivery: Delivery) -> None:
     """Try one that was given up once more, from the start."""
-    require_finance(actor, deed="deliver again")
+    require_office(actor, deed="deliver again")
     Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.GIVEN_UP).update(
         state=Delivery.State.WAITING, attempts=0, next_at=utc_now()
     )
@@ -139,6 +140,9 @@ def _mail(row: Delivery) -> None:
         kind, key = "close", str(row.period.close_number)
         address = f"/billing/months/{row.period.name}/?zone={quote(row.period.zone)}"
         subject, text = f"Closed: {row.period}", close_text(row.period)
+    elif row.entry is not None:
+        kind, key, address = "entry", str(row.entry.pk), "/billing/approvals/"
+        subject, text = "GPU budgets: who is finance", row.entry.after["text"]
     else:
         assert row.export is not None
         kind, key, address = "export", str(row.export.pk), f"/exports/{row.export.pk}/"

@@ -20,7 +20,7 @@ from budgets.models import Account, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed, post
 from budgets.services.audit import audit
-from budgets.services.guards import require_finance, save_checked
+from budgets.services.guards import require_office, save_checked
 
 SIGNATURE = "Portal-Signature"
 DELIVERY = "Portal-Delivery"
@@ -147,7 +147,7 @@ def address_faults(url: str) -> list[Fault]:
 
 
 def _require_right(actor: User | None) -> None:
-    require_finance(actor, deed="change webhooks")
+    require_office(actor, deed="change webhooks")
 
 
 def _audit(actor: User | None, webhook: Webhook, action: str) -> None:

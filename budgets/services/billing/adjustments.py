@@ -22,8 +22,9 @@ from budgets.selectors.billing.documents import accounts_of
 from budgets.selectors.billing.prices import account_currency
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
+from budgets.services.billing.approvals import approve
 from budgets.services.billing.guards import lock_billing, stored_month
-from budgets.services.guards import by_finance, require_reason, require_second_person, save_checked
+from budgets.services.guards import by_finance, require_reason, save_checked
 from budgets.units import Money, UnitsError, currency_digits
 
 LARGEST = Decimal(10) ** 12
@@ -97,13 +98,13 @@ def decide_adjustment(
         message = f"It is {row.get_state_display().lower()} already."
         raise Rejected.because("", "decided", message)
     if is_approved:
-        require_second_person(actor, proposer_id=row.proposed_by_id)
+        row.approval = approve(actor, author_id=row.proposed_by_id, deed="adjustment.approve")
         reject_any(_period_faults(row.account, row.period))
     row.state = Adjustment.State.APPROVED if is_approved else Adjustment.State.DECLINED
     row.decided_by = actor
     row.decided_at = utc_now()
     row.decision_reason = reason[:500]
-    row.save(update_fields=["state", "decided_by", "decided_at", "decision_reason"])
+    row.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "approval"])
     audit(
         actor,
         "adjustment.approve" if is_approved else "adjustment.decline",

@@ -15,8 +15,9 @@ from budgets.errors import Rejected
 from budgets.models import Discrepancy, User
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
+from budgets.services.billing.approvals import approve
 from budgets.services.billing.guards import lock_billing
-from budgets.services.guards import by_finance, require_reason, require_second_person
+from budgets.services.guards import by_finance, require_reason
 
 State = Discrepancy.State
 UNSETTLED = (State.OPEN, State.PROPOSED)
@@ -131,7 +132,7 @@ def decide_acceptance(
         message = f"It does not wait for approval but is {row.get_state_display().lower()}."
         raise Rejected.because("", "decided", message)
     if is_approved:
-        require_second_person(actor, proposer_id=row.proposed_by_id)
+        row.approval = approve(actor, author_id=row.proposed_by_id, deed="discrepancy.accept")
         row.state, row.decided_by, row.decided_at = State.ACCEPTED, actor, utc_now()
         row.save()
         _audit(actor, "accept", row)

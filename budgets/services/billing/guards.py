@@ -15,6 +15,7 @@ from budgets.units import UnitsError, currency_digits, time_text, utc_hour
 LOCK = "lock"
 PRICE_DIGITS = 8
 LARGEST_PRICE = Decimal(10) ** 9
+LARGEST_OFF = Decimal(99_999_999)
 
 
 def lock_billing() -> None:
@@ -82,6 +83,18 @@ def price_of(
     else:
         return price
     return Decimal(0)
+
+
+def percent_off(price: Decimal, agreed: Decimal | None) -> Decimal | None:
+    """How far a price is off one that two people agreed on, four places; None: not comparable."""
+    if not agreed:
+        return Decimal(0) if agreed == price else None
+    return min(round(abs(price / agreed - 1) * 100, 4), LARGEST_OFF)
+
+
+def percent_text(percent: Decimal | None) -> str:
+    """As people read it."""
+    return "not to be compared" if percent is None else f"{percent.normalize():f} %"
 
 
 def foreign_currency(currency: str) -> list[Fault]:

@@ -13,18 +13,30 @@ from typing import Any
 
 from budgets.charging import FloorHours
 from budgets.errors import Fault, reject_any
-from budgets.models import Account, Flavor, RateCard, RatePrice, RateTier, User
+from budgets.models import (
+    Account,
+    Approval,
+    Flavor,
+    Proposal,
+    RateCard,
+    RatePrice,
+    RateTier,
+    User,
+    Workspace,
+)
 from budgets.selectors.billing.prices import card_in_force, prices_of
+from budgets.selectors.billing.trials import try_card
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
 from budgets.services.billing.guards import (
     currency_faults,
     foreign_currency,
     hour_faults,
-    lock_billing,
     price_of,
 )
 from budgets.services.guards import by_finance, require_reason, save_checked
+from budgets.units import time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +127,76 @@ def propose_rate_card(
 
 
 @by_finance
-def activate_rate_card(
+def propose_activation(
     actor: User | None, *, card: RateCard, valid_from: datetime, reason: str = ""
-) -> RateCard:
-    """Let a card hold from a whole UTC hour on; it supersedes the one before it.
+) -> Proposal:
+    """Propose that a card hold from a whole UTC hour on; it supersedes the one before it.
 
     Raises:
-        Rejected: The hour is not whole or in a closed period, the card was decided already, or
-            a flavor would lose its price.
+        Rejected: The hour is not whole or in a closed period, the card was decided already, its
+            activation waits, or a flavor would lose its price.
     """
-    lock_billing()
-    row = RateCard.objects.select_for_update(of=("self",)).get(pk=card.pk)
+    return propose(
+        actor,
+        ACTIVATE,
+        subject=f"rate_card:{card.pk}",
+        reason=reason,
+        card=card,
+        valid_from=valid_from,
+    )
+
+
+def _activation(card: RateCard, valid_from: datetime, *, at: datetime) -> Seen:
+    """What a card would replace, and what the month before would have come to by it."""
+    row = RateCard.objects.select_related("account").get(pk=card.pk)
     faults = _decided(row) + hour_faults("valid_from", valid_from, row.account)
     faults += foreign_currency(row.currency)
     if not faults:
         faults += _lost_prices(row, valid_from)
     reject_any(faults)
     replaced = card_in_force(row.account_id, valid_from)
-    row.state = RateCard.State.ACTIVE
-    row.valid_from = valid_from
-    _decide(row, actor)
+    month, tried = try_card(row, Workspace.objects.select_related("account"), now=at)
+    before, after = (
+        sum((getattr(item, name) for item in tried), Decimal(0)) for name in ("before", "after")
+    )
+    return {
+        "Rate card": str(row),
+        "For": row.account.name if row.account else "everybody",
+        "From": time_text(valid_from),
+        "Dated back": "yes" if valid_from < at else "no",
+        "Replaces": str(replaced) if replaced else "nothing",
+        f"{month} by the prices then": f"{before:f} {row.currency}",
+        f"{month} by this card": f"{after:f} {row.currency}",
+    }
+
+
+def _activate(
+    actor: User, approval: Approval, *, card: RateCard, valid_from: datetime, reason: str
+) -> str:
+    replaced = card_in_force(card.account_id, valid_from)
+    card.state = RateCard.State.ACTIVE
+    card.valid_from, card.approval = valid_from, approval
+    _decide(card, actor)
     audit(
         actor,
         "rate_card.activate",
-        row,
+        card,
         reason=reason,
         before={"replaces": replaced.pk if replaced else None},
-        after=_state(row),
+        after=_state(card),
     )
-    return row
+    return f"Rate card {card} holds from {time_text(valid_from)}."
+
+
+ACTIVATE = money_deed(
+    MoneyDeed(
+        name="rate_card.activate",
+        title="Activate a rate card",
+        takes={"card": row_of(RateCard), "valid_from": datetime.fromisoformat},
+        look=_activation,
+        do=_activate,
+    )
+)
 
 
 @by_finance
@@ -229,7 +282,7 @@ def _decided(card: RateCard) -> list[Fault]:
 def _decide(card: RateCard, actor: User | None) -> None:
     card.decided_by = actor
     card.decided_at = utc_now()
-    card.save(update_fields=["state", "valid_from", "decided_by", "decided_at"])
+    card.save(update_fields=["state", "valid_from", "approval", "decided_by", "decided_at"])
 
 
 def _lost_prices(card: RateCard, valid_from: datetime) -> list[Fault]:

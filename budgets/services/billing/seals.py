@@ -22,10 +22,12 @@ from django.db.models import Q
 
 from budgets.models import (
     Adjustment,
+    Approval,
     AuditEntry,
     BillingPeriod,
     Correction,
     ExchangeRate,
+    Proposal,
     RateCard,
     RatePrice,
     RateTier,
@@ -84,13 +86,15 @@ _TABLES = (
     _Table("spot price", SpotPrice),
     _Table("exchange rate", ExchangeRate),
     _Table("adjustment", Adjustment, _DECIDED),
+    _Table("approval", Approval),
+    _Table("proposal", Proposal, ~Q(state="waiting")),
     _Table("correction", Correction),
     _Table(
         "statement",
         Statement,
         ~Q(number=""),
         ((StatementLine, "statement"),),
-        frozenset({"state", "reason"}),
+        frozenset({"state", "reason", "approval"}),
     ),
 )
 

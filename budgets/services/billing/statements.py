@@ -12,8 +12,10 @@ from django.db.models import F
 
 from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import (
+    Approval,
     BillingPeriod,
     NumberSeries,
+    Proposal,
     Statement,
     StatementLine,
     StatementLook,
@@ -26,6 +28,7 @@ from budgets.selectors.billing.periods import drawn_content, statement_content
 from budgets.selectors.billing.statements import StatementSheet
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
 from budgets.services.billing.guards import lock_billing, stored_month
 from budgets.services.guards import by_finance, require_reason
 from budgets.services.usage.rows import upsert
@@ -111,30 +114,47 @@ def issue_statements(
 
 
 @by_finance
-def void_statement(actor: User | None, *, statement: Statement, reason: str) -> Statement:
-    """Void an issued statement by a credit note in the account's open month.
+def propose_void(actor: User | None, *, statement: Statement, reason: str) -> Proposal:
+    """Propose to void an issued statement by a credit note in the account's open month.
 
     The statement stays as it is, but for its state; the note has its lines with the sign turned.
     What is owed instead is an adjustment of the open month: a closed one takes no new rows.
 
-    Returns:
-        The credit note, issued.
-
     Raises:
-        Rejected: It is not issued, or there is no reason.
+        Rejected: It is not issued, there is no reason, or it waits already.
     """
     require_reason(reason)
-    lock_billing()
-    row = _locked(statement)
+    subject = f"statement:{statement.pk}"
+    return propose(actor, VOID, subject=subject, reason=reason, statement=statement)
+
+
+def _voiding(statement: Statement, *, at: datetime) -> Seen:
+    """What would be turned, and in which month."""
+    row = Statement.objects.select_related("account", "period").get(pk=statement.pk)
     if row.state != Statement.State.ISSUED or row.kind != Statement.Kind.STATEMENT:
         message = f"The document is {_state(row)}; only an issued statement can be voided."
         raise Rejected.because("", "not_issued", message)
+    return {
+        "Statement": row.number,
+        "Account": row.account.name if row.account else "the platform",
+        "Of": str(row.period),
+        "Lines": str(row.lines.count()),
+        "Credit note comes to": f"{-row.payable:f} {row.currency}",
+        "Credit note is in": str(_month_of_note(row)),
+    }
+
+
+def _month_of_note(row: Statement) -> BillingPeriod:
+    """The month of now in which a credit note is billed; it need not be stored."""
+    if row.account_id is not None:
+        return open_month(row.account_id, utc_now())
+    return month_at(max(utc_now(), row.period.end), row.period.zone)
+
+
+def _void(actor: User, approval: Approval, *, statement: Statement, reason: str) -> str:
+    row = _locked(statement)
     now = utc_now()
-    unsaved = (
-        open_month(row.account_id, now)
-        if row.account_id is not None
-        else month_at(max(now, row.period.end), row.period.zone)
-    )
+    unsaved = _month_of_note(row)
     period = stored_month(unsaved.name, unsaved.zone)
     note = Statement.objects.create(
         **{name: getattr(row, name) for name in OF_NOTE},
@@ -143,17 +163,29 @@ def void_statement(actor: User | None, *, statement: Statement, reason: str) -> 
         payable=-row.payable,
         credits=row,
         reason=reason[:500],
+        approval=approval,
     )
     StatementLine.objects.bulk_create([_turned(line, note) for line in row.lines.all()])
     note.state, note.number = Statement.State.ISSUED, _numbers(CREDIT_NOTE, now, 1)[0]
     note.reviewed_by = note.issued_by = actor
     note.reviewed_at = note.issued_at = now
     note.save()
-    row.state, row.reason = Statement.State.VOID, reason[:500]
-    row.save(update_fields=["state", "reason"])
+    row.state, row.reason, row.approval = Statement.State.VOID, reason[:500], approval
+    row.save(update_fields=["state", "reason", "approval"])
     _log(actor, "statement.void", row, reason)
     _log(actor, "credit_note.issue", note, reason)
-    return note
+    return f"Credit note {note.number} voids {row.number}."
+
+
+VOID = money_deed(
+    MoneyDeed(
+        name="statement.void",
+        title="Void a statement",
+        takes={"statement": row_of(Statement)},
+        look=_voiding,
+        do=_void,
+    )
+)
 
 
 def _chosen(

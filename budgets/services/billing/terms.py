@@ -10,16 +10,27 @@ from budgets.errors import Fault
 from budgets.models import (
     Account,
     Adjustment,
+    Approval,
     BillingPeriod,
     BillingTerms,
     ExchangeRate,
+    Proposal,
     Statement,
     UsageRecord,
     User,
 )
+from budgets.selectors.approvals import installation
 from budgets.selectors.billing.prices import portal_currency
+from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.billing.guards import currency_faults, lock_billing, price_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose
+from budgets.services.billing.guards import (
+    currency_faults,
+    lock_billing,
+    percent_off,
+    percent_text,
+    price_of,
+)
 from budgets.services.guards import by_finance, save_checked
 
 CHECKED_YEARS = (2000, 2040)
@@ -67,27 +78,115 @@ def set_billing_terms(
 
 @by_finance
 def record_exchange_rate(
-    actor: User | None, *, base: str, quote: str, day: date, rate: Decimal | str
-) -> ExchangeRate:
+    actor: User | None, *, base: str, quote: str, day: date, rate: Decimal | str, reason: str = ""
+) -> ExchangeRate | Proposal:
     """Record what 1 ``base`` was worth in ``quote`` on a day; a further one supersedes it.
 
     Statements keep the rate that they were drawn up with.
+
+    Returns:
+        The rate; a proposal where it is off what two people agreed on last by more than the
+        tolerance of the installation, where they agreed on none, or where it changes a past day.
     """
+    lock_billing()
     faults = currency_faults("base", base) + currency_faults("quote", quote)
     if base == quote:
         faults.append(Fault("quote", "same", "A currency is worth itself; name another one."))
     read = price_of("rate", rate, faults)
     if not faults and not read:
         faults.append(Fault("rate", "out_of_range", "A rate is above 0."))
-    row = ExchangeRate(base=base, quote=quote, day=day, rate=read or 1, recorded_by=actor)
-    save_checked(row, also=faults)
-    audit(
-        actor,
-        "exchange_rate.record",
-        f"exchange_rate:{base}-{quote}",
-        after={"day": day.isoformat(), "rate": str(read)},
+    tolerance = installation().price_tolerance
+    agreed = None if faults else _agreed_rate(base, quote, day)
+    off_by = percent_off(read, agreed.rate if agreed else None)
+    row = ExchangeRate(
+        base=base,
+        quote=quote,
+        day=day,
+        rate=read or 1,
+        recorded_by=actor,
+        off_by=off_by,
+        tolerance=tolerance,
     )
+    told = ExchangeRate.objects.filter(base=base, quote=quote, day=day).order_by("-pk").first()
+    is_changed = told is not None and told.rate != read and day < utc_now().date()
+    if not faults and (off_by is None or off_by > tolerance or is_changed):
+        return propose(
+            actor,
+            RECORD,
+            subject=f"exchange_rate:{base}-{quote} {day}",
+            reason=reason,
+            base=base,
+            quote=quote,
+            day=day,
+            rate=read,
+        )
+    save_checked(row, also=faults)
+    _log_rate(actor, row, reason)
     return row
+
+
+def _agreed_rate(base: str, quote: str, day: date) -> ExchangeRate | None:
+    """What two people agreed on last: of the newest day up to one, else of the first after it."""
+    rows = ExchangeRate.objects.filter(base=base, quote=quote, approval__isnull=False)
+    before = rows.filter(day__lte=day).order_by("-day", "-pk").first()
+    return before or rows.order_by("day", "-pk").first()
+
+
+def _recording(base: str, quote: str, day: date, rate: Decimal, *, at: datetime) -> Seen:
+    agreed = _agreed_rate(base, quote, day)
+    told = ExchangeRate.objects.filter(base=base, quote=quote, day=day).order_by("-pk").first()
+    return {
+        "Day": day.isoformat(),
+        "Rate": f"1 {base} = {rate.normalize():f} {quote}",
+        "Two people agreed last on": (
+            f"{agreed.rate.normalize():f} of {agreed.day}" if agreed else "nothing"
+        ),
+        "Off that by": percent_text(percent_off(rate, agreed.rate if agreed else None)),
+        "Recorded of that day": f"{told.rate.normalize():f}" if told else "nothing",
+    }
+
+
+def _record(
+    actor: User,
+    approval: Approval,
+    *,
+    base: str,
+    quote: str,
+    day: date,
+    rate: Decimal,
+    reason: str,
+) -> str:
+    agreed = _agreed_rate(base, quote, day)
+    row = ExchangeRate(
+        base=base,
+        quote=quote,
+        day=day,
+        rate=rate,
+        recorded_by=approval.author,
+        off_by=percent_off(rate, agreed.rate if agreed else None),
+        tolerance=installation().price_tolerance,
+        approval=approval,
+    )
+    save_checked(row)
+    _log_rate(actor, row, reason)
+    return f"1 {base} was worth {rate.normalize():f} {quote} on {day}."
+
+
+def _log_rate(actor: User | None, row: ExchangeRate, reason: str) -> None:
+    subject = f"exchange_rate:{row.base}-{row.quote}"
+    after = {"day": row.day.isoformat(), "rate": str(row.rate), "off_by": str(row.off_by)}
+    audit(actor, "exchange_rate.record", subject, reason=reason, after=after)
+
+
+RECORD = money_deed(
+    MoneyDeed(
+        name="exchange_rate.record",
+        title="Record an exchange rate",
+        takes={"base": str, "quote": str, "day": date.fromisoformat, "rate": Decimal},
+        look=_recording,
+        do=_record,
+    )
+)
 
 
 def _zone_faults(zone: str) -> list[Fault]:

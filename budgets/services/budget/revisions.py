@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Max
 
 from budgets.errors import NotAllowed, Rejected, reject_any
-from budgets.models import Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
+from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
 from budgets.plan import RevisionDraft, Spill
 from budgets.selectors import RevisionPreview, judge_draft
 from budgets.services.budget.dirty import mark_dirty
@@ -39,7 +39,7 @@ def revise_budget(
     Raises:
         StaleVersion: Somebody saved in between.
     """
-    return _revise(actor, workspace, draft, expected_version, restored_from=None)
+    return save_revision(actor, workspace, draft, expected_version)
 
 
 @transaction.atomic
@@ -53,7 +53,7 @@ def restore_revision(
         reason=reason.strip() or f"Restores revision {revision.number}.",
     )
     workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)
-    return _revise(actor, workspace, draft, expected_version, restored_from=revision.number)
+    return save_revision(actor, workspace, draft, expected_version, restored_from=revision.number)
 
 
 @by_admin
@@ -153,24 +153,34 @@ def draft_of(revision: BudgetRevision, *, start: datetime | None = None) -> Revi
     )
 
 
-def _revise(
+def save_revision(
     actor: User | None,
     workspace: Workspace,
     draft: RevisionDraft,
     expected_version: int,
     *,
-    restored_from: int | None,
+    restored_from: int | None = None,
+    approval: Approval | None = None,
 ) -> BudgetRevision:
+    """Save a revision; one that begins in the past has an approval, but for the portal's own."""
     roles = roles_for(actor)
     if not (roles.may_edit(workspace) or roles.is_finance):
         raise NotAllowed("Only the workspace's owners, finance and admins can change its budget.")
     budget, now = open_budget(
         workspace.budget.pk, expected_version, flavors={line.flavor for line in draft.lines}
     )
-    judged = judge_draft(budget.workspace, draft, roles=None if actor is None else roles, now=now)
+    judged = judge_draft(
+        budget.workspace,
+        draft,
+        roles=None if actor is None else roles,
+        now=now,
+        is_dated_back=approval is not None,
+    )
     faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
     reject_any(faults)
-    revision = _write(budget, actor, draft, judged, now=now, restored_from=restored_from)
+    revision = _write(
+        budget, actor, draft, judged, now=now, restored_from=restored_from, approval=approval
+    )
     if revision.state == State.LIVE:
         settle_budget(budget, now=now)
         if revision.valid_from < now:
@@ -201,6 +211,7 @@ def _write(
     *,
     now: datetime,
     restored_from: int | None,
+    approval: Approval | None,
 ) -> BudgetRevision:
     is_waived = judged.state == "live" and bool(judged.request_reasons)
     newest = budget.revisions.aggregate(newest=Max("number"))["newest"] or 0
@@ -214,6 +225,8 @@ def _write(
         preference=list(draft.preference),
         spill=draft.spill.value,
         restored_from=restored_from,
+        is_dated_back=actor is not None and draft.valid_from is not None and draft.valid_from < now,
+        approval=approval,
         state=judged.state,
         decided_by=actor if is_waived else None,
         decided_at=now if is_waived else None,

@@ -126,8 +126,10 @@ class Command(BaseCommand):
         self.admin = services.create_first_admin(**named("admin"))
         self.owner = services.create_user(self.admin, **named("owner"), first_name="Olga")
         self.finance = services.create_user(self.admin, **named("finance"), first_name="Fin")
-        for person in (self.finance, self.admin):
-            services.grant_role(self.admin, user=person, role=Role.FINANCE)
+        self.controller = services.create_user(self.admin, **named("controller"), first_name="Cora")
+        for person in (self.finance, self.controller):
+            # By the portal itself: what an admin gives is told to all, and waits a day.
+            services.grant_role(None, user=person, role=Role.FINANCE)
 
     def fleet(self) -> None:
         self.flavors = {
@@ -220,7 +222,7 @@ class Command(BaseCommand):
         """What a workspace was promised when the history began."""
         workspace = Workspace.objects.get(namespace=f"{account}-{slug}")
         services.revise_budget(
-            self.admin,
+            None,  # the portal itself: the history was before it was
             workspace=workspace,
             draft=RevisionDraft(
                 lines=short_form_lines(
@@ -243,9 +245,13 @@ class Command(BaseCommand):
             prices=[billing.PriceDraft(*row, tiers=STEPS.get(row[0], ())) for row in PRICES],
             reason="Agreed with the accounts",
         )
-        billing.activate_rate_card(
-            self.finance, card=card, valid_from=begin.replace(minute=0, second=0, microsecond=0)
+        proposal = billing.propose_activation(
+            self.finance,
+            card=card,
+            valid_from=begin.replace(minute=0, second=0, microsecond=0),
+            reason="Agreed with the accounts",
         )
+        billing.decide_proposal(self.controller, proposal=proposal, is_approved=True)
         alerts.create_rule(
             self.owner,
             measure=AlertRule.Measure.SPEND_FORECAST,

@@ -1,0 +1,10 @@
+DROP TRIGGER never_emptied ON budgets_installation;
+DROP TRIGGER never_emptied ON budgets_proposal;
+DROP TRIGGER never_emptied ON budgets_approval;
+DROP TRIGGER installation_one_person ON budgets_installation;
+DROP FUNCTION budgets_guard_installation();
+DROP TRIGGER proposal_fixed ON budgets_proposal;
+DROP FUNCTION budgets_guard_proposal();
+DROP TRIGGER approval_insert_only ON budgets_approval;
+DROP TRIGGER approval_of_two ON budgets_approval;
+DROP FUNCTION budgets_guard_approval();
