@@ -51,6 +51,11 @@ def _configure(user: User, cluster: Cluster, typed: Typed) -> Any:
     return enforcement.set_kueue_configuration(user, cluster=cluster, configuration=wanted)
 
 
+def _elsewhere(user: User, cluster: Cluster, typed: Typed) -> Any:
+    listed = typed["gpu_namespaces"] if typed.get("denies_elsewhere", True) else None
+    return enforcement.set_gpu_namespaces(user, cluster=cluster, namespaces=listed)
+
+
 def _renew(user: User, cluster: Cluster, typed: Typed) -> Any:
     return enforcement.rotate_kubeconfig(user, cluster=cluster, **typed)
 
@@ -132,6 +137,25 @@ CHANGES: Mapping[str, ClusterChange] = {
         "Save",
         "Saved.",
         setting="allows_local_jobs",
+    ),
+    "operators": ClusterChange(
+        _calls(enforcement.set_operators, operators="operators"),
+        "Operators",
+        "Controllers of JobSet, Ray, Kubeflow and the like make the parts of a job that queues as "
+        "a whole. The admission policies let those parts run when one of these makes them; apply "
+        "the generated ones again.",
+        "Save",
+        "Saved: apply the generated rights to this cluster again.",
+        setting="operators",
+    ),
+    "gpus-elsewhere": ClusterChange(
+        _elsewhere,
+        "GPUs outside of workspaces",
+        "An admission policy can refuse pods with GPUs in every namespace that is no workspace of "
+        "this portal; apply the generated ones again.",
+        "Save",
+        "Saved: apply the generated rights to this cluster again.",
+        setting="gpu_namespaces",
     ),
     "configuration": ClusterChange(
         _configure,

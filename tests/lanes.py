@@ -45,6 +45,7 @@ PLACES = {
         "tests/faults",
         "tests/fuzz",
         "tests/kube",
+        "tests/policies",
         "tests/reconcile",
         "tests/shapes",
         "tests/stories",

@@ -84,6 +84,7 @@ class Described(JobKind):
             done.
         unclear: Field of ``spec``, values of it, another field: with such a value and without the
             other field its pod sets cannot be told.
+        added: Fields of ``spec`` that are containers which its controller adds to pods.
     """
 
     resource: Resource
@@ -105,6 +106,7 @@ class Described(JobKind):
     ready_at: tuple[str, str] = ("", "")
     ready_counts: str = ""
     unclear: tuple[str, tuple[str, ...], str] = ("", (), "")
+    added: tuple[str, ...] = ()
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from clusters.documents.resources import Resource
-from clusters.jobs.described import Described, PodSetsAt
+from clusters.jobs.described import Described, PodSetsAt, named
 
 # AppWrapper: any objects in one; its own controller knows which pods they come to.
 APP_WRAPPER: Final = Described(
@@ -86,6 +86,7 @@ RAY_CLUSTER: Final = Described(
     suspend="suspend",
     idle=("state", ("suspended", "", "unhealthy", "failed")),
     pod_sets_at=_GROUPS,
+    added=("autoscalerOptions",),
     ready_at=("state", "ready"),
 )
 RAY_JOB: Final = Described(
@@ -100,5 +101,13 @@ RAY_JOB: Final = Described(
     result=("jobStatus", {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}),
     # Without a template KubeRay makes the submitter's pod up by itself.
     unclear=("submissionMode", ("", "K8sJobMode"), "submitterPodTemplate"),
+    added=("rayClusterSpec.autoscalerOptions",),
     ready_at=("rayClusterStatus.state", "ready"),
+)
+# RayService keeps a RayCluster alive, which is suspended with it; the portal queues none.
+RAY_SERVICE: Final = replace(
+    named(Resource("ray.io", "v1", "rayservices", "RayService", True)),
+    suspend="rayClusterConfig.suspend",
+    pod_sets_at=tuple(replace(place, at=f"rayClusterConfig.{place.at}") for place in _GROUPS),
+    added=("rayClusterConfig.autoscalerOptions",),
 )

@@ -43,7 +43,7 @@ KINDS: Final[dict[tuple[str, str], JobKind]] = {
     (row.resource.group, row.resource.kind): row for row in _ROWS
 }
 # Makes Jobs that do not queue by themselves, and is dispatched by nobody.
-_OTHER_OWNERS: Final = frozenset({"RayService"})
+_OTHER_OWNERS: Final = (rows.RAY_SERVICE,)
 _UNKNOWN: Final = named(Resource("", "", "", "", True))
 _NAME: Final = re.compile(r"([A-Z][A-Za-z0-9]*)\.(v[0-9][a-z0-9]*)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)")
 
@@ -94,8 +94,18 @@ def resource_named(text: str) -> Resource:
 def is_below_other_kind(job: Document) -> bool:
     """Whether an owner of another kind that queues answers for a job."""
     above = controller_of(job).get("kind")
-    return above in _OTHER_OWNERS or any(
-        row.answers_for_jobs and row.resource.kind == above for row in KINDS.values()
+    return any(
+        row.answers_for_jobs and row.resource.kind == above
+        for row in (*KINDS.values(), *_OTHER_OWNERS)
+    )
+
+
+def suspendable() -> tuple[JobKind, ...]:
+    """Kinds that wait for their quota suspended as a whole, whoever starts them."""
+    return tuple(
+        row
+        for row in (*KINDS.values(), *_OTHER_OWNERS)
+        if row is JOB or (isinstance(row, Described) and row.suspend)
     )
 
 

@@ -27,6 +27,7 @@ MULTIKUEUE_CONFIG: Final = "gpu-budget-portal"
 # What holds a pod back until its Workload is admitted.
 MULTIKUEUE_ACCOUNT: Final = "multikueue"
 PORTAL_ACCOUNT: Final = "gpu-budget-portal"
+KUEUE_ACCOUNT: Final = "kueue-controller-manager"
 KUBECONFIG_KEY: Final = "kubeconfig"
 
 # What others refer to comes first; pruning goes the other way.

@@ -1,72 +1,73 @@
-"""Admission policies that keep jobs under their budget, as documents for an admin to apply.
+"""Admission policies that keep GPUs under their budget, as documents for an admin to apply.
 
-They are evaluated inside the API server, so they hold while the portal and Kueue are away. Each
-looks only at namespaces that carry this installation's label.
+They are evaluated inside the API server, so they hold while the portal and Kueue are away. What a
+policy knows of a kind of job comes from the table of kinds. Who writes is asked by name, since an
+API server verifies no owner: its own controllers, and the operators that an admin registered.
+
+Promises, each with its test and the answers of real API servers: docs/security.md.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from clusters.documents import labels
-from clusters.manifests import names
+from clusters.documents import resources as r
+from clusters.jobs.table import KINDS, suspendable
+from clusters.manifests import cel, guards, names
+from clusters.manifests.kueue_rules import configuration_rules, workload_rules
 from clusters.manifests.names import Document
-from clusters.manifests.rbac import Post
+from clusters.manifests.wish import ALL, Guard, Guarded, PolicyWish, Served
 
 _API: Final = "admissionregistration.k8s.io/v1"
-_QUEUE: Final = f"'{labels.QUEUE}'"
-
-
-def _has(label: str, *, of: str = "object") -> str:
-    """An object that carries a label."""
-    return f"has({of}.metadata.labels) && '{label}' in {of}.metadata.labels"
-
-
-def _gets(label: str) -> str:
-    """A request that gives its object a label."""
-    had = f"oldObject != null && {_has(label, of='oldObject')}"
-    return f"({_has(label)}) && !({had})"
-
-
-_HAS_QUEUE: Final = _has(labels.QUEUE)
+_KUEUE: Final = "kueue.x-k8s.io"
+_VALIDATING: Final = "ValidatingAdmissionPolicy"
+_MUTATING: Final = "MutatingAdmissionPolicy"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyWish:
-    """What the policies of one cluster have to know.
+class _Place:
+    """Which namespaces a binding is for; all of them, and what is in none, when empty."""
 
-    Attributes:
-        post: The cluster's place in the fleet.
-        allows_local_jobs: Jobs may be submitted on this worker, outside the split.
-        gpu_resources: Device resource names that count as GPUs.
-        portal_user: Name under which the API server knows the *portal* identity.
-        multikueue_user: Likewise for *multikueue*.
-    """
+    key: str = ""
+    operator: str = "In"
+    values: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
 
-    post: Post
-    allows_local_jobs: bool = False
-    gpu_resources: tuple[str, ...] = ("nvidia.com/gpu",)
-    portal_user: str = f"system:serviceaccount:{names.KUEUE_NAMESPACE}:{names.PORTAL_ACCOUNT}"
-    multikueue_user: str = (
-        f"system:serviceaccount:{names.KUEUE_NAMESPACE}:{names.MULTIKUEUE_ACCOUNT}"
-    )
+    @property
+    def resources(self) -> Document:
+        """``matchResources`` of the binding."""
+        found = [{"key": self.key, "operator": self.operator, "values": list(self.values)}]
+        if self.but:
+            not_these = {"key": labels.NAMESPACE_NAME, "operator": "NotIn"}
+            found.append({**not_these, "values": list(self.but)})
+        return {"namespaceSelector": {"matchExpressions": found}} if self.key else {}
 
 
 def policy_documents(wish: PolicyWish) -> tuple[Document, ...]:
-    """Policies and their bindings for one cluster, in the order of application."""
-    documents: list[Document] = []
+    """Policies and their bindings for one cluster, in the order of application.
+
+    What an older API server may not know, the policies that mutate, comes last; without it the
+    others refuse what it would have put right.
+    """
+    # A rehearsal makes workspaces of its own beside the portal's, with its identities.
+    ours = (wish.post.installation, names.REHEARSAL)
+    inside = _Place(labels.INSTALLATION, "In", ours)
+    outside = _Place(labels.INSTALLATION, "NotIn", ours)
+    found: list[Document] = []
+    for what, guarded in _inside(wish):
+        found += _validating(wish, what, guarded, inside)
+    found += _validating(wish, "own-workspaces-only", _identities(wish), outside)
+    found += _validating(wish, "namespaces", _namespaces(wish), _Place())
+    if wish.denies_elsewhere:
+        elsewhere = replace(outside, but=wish.exempt_namespaces)
+        found += _validating(wish, "gpus-in-workspaces-only", guards.elsewhere(wish), elsewhere)
     if wish.post.is_portal_mode:
-        documents += _suspend_first(wish)
-        documents += _started_by_portal_only(wish)
-    if not wish.post.is_manager:
-        if not wish.allows_local_jobs:
-            documents += _through_the_manager(wish)
-        documents += _copies_by_manager(wish)
-        documents += _no_bare_pods(wish)
-    return tuple(documents)
+        found += _validating(wish, "kueue-configuration", configuration_rules(), _Place())
+        found += _suspend_first(wish, inside)
+    return tuple(found)
 
 
 def policy_names(wish: PolicyWish) -> tuple[tuple[str, str], ...]:
@@ -78,118 +79,125 @@ def policy_names(wish: PolicyWish) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _through_the_manager(wish: PolicyWish) -> list[Document]:
-    """Worker: a job under a queue comes from the manager, or the manager's count is wrong."""
-    user = json.dumps(wish.multikueue_user)
-    return _validating(
-        wish,
-        "jobs-through-manager",
-        rules=[_rule("batch", "jobs", ("CREATE", "UPDATE"))],
-        expression=f"!({_gets(labels.QUEUE)}) || request.userInfo.username == {user}",
-        message="Jobs of this workspace are submitted on the manager cluster, which gives them "
-        "their place; this worker takes none directly.",
-    )
-
-
-def _copies_by_manager(wish: PolicyWish) -> list[Document]:
-    """Worker: who calls a workload a copy could have its use billed to nobody."""
-    users = json.dumps([wish.multikueue_user, wish.portal_user])
-    return _validating(
-        wish,
-        "copies-by-manager",
-        rules=[_rule("kueue.x-k8s.io", "workloads", ("CREATE", "UPDATE"), versions="*")],
-        expression=f"!({_gets(labels.ORIGIN)}) || request.userInfo.username in {users}",
-        message=f"The label {labels.ORIGIN} marks copies that the manager cluster makes; "
-        "leave it out.",
-    )
-
-
-def _no_bare_pods(wish: PolicyWish) -> list[Document]:
-    """Worker: a pod with GPUs belongs to a controller that is under the queue."""
-    resources = json.dumps(list(wish.gpu_resources))
-    asks = (
-        "object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && "
-        f"{resources}.exists(r, r in c.resources.limits))"
-    )
-    owned = (
-        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, "
-        "has(o.controller) && o.controller && o.kind != 'ReplicaSet')"
-    )
-    queued = _HAS_QUEUE
-    message = "Pods with GPUs run as part of a Job here, so that they count against the budget."
+def _inside(wish: PolicyWish) -> Iterator[tuple[str, Guarded]]:
+    """What holds in workspaces: by the end of its name."""
+    for kind in suspendable():
+        yield kind.resource.plural, guards.queued_kind(wish, kind)
+    yield "pods", guards.pods(wish)
+    yield "sets-of-pods", guards.sets(wish)
+    yield "leaderworkersets", guards.leader_worker_sets(wish)
+    yield "cronjobs", guards.cron_jobs(wish)
+    yield "written-by-kueue", _kueue_objects(wish)
+    if not wish.post.is_manager:
+        yield "copies-by-manager", _copies(wish)
     if wish.post.is_portal_mode:
-        # Kueue's webhook gates such pods; here their owner does, or they would not wait.
-        queued += (
-            " && has(object.spec.schedulingGates) && "
-            f"object.spec.schedulingGates.exists(g, g.name == '{labels.ADMISSION_GATE}')"
-        )
-        message += (
-            f" One by itself names a queue and has the scheduling gate {labels.ADMISSION_GATE}."
-        )
-    return _validating(
-        wish,
-        "gpu-pods-of-jobs-only",
-        rules=[_rule("", "pods", ("CREATE",))],
-        expression=f"!({asks}) || ({owned}) || ({queued})",
-        message=message,
+        yield "kueue-workloads", workload_rules()
+
+
+def _kueue_objects(wish: PolicyWish) -> Guarded:
+    """Who writes Workloads or queues decides who gets GPUs."""
+    own = (wish.portal_user, wish.multikueue_user, wish.kueue_user)
+    holds = f"{cel.by(own)} || {cel.by_controller(wish.operators)} || {cel.by_admin()}"
+    plurals = ("workloads", "workloads/status", "localqueues", "localqueues/status")
+    guard = Guard(
+        holds,
+        "Workloads and queues are written by the portal and by Kueue: submit a job, and cancel it "
+        "on its page or by deleting it.",
     )
+    return Guarded([Served(_KUEUE, "*", plurals)], (guard,), operations=ALL)
 
 
-def _suspend_first(wish: PolicyWish) -> list[Document]:
-    """Portal mode: a job begins suspended; on the manager it is never run by the manager."""
+def _copies(wish: PolicyWish) -> Guarded:
+    """Worker: who calls a workload a copy could have its use billed to nobody."""
+    had = f"(oldObject != null && {cel.label(labels.ORIGIN, of='oldObject')} != '')"
+    gets = f"{cel.label(labels.ORIGIN)} != '' && !{had}"
+    guard = Guard(
+        f"!({gets}) || {cel.by((wish.multikueue_user, wish.portal_user))}",
+        f"The label {labels.ORIGIN} marks copies that the manager cluster makes; leave it out.",
+    )
+    return Guarded([Served(_KUEUE, "*", ("workloads",))], (guard,))
+
+
+def _identities(wish: PolicyWish) -> Guarded:
+    """Who may make jobs could run them as any service account of their namespace."""
+    kinds = (*(kind.resource for kind in KINDS.values()), *wish.post.kinds)
+    rows = [Served(kind.group, "*", (kind.plural,)) for kind in kinds]
+    rows.append(Served(_KUEUE, "*", ("workloads", "localqueues")))
+    guard = Guard(
+        f"!({cel.by((wish.portal_user, wish.multikueue_user))})",
+        "The portal and the manager cluster write jobs in workspaces of this portal alone.",
+    )
+    return Guarded(list(dict.fromkeys(rows)), (guard,), operations=ALL)
+
+
+def _namespaces(wish: PolicyWish) -> Guarded:
+    """The portal writes its own; nobody else takes the label, and with it the policies, off."""
+    ours = cel.quoted((wish.post.installation, names.REHEARSAL))
+    had = "(oldObject == null ? object : oldObject)"
+    by_portal = cel.by((wish.portal_user,))
+    was = cel.label(labels.INSTALLATION, of="oldObject")
+    kept = f"oldObject == null || !({was} in {ours}) || {cel.label(labels.INSTALLATION)} == {was}"
+    guarded = (
+        Guard(
+            f"!({by_portal}) || {cel.label(labels.INSTALLATION, of=had)} in {ours}",
+            "This namespace is not one of this portal's workspaces, so the portal does not write "
+            "it; a budget needs a namespace of its own.",
+        ),
+        Guard(
+            f"{kept} || {by_portal} || {cel.by_admin()}",
+            f"The label {labels.INSTALLATION} says whose workspace this is; only the portal takes "
+            "it off.",
+        ),
+    )
+    return Guarded([Served("", "v1", ("namespaces",))], guarded)
+
+
+def _suspend_first(wish: PolicyWish, place: _Place) -> list[Document]:
+    """Portal mode: a Job begins suspended; on the manager it is never run by the manager."""
     fields = ["suspend: true"]
     if wish.post.is_manager:
         fields.append(f"managedBy: '{labels.MULTIKUEUE}'")
-    queue = f"metadata: Object.metadata{{labels: {{{_QUEUE}: '{names.LOCAL_QUEUE}'}}}}"
+    queue = f"metadata: Object.metadata{{labels: {{'{labels.QUEUE}': '{names.LOCAL_QUEUE}'}}}}"
     spec = f"spec: Object.spec{{{', '.join(fields)}}}"
-    expression = f"{_HAS_QUEUE} ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
+    expression = f"{cel.label(labels.QUEUE)} != '' ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
     change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
     rules = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "IfNeeded",
-        "matchConstraints": {"resourceRules": [_rule("batch", "jobs", ("CREATE",))]},
+        "matchConstraints": {"resourceRules": _rules([Served.of(r.JOB)], ("CREATE",))},
+        "matchConditions": [
+            {"name": "no-part-of-a-queued-job", "expression": f"!({guards.is_child(wish)})"}
+        ],
         "mutations": [change],
     }
-    return _bound(wish, "suspend-first", "MutatingAdmissionPolicy", rules)
+    return _bound(wish, "suspend-first", _MUTATING, rules, place)
 
 
-def _started_by_portal_only(wish: PolicyWish) -> list[Document]:
-    """Portal mode: who else unsuspends a job would take GPUs without quota."""
-    starts = (
-        "(has(oldObject.spec.suspend) && oldObject.spec.suspend) && "
-        "!(has(object.spec.suspend) && object.spec.suspend)"
-    )
-    user = json.dumps(wish.portal_user)
-    return _validating(
-        wish,
-        "jobs-started-by-portal",
-        rules=[_rule("batch", "jobs", ("UPDATE",))],
-        expression=f"!({starts}) || request.userInfo.username == {user}",
-        message="This job waits for its quota; it is started when the budget has room.",
-    )
-
-
-def _validating(
-    wish: PolicyWish, what: str, *, rules: Sequence[Document], expression: str, message: str
-) -> list[Document]:
-    spec = {
+def _validating(wish: PolicyWish, what: str, guarded: Guarded, place: _Place) -> list[Document]:
+    spec: Document = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": list(rules)},
-        "validations": [{"expression": expression, "message": message, "reason": "Forbidden"}],
+        "matchConstraints": {"resourceRules": _rules(guarded.on, guarded.operations)},
     }
-    return _bound(
-        wish, what, "ValidatingAdmissionPolicy", spec, how={"validationActions": ["Deny"]}
-    )
+    if guarded.variables:
+        spec["variables"] = [
+            {"name": name, "expression": text} for name, text in guarded.variables.items()
+        ]
+    spec["validations"] = [
+        {"expression": guard.holds, "message": guard.message, "reason": guard.reason}
+        for guard in guarded.guards
+    ]
+    return _bound(wish, what, _VALIDATING, spec, place)
 
 
-def _bound(
-    wish: PolicyWish, what: str, kind: str, spec: Document, *, how: Document | None = None
-) -> list[Document]:
-    """A policy, and its binding to the namespaces of this installation."""
+def _bound(wish: PolicyWish, what: str, kind: str, spec: Document, place: _Place) -> list[Document]:
+    """A policy and its binding."""
     name = f"gpu-budget-{wish.post.installation}-{what}"
     marks = {labels.MANAGED_BY: names.MANAGED_BY}
-    ours = {"matchLabels": {labels.INSTALLATION: wish.post.installation}}
-    where = {"policyName": name, **(how or {}), "matchResources": {"namespaceSelector": ours}}
+    where: dict[str, Any] = {"policyName": name}
+    if kind == _VALIDATING:
+        where["validationActions"] = ["Deny"]
+    if place.resources:
+        where["matchResources"] = place.resources
     return [
         {
             "apiVersion": _API,
@@ -201,12 +209,13 @@ def _bound(
     ]
 
 
-def _rule(
-    group: str, resource: str, operations: Sequence[str], *, versions: str = "v1"
-) -> Document:
-    return {
-        "apiGroups": [group],
-        "apiVersions": [versions],
-        "operations": list(operations),
-        "resources": [resource],
-    }
+def _rules(on: Iterable[Served], operations: Sequence[str]) -> list[Document]:
+    return [
+        {
+            "apiGroups": [served.group],
+            "apiVersions": [served.version],
+            "operations": list(operations),
+            "resources": list(served.plurals),
+        }
+        for served in on
+    ]

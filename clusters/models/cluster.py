@@ -82,6 +82,10 @@ class Cluster(FrozenFields):
         max_length=8, choices=DriftPolicy.choices, default=DriftPolicy.RESTORE
     )
     allows_local_jobs = models.BooleanField(default=False)
+    # Service accounts, NAMESPACE/NAME, of controllers that make the parts of queued jobs there.
+    operators = models.JSONField(default=list, blank=True)
+    # Where else pods may ask for GPUs; None where nothing is refused outside of workspaces.
+    gpu_namespaces = models.JSONField(null=True, blank=True)
     # What may be done about the known defects of a live Kueue; see reconcile.external.
     guard = models.CharField(max_length=4, choices=Guard.choices, default=Guard.TELL)
     generation = models.PositiveBigIntegerField(default=1)

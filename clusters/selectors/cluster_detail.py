@@ -134,6 +134,8 @@ class ClusterDetail:
     drift_policy: str
     guard: str
     allows_local_jobs: bool
+    operators: Sequence[str]
+    gpu_namespaces: Sequence[str] | None
     multikueue_token_expires_at: datetime | None
     kueue_configuration: Mapping[str, Any]
     dispatch: DispatchSettings | None

@@ -12,9 +12,9 @@ from budgets.plan import ClusterPlace
 from clusters.documents.resources import Resource
 from clusters.kueue.multikueue.dispatchers import dispatcher_named
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.manifests.policies import PolicyWish
 from clusters.manifests.rbac import Post
 from clusters.manifests.translate import Site
+from clusters.manifests.wish import PolicyWish, account_user
 from clusters.models import Cluster
 from clusters.selectors.cordons import cordons_now
 
@@ -106,4 +106,7 @@ def policy_wish(cluster: Cluster) -> PolicyWish:
         post=post_of(cluster),
         allows_local_jobs=cluster.allows_local_jobs,
         gpu_resources=tuple(dict.fromkeys(resources)) or ("nvidia.com/gpu",),
+        operators=tuple(map(account_user, cluster.operators)),
+        denies_elsewhere=cluster.gpu_namespaces is not None,
+        exempt_namespaces=tuple(cluster.gpu_namespaces or ()),
     )

@@ -30,10 +30,12 @@ from clusters.services.registration import (
 from clusters.services.switches import (
     edit_cluster,
     set_drift_policy,
+    set_gpu_namespaces,
     set_guard,
     set_kueue_configuration,
     set_local_jobs,
     set_mode,
+    set_operators,
     set_writes_enabled,
 )
 from clusters.services.tokens import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -17,6 +18,12 @@ from clusters.models import Cluster
 from clusters.services.generations import locked, record_change
 from clusters.services.preflight.checks import examine, mode_faults, store_table
 from clusters.vault import unseal
+
+NAMES_MOST: Final = 100
+"""Of what is listed in a policy: each request is compared with all of them."""
+_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAMESPACE: Final = re.compile(_LABEL)
+_ACCOUNT: Final = re.compile(rf"{_LABEL}/[a-z0-9]([-a-z0-9.]{{0,250}}[a-z0-9])?")
 
 
 @by_admin
@@ -45,6 +52,46 @@ def set_drift_policy(
 def set_local_jobs(actor: User | None, *, cluster: Cluster, allowed: bool) -> Cluster:
     """Say whether jobs may be submitted on this worker directly, outside of the split."""
     return _changed(actor, cluster, "cluster.local_jobs", allows_local_jobs=allowed)
+
+
+@by_admin
+def set_operators(actor: User | None, *, cluster: Cluster, operators: Sequence[str]) -> Cluster:
+    """Say which controllers make the parts of queued jobs on a cluster; the policies trust them.
+
+    Args:
+        actor: An admin.
+        cluster: Any.
+        operators: Service accounts, as NAMESPACE/NAME.
+
+    Raises:
+        Rejected: some are not; nothing was stored.
+    """
+    wrong = [name for name in operators if not _ACCOUNT.fullmatch(name)]
+    _reject_names("operators", wrong, "is not NAMESPACE/NAME of a service account")
+    _reject_many("operators", operators)
+    return _changed(actor, cluster, "cluster.operators", operators=sorted(set(operators)))
+
+
+@by_admin
+def set_gpu_namespaces(
+    actor: User | None, *, cluster: Cluster, namespaces: Sequence[str] | None
+) -> Cluster:
+    """Refuse pods with GPUs in every namespace that is no workspace, but in these.
+
+    Args:
+        actor: An admin.
+        cluster: Any.
+        namespaces: Where they are let in; None to refuse nothing outside of workspaces.
+
+    Raises:
+        Rejected: some are no names of namespaces; nothing was stored.
+    """
+    if namespaces is not None:
+        wrong = [name for name in namespaces if not _NAMESPACE.fullmatch(name)]
+        _reject_names("gpu_namespaces", wrong, "is not the name of a namespace")
+        _reject_many("gpu_namespaces", namespaces)
+        namespaces = sorted(set(namespaces))
+    return _changed(actor, cluster, "cluster.gpu_namespaces", gpu_namespaces=namespaces)
 
 
 @by_admin
@@ -126,6 +173,15 @@ def set_mode(actor: User | None, *, cluster: Cluster, mode: str, reason: str) ->
     changed = _changed(actor, cluster, "cluster.mode", reason, mode=mode)
     store_table(changed, table)
     return changed
+
+
+def _reject_names(field: str, wrong: Sequence[str], words: str) -> None:
+    reject_any([Fault(field, "name", f"{name[:100]!r} {words}.") for name in wrong[:10]])
+
+
+def _reject_many(field: str, listed: Sequence[str]) -> None:
+    if len(listed) > NAMES_MOST:
+        raise Rejected.because(field, "too_many", f"At most {NAMES_MOST} can be listed.")
 
 
 @transaction.atomic

@@ -32,6 +32,7 @@ from clusters.selectors.fleet import ClusterRow, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
+from clusters.services.switches import NAMES_MOST
 from portal.api.access import OperationSerializer
 from portal.api.drafts import ManifestSerializer
 from portal.api.schema import Shape, paged
@@ -157,6 +158,16 @@ class SettingsInput(Strict):
     mode = serializers.ChoiceField(Cluster.Mode.choices, required=False)
     allows_local_jobs = serializers.BooleanField(required=False)
     kueue_configuration = serializers.DictField(required=False)
+    operators = serializers.ListField(
+        child=serializers.CharField(max_length=320), max_length=NAMES_MOST, required=False
+    )
+    gpu_namespaces = serializers.ListField(
+        child=serializers.CharField(max_length=63),
+        max_length=NAMES_MOST,
+        required=False,
+        allow_null=True,
+        help_text="Where else pods may ask for GPUs; null refuses nothing outside of workspaces.",
+    )
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

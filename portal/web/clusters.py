@@ -17,7 +17,7 @@ from clusters import services as enforcement
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
 from portal.web.fleet import summaries
-from portal.web.forms import NameForm, PortalForm, ReasonForm, YamlField, radio
+from portal.web.forms import NameForm, NamesField, PortalForm, ReasonForm, YamlField, radio
 from portal.web.htmx import is_partial, polled, render, target
 from portal.web.pages import form_page, page, require_admin, typed
 
@@ -58,6 +58,27 @@ class LocalJobsForm(PortalForm):
 
     allows_local_jobs = forms.BooleanField(
         label="Allow jobs on this worker directly", required=False
+    )
+
+
+class OperatorsForm(PortalForm):
+    """Who makes the parts of queued jobs there."""
+
+    operators = NamesField(
+        label="Service accounts",
+        help_text="One a line, NAMESPACE/NAME, as jobset-system/jobset-controller-manager.",
+    )
+
+
+class ElsewhereForm(PortalForm):
+    """Whether GPUs are for workspaces alone."""
+
+    denies_elsewhere = forms.BooleanField(
+        label="Refuse pods with GPUs outside of workspaces", required=False
+    )
+    gpu_namespaces = NamesField(
+        label="Let in all the same in these namespaces",
+        help_text="One a line, as gpu-operator.",
     )
 
 
@@ -114,6 +135,8 @@ FORMS: dict[str, type[PortalForm]] = {
     "drift": DriftForm,
     "guard": GuardForm,
     "local-jobs": LocalJobsForm,
+    "operators": OperatorsForm,
+    "gpus-elsewhere": ElsewhereForm,
     "configuration": ConfigurationForm,
     "kubeconfig": KubeconfigForm,
     "token": PortalForm,
@@ -152,7 +175,6 @@ def cluster(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     context |= {
         "is_admin": selectors.roles_of(user).is_admin,
         "entries": [{"entry": entry, "changes": changes(entry)} for entry in entries],
-        "rights": seen.generated_rights(user, slug),
         "held": selectors.held_budgets(user),
         "windows": summaries(seen.windows_over(user, slug)),
         "stuck": [row for row in seen.stuck_actions(user) if row.cluster.slug == slug],
@@ -210,6 +232,9 @@ def _now(detail: seen.ClusterDetail) -> dict[str, Any]:
         "drift_policy": detail.drift_policy,
         "guard": detail.guard,
         "allows_local_jobs": detail.allows_local_jobs,
+        "operators": list(detail.operators),
+        "denies_elsewhere": detail.gpu_namespaces is not None,
+        "gpu_namespaces": list(detail.gpu_namespaces or ()),
         "kueue_configuration": detail.kueue_configuration or "",
         "context": detail.context,
     }

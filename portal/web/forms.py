@@ -330,6 +330,16 @@ class LinesField(forms.CharField):
         return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+class NamesField(LinesField):
+    """A name on each line → list."""
+
+    def to_python(self, value: Any) -> Any:
+        return self.lines(value)
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, (list, tuple)) else value
+
+
 class PairsField(LinesField):
     """``key=value`` on each line → dict."""
 

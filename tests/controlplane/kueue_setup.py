@@ -24,6 +24,7 @@ from .certificates import Authority, KeyPair
 from .processes import LOOPBACK
 
 NAMESPACE = "kueue-system"
+USER = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
 API_GROUP = "kueue.x-k8s.io"
 METRICS_CERTIFICATES = Path("/etc/kueue/metrics/certs")
 DEFAULT_FEATURE_GATES: Mapping[str, bool] = {"VisibilityOnDemand": False}
@@ -68,7 +69,7 @@ def webhook_conversion(port: int, authority: KeyPair) -> dict[str, Any]:
     return {
         "strategy": "Webhook",
         "webhook": {
-            "clientConfig": _client_config(port, "/convert", authority),
+            "clientConfig": client_config(port, "/convert", authority),
             "conversionReviewVersions": ["v1"],
         },
     }
@@ -89,7 +90,7 @@ def webhook_configurations(
             if not is_own and webhook["name"][1:].partition(".")[0] not in kinds:
                 continue
             path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = _client_config(port, path, authority)
+            webhook["clientConfig"] = client_config(port, path, authority)
             if not is_own:
                 webhook["namespaceSelector"] = _outside_system_namespaces()
             kept.append(webhook)
@@ -162,7 +163,8 @@ def mounted_over_etc(layer: Path) -> list[str]:
     return [*command, str(layer), str(layer.parent / "etc-below")]
 
 
-def _client_config(port: int, path: str, authority: KeyPair) -> dict[str, str]:
+def client_config(port: int, path: str, authority: KeyPair) -> dict[str, str]:
+    """Return how an API server reaches a webhook on a loopback port."""
     bundle = base64.b64encode(authority.certificate_pem).decode()
     return {"url": f"https://{LOOPBACK}:{port}{path}", "caBundle": bundle}
 

@@ -53,9 +53,12 @@ class Rest:
         certificate: Path | None = None,
         key: Path | None = None,
         token: str = "",
+        user: str = "",
     ) -> None:
         self.server = server
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if user:
+            self._headers["Impersonate-User"] = user
         self._pool = urllib3.PoolManager(
             maxsize=16,
             ca_certs=str(authority),

@@ -25,9 +25,10 @@ from clusters.kube.client import (
     WriteOptions,
 )
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
-from clusters.manifests.policies import PolicyWish, policy_documents
+from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post, role_documents
 from clusters.manifests.rights import portal_rules
+from clusters.manifests.wish import PolicyWish
 from clusters.reconcile.foreground import ForegroundShift
 from clusters.reconcile.warm_engine import LIMIT_RANGE, RUNTIME_CLASS
 from tests.controlplane.control_plane import ControlPlane

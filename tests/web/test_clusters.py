@@ -213,6 +213,27 @@ def test_hand_edits_local_jobs_and_configuration_are_switches(visitors: Visitors
     assert worker.allows_local_jobs is False
 
 
+def test_lists_of_the_policies_are_typed_a_line_each(visitors: Visitors, worker):
+    client = visitors["admin"]
+
+    bad = client.post("/clusters/gpu-east/operators/", {"operators": "ray-system"})
+    assert bad.status_code == 422 and "NAMESPACE/NAME" in bad.content.decode()
+    client.post("/clusters/gpu-east/operators/", {"operators": "ray/operator\n\n jobs/it "})
+    listed = {"denies_elsewhere": "on", "gpu_namespaces": "gpu-operator"}
+    client.post("/clusters/gpu-east/gpus-elsewhere/", listed)
+    worker.refresh_from_db()
+    assert (worker.operators, worker.gpu_namespaces) == (
+        ["jobs/it", "ray/operator"],
+        ["gpu-operator"],
+    )
+    shown = visitors.text("admin", "/clusters/gpu-east/")
+    assert "ray/operator" in shown and "refused, but in gpu-operator" in shown
+    assert "ray/operator" in visitors.text("admin", "/clusters/gpu-east/operators/")
+    client.post("/clusters/gpu-east/gpus-elsewhere/", {"gpu_namespaces": "gpu-operator"})
+    worker.refresh_from_db()
+    assert worker.gpu_namespaces is None
+
+
 def test_mode_is_not_changed_while_writing_is_on(visitors: Visitors, worker):
     values = {"mode": "portal", "reason": "try"}
 

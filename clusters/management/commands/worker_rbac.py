@@ -26,10 +26,20 @@ class Command(BaseCommand):
             "--worker", action="append", default=[], help="a worker to come (for a manager)"
         )
 
+        parser.add_argument(
+            "--operator",
+            action="append",
+            default=[],
+            help="NAMESPACE/NAME of a controller that makes the parts of queued jobs",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Print one YAML file."""
         cluster = Cluster(
-            role=options["role"], mode=options["mode"], allows_local_jobs=options["local_jobs"]
+            role=options["role"],
+            mode=options["mode"],
+            allows_local_jobs=options["local_jobs"],
+            operators=options["operator"],
         )
         if options["cluster"]:
             found = Cluster.objects.filter(slug=options["cluster"]).first()

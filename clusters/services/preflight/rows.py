@@ -26,6 +26,10 @@ SKEW_WARN_S = 5
 LATENCY_WARN_S = 0.5
 RETENTION_MIN = timedelta(hours=1)
 CERTIFICATE_WARN = timedelta(days=14)
+_POLICY_KINDS: Final = {
+    "ValidatingAdmissionPolicy": r.VALIDATING_POLICY,
+    "MutatingAdmissionPolicy": r.MUTATING_POLICY,
+}
 LOST_MIN: Final = timedelta(seconds=75)
 """Kueue's first waits between two tries to reconnect: 5, 10, 20 and 40 s (spec dispatch 2.7)."""
 
@@ -180,22 +184,32 @@ def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
 
 
 def policy_rows(client: KubeClient, cluster: Cluster) -> Iterator[PreflightRow]:
-    """A warning when the generated policies are not seen."""
-    kinds = {
-        "ValidatingAdmissionPolicy": r.VALIDATING_POLICY,
-        "MutatingAdmissionPolicy": r.MUTATING_POLICY,
-    }
-    missing = []
-    for kind, name in policy_names(policy_wish(cluster)):
+    """A warning when generated policies are not seen, or when the cluster does not know a kind."""
+    wanted, missing = policy_names(policy_wish(cluster)), []
+    for kind, resource in _POLICY_KINDS.items():
+        listed = [name for which, name in wanted if which == kind]
         try:
-            client.get(kinds[kind], name)
-        except (NotFound, Forbidden):
-            missing.append(name)
+            seen = {item["metadata"]["name"] for item in client.list(resource).items}
+        except Forbidden:
+            seen = set()
+        except NotFound:
+            if listed and resource == r.MUTATING_POLICY:
+                yield PreflightRow(
+                    "Admission policies",
+                    WARN,
+                    f"this API server has no {kind}",
+                    "Jobs with GPUs are not suspended for people: what is not created suspended, "
+                    "under its queue, is refused with a sentence that says so.",
+                )
+                continue
+            seen = set()
+        missing += [name for name in listed if name not in seen]
     if missing:
+        more = f" and {len(missing) - 4} more" if len(missing) > 5 else ""
         yield PreflightRow(
             "Admission policies",
             WARN,
-            f"not seen: {', '.join(missing)}",
+            f"not seen: {', '.join(missing[: 4 if more else 5])}{more}",
             "Apply the generated policies, so that jobs cannot go round the budget.",
         )
 

@@ -1,0 +1,288 @@
+"""What the admission policies hold against whoever would take GPUs past the budget. Pure.
+
+A guard is one CEL expression, true when a request may pass, and the sentence for when it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from clusters.documents import labels
+from clusters.documents import resources as r
+from clusters.jobs.described import Described, PodSetsAt
+from clusters.jobs.kind import JobKind
+from clusters.jobs.table import KINDS, suspendable
+from clusters.manifests import cel
+from clusters.manifests.kueue_rules import job_rules, width
+from clusters.manifests.wish import ALL, Guard, Guarded, PolicyWish, Served
+
+PREFIXES: Final = (
+    "nvidia.com/",
+    "amd.com/",
+    "gpu.intel.com/",
+    "habana.ai/",
+    # Kubernetes' own names for devices of a class, which a claim is made for.
+    "deviceclass.resource.kubernetes.io/",
+)
+"""What device names begin with; whatever else a flavor is named counts besides."""
+_TEMPLATE: Final = (PodSetsAt("", counts=()),)
+_SETS: Final = (
+    Served("apps", "v1", ("deployments", "replicasets", "statefulsets", "daemonsets")),
+    Served("", "v1", ("replicationcontrollers",)),
+)
+_RUNS_THERE: Final = (
+    "Jobs of this workspace are submitted on the manager cluster, which gives them their place; "
+    "this worker takes none directly."
+)
+_CLAIMS: Final = (
+    "Devices of a resource claim are not counted against a budget; ask for GPUs by their name in "
+    "resources.limits."
+)
+
+
+def is_child(wish: PolicyWish) -> str:
+    """Whether a controller makes a part of a job that queues as a whole."""
+    kinds = [(kind.resource.group, kind.resource.kind) for kind in suspendable() if kind != _JOB]
+    return f"{cel.by_controller(wish.operators)} && {cel.owned_by(kinds)}"
+
+
+def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
+    """A kind that is suspended until its quota is there."""
+    resource, name = kind.resource, kind.resource.kind
+    variables = {
+        "it": "object == null ? oldObject : object",
+        **_asking(wish, places_of(kind), of="variables.it.spec"),
+        "queued": f"{cel.label(labels.QUEUE, of='variables.it')} != ''",
+        "waits": _suspended("object", kind),
+        "waited": f"oldObject != null && {_suspended('oldObject', kind)}",
+        "ran": f"oldObject != null && !{_suspended('oldObject', kind)}",
+        "counts": "variables.asks || variables.queued || (oldObject != null && "
+        f"{cel.label(labels.QUEUE, of='oldObject')} != '')",
+        "trusted": f"{cel.by((*wish.starters, wish.multikueue_user))}",
+    }
+    running = "object != null && variables.ran && !variables.waits && variables.counts"
+    is_new = "object != null && oldObject == null"
+    suspend = suspend_path(kind)
+    guards = [
+        Guard(
+            f"!({is_new} && variables.counts) || (variables.waits && variables.queued) || "
+            f"({is_child(wish)})",
+            f"This {name} asks for GPUs, so it waits for its quota: create it with spec.{suspend}: "
+            f"true and the label {labels.QUEUE}, and it is started when the budget has room.",
+        ),
+        Guard(
+            "object == null || !(variables.waited && !variables.waits && variables.counts) || "
+            f"{cel.by(wish.starters)}",
+            f"This {name} waits for its quota; it is started when the budget has room.",
+        ),
+        Guard(
+            f"!({running}) || variables.trusted || ({_same_pods(kind)})",
+            f"This {name} runs with the quota of its pods as they are: suspend it to change them, "
+            "or submit another.",
+        ),
+        Guard(
+            f"!({running}) || variables.trusted || ({_same(labels.QUEUE, labels.PREBUILT)} && "
+            f"{_same(labels.PREBUILT, what=cel.annotation)})",
+            f"This {name} runs under its queue and its Workload; they stay as they are.",
+        ),
+        Guard("object == null || !variables.claims", _CLAIMS),
+        Guard(
+            "object != null || !(variables.ran && variables.counts) || "
+            "(request.?options.?propagationPolicy.orValue('') != 'Orphan' && "
+            "!request.?options.?orphanDependents.orValue(false))",
+            f"Pods of this {name} would run on without its quota: delete it with its pods.",
+        ),
+    ]
+    if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
+        words = f"No {name} with GPUs is queued on this cluster; submit a RayCluster or a RayJob."
+        guards.insert(0, Guard(f"!({is_new} && variables.asks)", words))
+    if isinstance(kind, Described) and kind.added:
+        holds = f"object == null || !{_asks(wish, cel.containers(kind.added, of='object.spec'))}"
+        guards.append(
+            Guard(
+                holds, f"What the controller of a {name} adds to its pods has no GPUs of its own."
+            )
+        )
+    if not wish.takes_jobs:
+        had = f"oldObject != null && {cel.label(labels.QUEUE, of='oldObject')} != ''"
+        comes = f"object != null && ({is_new} && variables.counts || variables.queued && !({had}))"
+        holds = f"!({comes}) || {cel.by((wish.multikueue_user,))} || ({is_child(wish)})"
+        guards.insert(0, Guard(holds, _RUNS_THERE))
+    if wish.post.is_portal_mode:
+        guards += job_rules(kind)
+    return Guarded([Served.of(resource)], guards, variables, operations=ALL)
+
+
+def pods(wish: PolicyWish) -> Guarded:
+    """Where every GPU is asked for in the end."""
+    owners = [(kind.resource.group, kind.resource.kind) for kind in suspendable()]
+    owners += [(kind.group, kind.kind) for kind in wish.post.kinds]
+    trusted = cel.by((*wish.starters, wish.multikueue_user, wish.portal_user))
+    variables = {
+        **_asking(wish, None, of="[object.spec]"),
+        "trusted": f"{trusted} || {cel.by_controller(wish.operators)}",
+        "of_job": f"{cel.by_controller(wish.operators)} && {cel.owned_by(dict.fromkeys(owners))}",
+    }
+    message = (
+        "Pods with GPUs run as part of a Job here, so that they count against the budget. One by "
+        f"itself has the label {labels.QUEUE}"
+    )
+    # Kueue's webhook gates such pods; where no Kueue is their owner does.
+    gate = f" and the scheduling gate {labels.ADMISSION_GATE}"
+    message += f"{gate if wish.post.is_portal_mode else ''}."
+    gates = (
+        f"oldObject.spec.?schedulingGates.orValue([]).all(g, !g.name.startsWith('{labels.PREFIX}')"
+        " || object.spec.?schedulingGates.orValue([]).exists(n, n.name == g.name))"
+    )
+    is_new = "oldObject == null"
+    found = [
+        Guard(
+            f"!({is_new} && variables.asks) || {cel.is_gated('object.spec')} || variables.of_job",
+            message,
+        ),
+        Guard(f"!({is_new} && variables.claims)", _CLAIMS),
+        Guard(
+            f"{is_new} || {gates} || {cel.by(wish.starters)}",
+            "This pod waits for its quota; its scheduling gate is taken off when the budget has "
+            "room.",
+        ),
+        Guard(
+            f"{is_new} || !variables.asks || variables.trusted || "
+            "(object.metadata.?labels == oldObject.metadata.?labels && "
+            "object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)",
+            "Labels and owners of a pod with GPUs say which job's quota it runs on; they stay as "
+            "they are.",
+        ),
+    ]
+    if not wish.takes_jobs:
+        queued = f"{cel.label(labels.QUEUE)} != '' || {cel.is_gated('object.spec')}"
+        found.append(Guard(f"!({is_new} && ({queued})) || variables.trusted", _RUNS_THERE))
+    return Guarded([Served.of(r.POD)], found, variables)
+
+
+def sets(wish: PolicyWish) -> Guarded:
+    """Deployments and what else makes pods for ever: their pods queue one by one."""
+    return _makers(wish, _TEMPLATE, on=_SETS)
+
+
+def leader_worker_sets(wish: PolicyWish) -> Guarded:
+    """LeaderWorkerSets, whose pods wait behind the gate of their templates."""
+    places = tuple(
+        PodSetsAt("leaderWorkerTemplate", template=f"{role}Template", counts=())
+        for role in ("leader", "worker")
+    )
+    served = Served(labels.SET_GROUP, "v1", ("leaderworkersets",))
+    return _makers(wish, places, on=(served,))
+
+
+def cron_jobs(wish: PolicyWish) -> Guarded:
+    """CronJobs: what they make are Jobs like any other, and queue as these do."""
+    places = (PodSetsAt("jobTemplate", template="spec.template", counts=()),)
+    variables = _asking(wish, places, of="object.spec")
+    found = [Guard("!variables.claims", _CLAIMS)]
+    if not wish.takes_jobs:
+        found.append(Guard("!variables.asks", _RUNS_THERE))
+    elif not wish.post.is_portal_mode:
+        queue = f"object.spec.jobTemplate.?metadata.?labels[?'{labels.QUEUE}'].hasValue()"
+        message = (
+            "Jobs with GPUs of a CronJob name their queue: put the label "
+            f"{labels.QUEUE} in spec.jobTemplate.metadata."
+        )
+        found.append(Guard(f"!variables.asks || {queue}", message))
+    return Guarded([Served("batch", "v1", ("cronjobs",))], found, variables)
+
+
+def elsewhere(wish: PolicyWish) -> Guarded:
+    """Pods with GPUs where no budget is."""
+    guard = Guard(
+        "!variables.asks && !variables.claims",
+        "GPUs of this cluster are asked for in workspaces of the GPU budget portal, and this "
+        "namespace is none.",
+    )
+    variables = _asking(wish, None, of="[object.spec]")
+    return Guarded([Served.of(r.POD)], (guard,), variables, operations=("CREATE",))
+
+
+def places_of(kind: JobKind) -> Sequence[PodSetsAt]:
+    """Where the pod templates of a kind stand; none where only its own controller knows."""
+    return kind.pod_sets_at if isinstance(kind, Described) else _TEMPLATE
+
+
+def suspend_path(kind: JobKind) -> str:
+    """Field of ``spec`` that stops a kind."""
+    return kind.suspend if isinstance(kind, Described) else "suspend"
+
+
+_JOB: Final = KINDS[r.JOB.group, r.JOB.kind]
+
+
+def _makers(wish: PolicyWish, places: Sequence[PodSetsAt], *, on: Sequence[Served]) -> Guarded:
+    """Whoever makes pods without being suspended: they are gated, each for itself."""
+    variables = _asking(wish, places, of="object.spec")
+    is_part = cel.by_controller(wish.operators)
+    found = [Guard("!variables.claims", _CLAIMS)]
+    if not wish.takes_jobs:
+        holds = f"!variables.asks || {is_part} || {cel.by((wish.multikueue_user,))}"
+        return Guarded(on, [*found, Guard(holds, _RUNS_THERE)], variables)
+    if wish.post.is_portal_mode:
+        gated = f"variables.specs.all(s, s.size() == 0 || {cel.is_gated('s')})"
+        message = (
+            "Pods with GPUs that are no part of a Job queue one by one: put the scheduling gate "
+            f"{labels.ADMISSION_GATE} and the label {labels.QUEUE} in the pod template."
+        )
+        found.append(Guard(f"!variables.asks || {is_part} || {gated}", message))
+    else:
+        queue = f"metadata.?labels[?'{labels.QUEUE}'].hasValue()"
+        message = f"Pods with GPUs that are no part of a Job name their queue: set {labels.QUEUE}."
+        named = f"object.{queue} || object.spec.?template.?{queue}"
+        found.append(Guard(f"!variables.asks || {is_part} || {named}", message))
+    return Guarded(on, found, variables)
+
+
+def _asking(wish: PolicyWish, places: Sequence[PodSetsAt] | None, *, of: str) -> dict[str, str]:
+    """Variables: the pod specs, and whether they ask for GPUs, or for devices by claims.
+
+    A kind whose pods only its own controller knows always asks.
+    """
+    specs = of if places is None else cel.pod_specs(places, of=of)
+    if not specs:
+        return {"asks": "true", "claims": "false"}
+    return {
+        "specs": specs,
+        "asks": _asks(wish, "variables.specs"),
+        "claims": cel.claims("variables.specs"),
+    }
+
+
+def _asks(wish: PolicyWish, specs: str) -> str:
+    others = tuple(name for name in wish.gpu_resources if not name.startswith(PREFIXES))
+    return cel.asks(specs, names=others, prefixes=PREFIXES)
+
+
+def _suspended(of: str, kind: JobKind) -> str:
+    return f"{cel.field(f'{of}.spec', suspend_path(kind))}.orValue(false)"
+
+
+def _same(*marks: str, what: Callable[..., str] = cel.label) -> str:
+    """Whether labels, or annotations, are what they were."""
+    return " && ".join(f"{what(mark)} == {what(mark, of='oldObject')}" for mark in marks)
+
+
+def _same_pods(kind: JobKind) -> str:
+    """Whether the pods of a running job stay, and stay as many."""
+    if not isinstance(kind, Described):
+        gate = f"g.name == '{labels.PREFIX}elastic-job'"
+        is_elastic = (
+            f"object.spec.template.spec.?schedulingGates.orValue([]).exists(g, {gate}) || "
+            f"(object.spec.?managedBy.orValue('') == '{labels.MULTIKUEUE}' && "
+            f"{cel.annotation(labels.ELASTIC)} == 'true')"
+        )
+        return f"{width('object')} <= {width('oldObject')} || {is_elastic}"
+    fields = dict.fromkeys(
+        (place.at or place.template).partition(".")[0] for place in kind.pod_sets_at
+    )
+    if fields:
+        return " && ".join(f"object.spec.?{name} == oldObject.spec.?{name}" for name in fields)
+    stops = suspend_path(kind).partition(".")[0]
+    return f"object.spec.all(k, k == '{stops}' || object.spec[?k] == oldObject.spec[?k])"

@@ -1,0 +1,571 @@
+"""What people try, a cell each: words for the table, and the requests that make it up.
+
+A cell gets a ground and a name that nobody else uses. It prepares what has to be there, asks once,
+and says what came of it: the refusal, or a few words on what is there now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from clusters.documents import labels
+from clusters.documents import resources as r
+from clusters.documents.resources import Resource
+from clusters.jobs.paths import put
+from clusters.kube.resources import CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, WORKLOAD
+from clusters.manifests.guards import suspend_path
+from tests.policies import objects as o
+from tests.policies.ground import OPERATOR, STRANGER, Answer, Ground, ask, state_of
+
+Tried = Answer | str
+Try = Callable[[Ground, str], Tried]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the table; ``kind`` where a row is tried with each of several."""
+
+    section: str
+    words: str
+    run: Try
+    kind: str = ""
+
+
+def _made(document: o.Document, ground: Ground, *, by: str = "") -> Tried:
+    """Create it; the state that it is in then."""
+    client = ground.people[by] if by else None
+    stored: list[o.Document] = []
+    answer = ask(lambda: stored.append(ground.create(document, by=client)))
+    return answer if answer.is_refused else state_of(stored[0])
+
+
+def _below(document: o.Document, kind: str, ground: Ground) -> o.Document:
+    """The same with an owner that exists and waits: the API server collects what has none."""
+    above = o.job(kind, f"{document['metadata']['name']}-owner", suspended=True)
+    uid = ground.create(above)["metadata"]["uid"]
+    document["metadata"]["ownerReferences"] = [o.owner(kind, above["metadata"]["name"], uid)]
+    return document
+
+
+def _pod(**how: object) -> Try:
+    return lambda g, n: _made(o.pod(n, **how), g)  # type: ignore[arg-type]
+
+
+def _owned(kind: str, by: str = "") -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        return _made(_below(o.pod(name), kind, ground), ground, by=by)
+
+    return run
+
+
+def _ephemeral(ground: Ground, name: str) -> Tried:
+    """The API server itself knows no resources there."""
+    pod = o.pod(name, "")
+    ground.create(pod)
+    more = {"name": "more", "image": "it:1", "resources": {"limits": {o.GPU: "1"}}}
+    body = {"spec": {"ephemeralContainers": [more]}}
+    return ask(lambda: ground.merge(pod, body, subresource="ephemeralcontainers"))
+
+
+def _ungated(ground: Ground, name: str) -> Tried:
+    pod = o.pod(name, queue="closed", gated=True)
+    ground.create(pod)
+    return ask(lambda: ground.merge(pod, {"spec": {"schedulingGates": None}}))
+
+
+def _relabelled(ground: Ground, name: str) -> Tried:
+    pod = o.pod(name, queue="default", gated=True)
+    ground.free(pod)
+    return ask(lambda: ground.merge(pod, {"metadata": {"labels": {labels.QUEUE: None}}}))
+
+
+def _disowned(ground: Ground, name: str) -> Tried:
+    pod = _below(o.pod(name), "RayCluster", ground)
+    ground.create(pod, by=ground.people[OPERATOR])
+    return ask(lambda: ground.merge(pod, {"metadata": {"ownerReferences": None}}))
+
+
+def _annotated_pod(ground: Ground, name: str) -> Tried:
+    pod = o.pod(name, queue="default", gated=True)
+    ground.free(pod)
+    return ask(lambda: ground.merge(pod, {"metadata": {"annotations": {"note": "mine"}}}))
+
+
+CLAIM = [{"name": "gpu", "resourceClaimName": "mine"}]
+
+
+def pods() -> Iterator[Cell]:
+    """Pods, and what they ask for."""
+    rows: dict[str, Try] = {
+        "a pod with GPUs": _pod(),
+        "… in an init container": _pod(place="initContainers"),
+        "… in an ephemeral container, added later": _ephemeral,
+        "a slice of one, `nvidia.com/mig-1g.5gb`": _pod(device="nvidia.com/mig-1g.5gb"),
+        "another maker's, `amd.com/gpu`": _pod(device="amd.com/gpu"),
+        "a device by the name of a flavor": _pod(device="example.com/accelerator"),
+        "a device of a class, by name": _pod(device="deviceclass.resource.kubernetes.io/gpu"),
+        "a device by a resource claim": _pod(device="", resourceClaims=CLAIM),
+        "a pod with the label of a queue alone": _pod(queue="closed"),
+        "a pod with label and scheduling gate": _pod(queue="closed", gated=True),
+        "a pod that says that a Job owns it": _owned("Job"),
+        "a pod that says that a RayCluster owns it": _owned("RayCluster"),
+        "the same by a controller that nobody registered": _owned("RayCluster", STRANGER),
+        "the same by a registered operator": _owned("RayCluster", OPERATOR),
+        "taking the scheduling gate off": _ungated,
+        "taking the queue's label off a running pod": _relabelled,
+        "taking a running pod from its owner": _disowned,
+        "an annotation on a running pod": _annotated_pod,
+    }
+    for words, run in rows.items():
+        yield Cell("Pods", words, run)
+
+
+SETS = (
+    Resource("apps", "v1", "deployments", "Deployment", True),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", True),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", True),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", True),
+    Resource("", "v1", "replicationcontrollers", "ReplicationController", True),
+    o.LEADER_WORKER_SET,
+)
+
+
+def _maker(resource: Resource, **how: object) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        made = o.pod_maker(resource, name, **how)  # type: ignore[arg-type]
+        answer = ask(lambda: ground.create(made))
+        return answer if answer.is_refused else "its pods wait behind their gates"
+
+    return run
+
+
+def _turned(resource: Resource) -> Try:
+    """One without GPUs is made to ask for them."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        ground.create(o.pod_maker(resource, name, device=""))
+        asking = o.pod_maker(resource, name)
+        change = {"spec": {key: asking["spec"][key] for key in asking["spec"] if key != "selector"}}
+        return ask(lambda: ground.merge(asking, change))
+
+    return run
+
+
+def sets() -> Iterator[Cell]:
+    """What makes pods for ever."""
+    for each in SETS:
+        yield Cell("Sets of pods", "created with GPUs", _maker(each), each.kind)
+        yield Cell("Sets of pods", "changed to ask for GPUs", _turned(each), each.kind)
+        queued = _maker(each, queue="closed", gated=True)
+        yield Cell("Sets of pods", "with label and gate in the template", queued, each.kind)
+    words = {"a CronJob with GPUs": "", "a CronJob whose Jobs name a queue": "closed"}
+    for what, queue in words.items():
+        yield Cell("Sets of pods", what, _cron(queue))
+
+
+def _cron(queue: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        answer = ask(lambda: ground.create(o.cron_job(name, queue=queue)))
+        return answer if answer.is_refused else "its Jobs wait, suspended"
+
+    return run
+
+
+def _job(kind: str, **how: object) -> Try:
+    return lambda g, n: _made(o.job(kind, n, **how), g)  # type: ignore[arg-type]
+
+
+def _unsuspended(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True)
+        ground.create(job)
+        change: o.Document = {"spec": {}}
+        put(change["spec"], suspend_path(o.KINDS[kind]), False)
+        return ask(lambda: ground.merge(job, change))
+
+    return run
+
+
+def _widened(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default")
+        ground.running(job)
+        live = ground.get(job)
+        return ask(lambda: ground.merge(job, {"spec": o.wider(live)["spec"]}))
+
+    return run
+
+
+def _remarked(kind: str, **marks: str | None) -> Try:
+    """A running job is moved to another queue, Workload or class."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default")
+        ground.running(job)
+        change = {labels.PREFIX + mark.replace("_", "-"): to for mark, to in marks.items()}
+        return ask(lambda: ground.merge(job, {"metadata": {"labels": change}}))
+
+    return run
+
+
+def _annotated(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default")
+        ground.running(job)
+        return ask(lambda: ground.merge(job, {"metadata": {"annotations": {labels.PREBUILT: "x"}}}))
+
+    return run
+
+
+def _noted(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default")
+        ground.running(job)
+        return ask(lambda: ground.merge(job, {"metadata": {"annotations": {"note": "mine"}}}))
+
+    return run
+
+
+def _orphaned(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default")
+        ground.running(job)
+        path = ground.path(o.KINDS[kind].resource, name)
+        return ask(lambda: ground.tenant.delete(path, propagation="Orphan"))
+
+    return run
+
+
+def _claiming(kind: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True)
+        text = o.template(resourceClaims=CLAIM)
+        for spec in o.pod_specs(job):
+            spec.update(text["spec"])
+        return ask(lambda: ground.create(job))
+
+    return run
+
+
+def _adding(kind: str) -> Try:
+    """KubeRay puts its autoscaler beside the head, with what it is told to ask for."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True)
+        asked = {"resources": {"limits": {o.GPU: "8"}}}
+        put(job["spec"], o.KINDS[kind].added[0], asked)  # type: ignore[attr-defined]
+        return ask(lambda: ground.create(job))
+
+    return run
+
+
+OPAQUE = ("AppWrapper", "TrainJob")
+JOB_TRIES: dict[str, Callable[[str], Try]] = {
+    "created running": _job,
+    "created running, in no queue": lambda kind: _job(kind, queue=""),
+    "created suspended, in a queue": lambda kind: _job(kind, suspended=True),
+    "unsuspended by its owner": _unsuspended,
+    "more pods while it runs": _widened,
+    "`queue-name` switched while it runs": lambda kind: _remarked(kind, queue_name="closed"),
+    "`queue-name` taken off while it runs": lambda kind: _remarked(kind, queue_name=None),
+    "`prebuilt-workload-name` switched while it runs": _annotated,
+    "a priority class put on while it runs": lambda kind: _remarked(kind, priority_class="high"),
+    "an annotation while it runs": _noted,
+    "deleted without its pods": _orphaned,
+    "devices by a resource claim": _claiming,
+}
+
+
+def jobs(*kinds: str) -> Iterator[Cell]:
+    """Jobs that queue as a whole: created, and changed."""
+    for kind in kinds or o.KINDS:
+        for words, made in JOB_TRIES.items():
+            if words.startswith("devices") and kind in OPAQUE:
+                continue
+            yield Cell("Jobs that queue", words, made(kind), kind)
+        if "Ray" in kind:
+            yield Cell("Jobs that queue", "GPUs for the autoscaler", _adding(kind), kind)
+
+
+def _child(owner: str, by: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        return _made(_below(o.job("Job", name, queue=""), owner, ground), ground, by=by)
+
+    return run
+
+
+def _child_started(ground: Ground, name: str) -> Tried:
+    """The owner of a JobSet that waits starts its parts by hand."""
+    job = _below(o.job("Job", name, queue="", suspended=True), "JobSet", ground)
+    ground.create(job, by=ground.people[OPERATOR])
+    return ask(lambda: ground.merge(job, {"spec": {"suspend": False}}))
+
+
+def _large(ground: Ground, name: str) -> Tried:
+    """As much as a budget of CEL has to be enough for: compared with itself while it runs."""
+    job = o.job("JobSet", name, suspended=True, queue="default")
+    (spec,) = o.pod_specs(job)
+    words = [{"name": f"V{number}", "value": "x" * 400} for number in range(500)]
+    spec["containers"][0]["env"] = words
+    first = job["spec"]["replicatedJobs"][0]
+    job["spec"]["replicatedJobs"] = [first, {**first, "name": "more"}]
+    ground.running(job)
+    return ask(lambda: ground.merge(job, {"metadata": {"annotations": {"note": "mine"}}}))
+
+
+def large() -> Iterator[Cell]:
+    """What costs most to look at."""
+    yield Cell("Jobs that queue", "an annotation on a running JobSet of 450 kB", _large)
+
+
+def parts() -> Iterator[Cell]:
+    """Jobs below jobs."""
+    section = "Parts of jobs"
+    for owner in ("JobSet", "MPIJob", "RayJob"):
+        words = f"a Job of a {owner}, by its registered operator"
+        yield Cell(section, words, _child(owner, OPERATOR))
+    for words, by in (
+        ("a Job that says that a JobSet owns it", "alice"),
+        ("the same by a controller that nobody registered", STRANGER),
+    ):
+        yield Cell(section, words, _child("JobSet", by))
+    yield Cell(section, "a waiting JobSet's Job, unsuspended by its owner", _child_started)
+
+
+def _written(ground: Ground, name: str) -> Tried:
+    return ask(lambda: ground.create(o.workload(name)))
+
+
+def _status(ground: Ground, name: str) -> Tried:
+    made = o.workload(name)
+    ground.create(made, by=ground.portal)
+    told = {"type": "Admitted", "status": "True", "reason": "Mine", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    change = {"status": {"conditions": [told]}}
+    return ask(lambda: ground.merge(made, change, subresource="status"))
+
+
+def _unwritten(ground: Ground, name: str) -> Tried:
+    ground.create(o.workload(name), by=ground.portal)
+    return ask(lambda: ground.tenant.delete(ground.path(WORKLOAD, name)))
+
+
+def _queue(ground: Ground, name: str) -> Tried:
+    body = {"metadata": {"name": name}, "spec": {"clusterQueue": "default"}}
+    return ask(lambda: ground.tenant.create(ground.path(LOCAL_QUEUE), {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", **body
+    }))  # fmt: skip
+
+
+def _reopened(ground: Ground, name: str) -> Tried:
+    path = ground.path(LOCAL_QUEUE, "closed")
+    return ask(lambda: ground.tenant.merge(path, {"spec": {"stopPolicy": "None"}}))
+
+
+def _marked_as_copy(ground: Ground, name: str) -> Tried:
+    made = o.workload(name)
+    made["metadata"]["labels"] = {labels.ORIGIN: "somebody"}
+    return ask(lambda: ground.create(made, by=ground.people[OPERATOR]))
+
+
+def kueue_objects() -> Iterator[Cell]:
+    """What decides who gets GPUs."""
+    rows: dict[str, Try] = {
+        "a Workload created": _written,
+        "its status written": _status,
+        "a Workload deleted": _unwritten,
+        "a LocalQueue created": _queue,
+        "a LocalQueue changed": _reopened,
+        "a Workload marked as the manager's copy": _marked_as_copy,
+    }
+    for words, run in rows.items():
+        yield Cell("Workloads and queues", words, run)
+
+
+def _unlabelled(ground: Ground, name: str) -> Tried:
+    change = {"metadata": {"labels": {labels.INSTALLATION: None}}}
+    return ask(lambda: ground.tenant.merge(NAMESPACE.path(ground.namespace), change))
+
+
+def _patched_elsewhere(ground: Ground, name: str) -> Tried:
+    change = {"metadata": {"labels": {labels.INSTALLATION: ground.wish.post.installation}}}
+    return ask(lambda: ground.portal.merge(NAMESPACE.path("elsewhere"), change))
+
+
+def _identity(user: str, namespace: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        client = ground.people[getattr(ground.wish, user)]
+        path = r.JOB.path(namespace=namespace)
+        return ask(lambda: client.create(path, o.job("Job", name, suspended=True, device="")))
+
+    return run
+
+
+def _pod_in(namespace: str) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        path = r.POD.path(namespace=namespace)
+        answer = ask(lambda: ground.tenant.create(path, o.pod(name)))
+        return answer if answer.is_refused else "runs, as the admin lists the namespace"
+
+    return run
+
+
+def namespaces() -> Iterator[Cell]:
+    """Outside of workspaces, and on their way out."""
+    rows: dict[str, Try] = {
+        "the workspace's label taken off": _unlabelled,
+        "the portal writes a namespace that is not its own": _patched_elsewhere,
+        "the portal creates a Job in `elsewhere`": _identity("portal_user", "elsewhere"),
+        "the manager creates a Job in `elsewhere`": _identity("multikueue_user", "elsewhere"),
+        "the manager creates a Job in `kube-system`": _identity("multikueue_user", "kube-system"),
+        "a pod with GPUs in `elsewhere`": _pod_in("elsewhere"),
+        "a pod with GPUs in a listed namespace": _pod_in("listed"),
+    }
+    for words, run in rows.items():
+        yield Cell("Other namespaces", words, run)
+
+
+def through_the_manager() -> Iterator[Cell]:
+    """A worker that takes no jobs directly."""
+    section = "On a worker that takes no jobs directly"
+    rows: dict[str, Try] = {
+        "a Job in a queue": _job("Job", suspended=True),
+        "a JobSet in a queue": _job("JobSet", suspended=True),
+        "a pod in a queue": _pod(queue="closed", gated=True),
+        "a Deployment in a queue": _maker(SETS[0], queue="closed", gated=True),
+        "a CronJob with GPUs": _cron("closed"),
+        "a Job by the manager": lambda g, n: _made(
+            o.job("Job", n, suspended=True), g, by=g.wish.multikueue_user
+        ),
+    }
+    for words, run in rows.items():
+        yield Cell(section, words, run)
+
+
+def older() -> Iterator[Cell]:
+    """An API server that knows no MutatingAdmissionPolicy: nothing is put right, it is refused."""
+    section = "Where no policy mutates"
+    yield Cell(section, "a Job created running", _job("Job", queue=""))
+    yield Cell(section, "a Job created suspended, in a queue", _job("Job", suspended=True))
+
+
+def _strange_job(labelled: o.Document, annotated: o.Document) -> Try:
+    """A Job with marks that nobody can read."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job("Job", name, suspended=True)
+        job["metadata"]["labels"] |= labelled
+        job["metadata"]["annotations"] = annotated
+        return _made(job, ground)
+
+    return run
+
+
+def _made_elastic(ground: Ground, name: str) -> Tried:
+    job = o.job("Job", name, suspended=True)
+    ground.create(job)
+    change = {"metadata": {"annotations": {labels.ELASTIC: "true"}}}
+    return ask(lambda: ground.merge(job, change))
+
+
+def _two_minimums(ground: Ground, name: str) -> Tried:
+    made = o.workload(name)
+    (one,) = made["spec"]["podSets"]
+    made["spec"]["podSets"] = [{**one, "minCount": 1}, {**one, "name": "more", "minCount": 1}]
+    return ask(lambda: ground.create(made, by=ground.portal))
+
+
+RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "It", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+
+
+def _reserved_nowhere(ground: Ground, name: str) -> Tried:
+    made = o.workload(name)
+    ground.create(made, by=ground.portal)
+    status = {"status": {"conditions": [RESERVED]}}
+    return ask(lambda: ground.merge(made, status, by=ground.portal, subresource="status"))
+
+
+def _grown_while_reserved(ground: Ground, name: str) -> Tried:
+    made = o.workload(name)
+    ground.create(made, by=ground.portal)
+    admission = {"clusterQueue": "closed", "podSetAssignments": [{"name": "main", "count": 1}]}
+    status = {"status": {"conditions": [RESERVED], "admission": admission}}
+    ground.merge(made, status, by=ground.portal, subresource="status")
+    grown = [{**made["spec"]["podSets"][0], "count": 8}]
+    return ask(lambda: ground.merge(made, {"spec": {"podSets": grown}}, by=ground.portal))
+
+
+def _cluster_queue(*groups: o.Document) -> Try:
+    def run(ground: Ground, name: str) -> Tried:
+        made = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": name},
+            "spec": {"cohortName": "all", "resourceGroups": list(groups)},
+        }
+        return ask(lambda: ground.portal.create(CLUSTER_QUEUE.path(), made))
+
+    return run
+
+
+def _group(resource: str, flavor: str, **quota: str) -> o.Document:
+    amounts = {"name": resource, "nominalQuota": "1", **quota}
+    return {
+        "coveredResources": [resource],
+        "flavors": [{"name": flavor, "resources": [amounts]}],
+    }
+
+
+def kueue_rules() -> Iterator[Cell]:
+    """What Kueue's webhooks refuse; where no Kueue is, a policy does."""
+    rows: dict[str, Try] = {
+        "a Job in a queue that can have no such name": _strange_job({labels.QUEUE: "A_b"}, {}),
+        "a Job that may run for 0 seconds": _strange_job({labels.MAX_EXECUTION: "0"}, {}),
+        "a Job of 1 pod that does with 5": _strange_job({}, {labels.MIN_PARALLELISM: "5"}),
+        "completions that follow, of a Job without indexes": _strange_job(
+            {}, {labels.COMPLETIONS_FOLLOW: "true"}
+        ),
+        "a Job made elastic later": _made_elastic,
+        "a Workload with two minimums": _two_minimums,
+        "a Workload that reserves quota nowhere": _reserved_nowhere,
+        "more pods in a Workload that reserves quota": _grown_while_reserved,
+        "a ClusterQueue with a resource in two groups": _cluster_queue(
+            _group("cpu", "a"), _group("cpu", "b")
+        ),
+        "a ClusterQueue with a flavor in two groups": _cluster_queue(
+            _group("cpu", "a"), _group("memory", "a")
+        ),
+        "a ClusterQueue with less than nothing": _cluster_queue(
+            _group("cpu", "a", nominalQuota="-1")
+        ),
+        "a ClusterQueue that lends more than it has": _cluster_queue(
+            _group("cpu", "a", lendingLimit="2")
+        ),
+    }
+    for words, run in rows.items():
+        yield Cell("Kueue's own rules", words, run)
+
+
+def probe_cells() -> list[Cell]:
+    """Refused as soon as the policies are in force."""
+    return [
+        Cell("Probe", "pod", _pod(device="", resourceClaims=CLAIM)),
+        Cell("Probe", "job", _job("PyTorchJob", queue="")),
+        Cell("Probe", "elsewhere", _pod_in("elsewhere")),
+    ]
+
+
+def every_cell(*kinds: str) -> Iterator[Cell]:
+    """The rows of the table; jobs of some kinds, of all unless said."""
+    yield from pods()
+    yield from sets()
+    yield from jobs(*kinds)
+    yield from large()
+    yield from parts()
+    yield from kueue_objects()
+    yield from namespaces()
+    yield from through_the_manager()
+    yield from older()
+    yield from kueue_rules()
