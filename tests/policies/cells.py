@@ -6,6 +6,7 @@ and says what came of it: the refusal, or a few words on what is there now.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -45,6 +46,8 @@ def _below(document: o.Document, kind: str, ground: Ground) -> o.Document:
     above = o.job(kind, f"{document['metadata']['name']}-owner", suspended=True)
     uid = ground.create(above)["metadata"]["uid"]
     document["metadata"]["ownerReferences"] = [o.owner(kind, above["metadata"]["name"], uid)]
+    if ground.kueue_starts:
+        time.sleep(1)  # Kueue reads owners from its cache, and refuses what it has not seen there.
     return document
 
 
@@ -405,7 +408,8 @@ def _identity(user: str, namespace: str) -> Try:
 def _pod_in(namespace: str) -> Try:
     def run(ground: Ground, name: str) -> Tried:
         path = r.POD.path(namespace=namespace)
-        answer = ask(lambda: ground.tenant.create(path, o.pod(name)))
+        pod = o.pod(f"{name}-{ground.namespace}")
+        answer = ask(lambda: ground.tenant.create(path, pod))
         return answer if answer.is_refused else "runs, as the admin lists the namespace"
 
     return run

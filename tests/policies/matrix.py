@@ -35,6 +35,8 @@ from tests.waiting import eventually
 FOR_ALL = ("namespaces", "own-workspaces-only", "gpus-in-workspaces-only", "kueue-configuration")
 """Ends of names of policies that speak of more than one workspace."""
 _LOOKS_S = 2.5
+# Kueue may quote whole specs.
+_WORDS_MOST = 260
 
 
 @dataclass
@@ -288,4 +290,5 @@ def in_words(answer: Tried, kind: str) -> str:
         text = text.replace("spec.runPolicy.suspend", "spec.suspend")
         text = text.replace("spec.rayClusterConfig.suspend", "spec.suspend")
     text = re.sub(r"\b(\w+)-[0-9a-f]{10}(-\d+)?\b", "NAME", text)
-    return text.replace("|", "\\|").replace("\n", " ")
+    text = text.replace("|", "\\|").replace("\n", " ")
+    return text if len(text) <= _WORDS_MOST else f"{text[:_WORDS_MOST]} …"
