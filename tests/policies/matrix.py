@@ -206,7 +206,7 @@ def documents(wish: PolicyWish) -> list[dict[str, Any]]:
     found = [copy.deepcopy(dict(document)) for document in policy_documents(wish)]
     name = wish.post.installation
     others = [f"{name}-{other}" for other in ("strict", "older")]
-    others += [f"{name}-control-{number}" for number in range(100)]
+    others += [f"{name}-control-{number}" for number in range(400)]
     for document in found:
         selector = document["spec"].get("matchResources", {}).get("namespaceSelector", {})
         for expression in selector.get("matchExpressions", ()):
