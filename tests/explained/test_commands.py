@@ -64,12 +64,13 @@ def test_why_reads_what_the_portal_stored(clusters: dict[str, Cluster], fleet: S
         uid=state.uid,
         name=state.name,
         evidence=waiting(
-            position=2, waiting=4, holders=[holder("acme-vision/a", since=held_since)]
+            position=2, waiting=4, holders=[holder("acme-vision/train-1", since=held_since)]
         ),
     )
     for number in range(12):
         IntervalFactory(
             workspace=fleet.vision,
+            job_name="train",
             start=NOW - timedelta(days=1),
             end=NOW - timedelta(days=1) + timedelta(minutes=90 + number),
             state=Interval.State.CLOSED,
@@ -77,7 +78,7 @@ def test_why_reads_what_the_portal_stored(clusters: dict[str, Cluster], fleet: S
     text = say("why", "acme-vision/train")
     assert text.startswith("acme-vision/job-train-x1 on hub, since 2026-03-02 12:00 UTC\nWaits for")
     assert "place in its queue: 2 of 4" in text
-    assert "acme-vision/a  8 H100  since" in text
+    assert "acme-vision/train-1  8 H100  since" in text
     assert "Raise the committed GPUs by 8 H100." in text
     assert "Likely to start between" in text and "from 12 earlier runs" in text
 

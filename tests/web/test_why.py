@@ -104,7 +104,7 @@ def test_page_tells_when_it_is_likely_to_start(visitors: Visitors, reason):
         start = NOW - timedelta(days=2)
         IntervalFactory(
             workspace=visitors.fleet.vision,
-            job_name="train",
+            job_name="job-running",
             start=start,
             end=start + timedelta(minutes=90 + number),
             state=Interval.State.CLOSED,
