@@ -359,7 +359,7 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         "/clusters/gpu-east/shadow/",
         "/fleet/maintenance/plan/",
         "/billing/",
-        "/billing/rates/new/",
+        "/billing/approvals/",
         "/billing/reconciliation/",
         "/exports/",
         "/alerts/",
@@ -368,6 +368,7 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         "/setup/",
         "/setup/flavors/h100/",
         "/setup/people/",
+        "/setup/installation/",
         "/tokens/",
         "/nothing/",
     ):
