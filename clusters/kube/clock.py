@@ -13,6 +13,9 @@ from clusters.kube.pulse import Pulse
 NOISE: Final = timedelta(seconds=1.5)
 """A Date header has whole seconds, and the answer was under way: less than this is no skew."""
 
+MOST: Final = timedelta(days=1)
+"""A clock further off than this is told, and not followed: it is broken, or means harm."""
+
 
 class ClusterClock:
     """The cluster's clock; safe to read from any thread.
@@ -46,7 +49,7 @@ class ClusterClock:
             wall = self._wall()
             if self._pulse is not None:
                 self._follow(wall, self._pulse)
-            return wall + self.skew
+            return wall + self.skew if abs(self.skew) <= MOST else wall
 
     def _follow(self, wall: datetime, pulse: Pulse) -> None:
         steady = self._steady()

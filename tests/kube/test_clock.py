@@ -49,6 +49,8 @@ def clock_of(machine: Machine, pulse: Feeling | None) -> ClusterClock:
         pytest.param(1, 0, id="within what a header can say"),
         pytest.param(90, 90, id="ahead"),
         pytest.param(-90, -90, id="behind"),
+        pytest.param(200_000, 0, id="too far ahead to be believed"),
+        pytest.param(200_000_000_000, 0, id="another age"),
     ],
 )
 def test_clock_goes_by_the_cluster(ahead_s: int, want_s: int) -> None:

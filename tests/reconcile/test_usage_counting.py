@@ -107,7 +107,7 @@ def test_the_shift_counts_foreign_pods_and_compares_queues(
             for _ in range(4):
                 hand.body.counting.look_at_queues()
             assert Discrepancy.objects.filter(kind="queue").count() == want
-        clock = hand.body.counting._clock
+        clock = hand.body.counting._context._clock
         clock.skew, clock._pulse = timedelta(seconds=90), None  # else the next answer says none
         hand.measure()
     assert Discrepancy.objects.filter(kind="clock", amount=90).exists()

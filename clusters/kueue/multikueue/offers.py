@@ -185,7 +185,10 @@ class WorkerQuota:
         if queue is None:
             name = document["spec"].get("queueName", "")
             return Offer(Fit.NEVER, why_not=f"it has no LocalQueue {name} with a ClusterQueue")
-        workload = self._parser.parse(document, surroundings=PodSurroundings(self._configuration))
+        # What it holds on the manager says nothing of the worker.
+        status = document.get("status") or {}
+        here = {**document, "status": {"reclaimablePods": status.get("reclaimablePods") or []}}
+        workload = self._parser.parse(here, surroundings=PodSurroundings(self._configuration))
         found = self._assigner.assign(AssignmentRequest(workload=workload, queue=queue))
         if found.outcome is AssignmentMode.NO_FIT:
             return Offer(Fit.NEVER, why_not=found.message() or "no flavor takes it")
