@@ -18,7 +18,8 @@ from budgets.models import (
     UsageRecord,
     WorkloadUsage,
 )
-from tests.builders import SmallFleet, hours, line
+from budgets.plan import RevisionDraft
+from tests.builders import SmallFleet, agreed, hours, line
 
 pytestmark = pytest.mark.django_db
 
@@ -206,8 +207,15 @@ def test_a_budget_dated_back_is_metered_again(promised: SmallFleet):
     complete(hours(4))
     services.meter_usage(hours(4))
     with time_machine.travel(hours(4), tick=False):
-        promised.revise(
-            promised.vision, line("h100", 4, 24), actor=promised.finance, valid_from=hours(2.5)
+        draft = RevisionDraft(
+            lines=(line("h100", 4, 24),), valid_from=hours(2.5), reason="agreed on the phone"
+        )
+        promised.vision.budget.refresh_from_db()
+        version = promised.vision.budget.version
+        agreed(
+            services.propose_dating_back(
+                promised.finance, workspace=promised.vision, draft=draft, expected_version=version
+            )
         )
         services.meter_usage()
     assert [fact(promised.vision, hour)["committed"] for hour in range(4)] == [
