@@ -61,7 +61,7 @@ def explained(fleet: SmallFleet) -> dict[str, Cluster]:
         start = NOW - timedelta(days=2)
         IntervalFactory(
             workspace=fleet.vision,
-            job_name="train",
+            job_name="job-eval",
             start=start,
             end=start + timedelta(minutes=90 + 5 * number),
             state=Interval.State.CLOSED,
