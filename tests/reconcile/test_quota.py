@@ -320,6 +320,24 @@ def test_one_refused_object_does_not_stop_the_others(
     assert AppliedGeneration.objects.filter(subject="budget:acme-vision").exists()
 
 
+def test_namespace_keeps_our_labels_until_its_queue_is_gone(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, east: DevServer, kube: KubeClient
+) -> None:
+    """The generated policies let the portal delete queues in its own namespaces alone."""
+    hand.settle()
+    east.cluster.faults.fail(403, count=10**6, method="DELETE", path="localqueues/default")
+    services.deregister_cluster(fleet.admin, cluster=worker, reason="sold")
+    hand.settle()
+    namespace = kube.get(r.NAMESPACE, "acme-vision")
+    assert "gpu-budget-portal.dev/installation" in namespace["metadata"]["labels"]
+    east.cluster.faults.clear()
+    hand.settle()
+    worker.refresh_from_db()
+    assert worker.state == Cluster.State.REMOVED
+    namespace = kube.get(r.NAMESPACE, "acme-vision")
+    assert "gpu-budget-portal.dev/installation" not in namespace["metadata"]["labels"]
+
+
 def test_deregistered_cluster_is_emptied_and_forgotten(
     hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
 ) -> None:

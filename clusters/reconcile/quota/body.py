@@ -295,7 +295,8 @@ class QuotaBody(Controller[Key]):
             live = self.live(key)
             if key.kind == "MultiKueueCluster" and live is not None:
                 connections[key.name] = live
-            if step in (Step.WAIT, Step.DRAIN) and key.kind != "Namespace":
+            is_leaving = facts.state == Cluster.State.DRAINING
+            if step in (Step.WAIT, Step.DRAIN) and (is_leaving or key.kind != "Namespace"):
                 self.queue.add_at(key, now + WAIT)
             elif step not in WRITES:
                 self.went_well(key)

@@ -19,7 +19,7 @@ from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
 from clusters.manifests import diff
 from clusters.manifests.diff import FieldChange
-from clusters.manifests.names import Document, Key, Ownership, key_of, owner_of
+from clusters.manifests.names import LOCAL_QUEUE, Document, Key, Ownership, key_of, owner_of
 from clusters.reconcile.runtime.cache import Cache, Index
 from clusters.reconcile.runtime.writer import Write
 
@@ -148,6 +148,10 @@ def decide_unwanted(
         return Decision(key, step, live, owner, message=message)
 
     if key.kind == "Namespace" and is_leaving:
+        queue = cache.get(r.LOCAL_QUEUE, f"{key.name}/{LOCAL_QUEUE}")
+        if queue is not None and is_of(queue, labels_of(live).get(labels.INSTALLATION, "")):
+            # The generated policies let the portal write in namespaces with its labels alone.
+            return decision(Step.WAIT, "It keeps the portal's labels until its queue is gone.")
         return decision(Step.RELEASE, "It stays, without the portal's labels.")
     if key.kind == "Namespace":
         return decision(
