@@ -24,7 +24,6 @@ LOCAL_QUEUE: Final = "default"
 ADMISSION_CHECK: Final = "gpu-budget-portal"
 SPEND_CHECK: Final = "gpu-budget-portal-spend"
 MULTIKUEUE_CONFIG: Final = "gpu-budget-portal"
-# What holds a pod back until its Workload is admitted.
 MULTIKUEUE_ACCOUNT: Final = "multikueue"
 PORTAL_ACCOUNT: Final = "gpu-budget-portal"
 KUEUE_ACCOUNT: Final = "kueue-controller-manager"
@@ -101,6 +100,17 @@ def metadata(name: str, owner: Ownership, *, namespace: str = "") -> Document:
     found["labels"] = {labels.MANAGED_BY: MANAGED_BY, labels.INSTALLATION: owner.installation}
     found["annotations"] = {labels.GENERATION: str(owner.generation), labels.SUBJECT: owner.subject}
     return found
+
+
+def unmarked(document: Mapping[str, Any]) -> Document:
+    """Metadata of a merge patch that takes off what `metadata` wrote, and nobody else's marks."""
+    gone = dict.fromkeys((labels.INSTALLATION,))
+    if labels_of(document).get(labels.MANAGED_BY) == MANAGED_BY:
+        gone[labels.MANAGED_BY] = None
+    return {
+        "labels": gone,
+        "annotations": dict.fromkeys((labels.GENERATION, labels.SUBJECT)),
+    }
 
 
 def owner_of(document: Mapping[str, Any]) -> Ownership | None:

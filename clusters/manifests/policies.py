@@ -141,7 +141,8 @@ def _namespaces(wish: PolicyWish) -> Guarded:
         Guard(
             f"!({by_portal}) || {cel.label(labels.INSTALLATION, of=had)} in {ours}",
             "This namespace is not one of this portal's workspaces, so the portal does not write "
-            "it; a budget needs a namespace of its own.",
+            f"it. An admin who means it to be one gives it the label {labels.INSTALLATION} that "
+            "the others have.",
         ),
         Guard(
             f"{kept} || {by_portal} || {cel.by_admin()}",

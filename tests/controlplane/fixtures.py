@@ -17,12 +17,16 @@ of its own: do not.
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from clusters.documents import labels
+from clusters.manifests.names import MANAGED_BY
 
 from . import build
 from .control_plane import ControlPlane
@@ -32,6 +36,15 @@ from .sharing import Sharing
 
 _FIXTURES = frozenset({"kueue_fleet", "bare_fleet", "bare_cluster", "own_cluster"})
 _NODES_PER_WORKER = 4
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+# Bindings first: a policy without one refuses nothing.
+_POLICIES = (
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "mutatingadmissionpolicies",
+)
+_POLICIES_ARE_GONE_S = 2.0  # an API server compiles its policies anew every second
 _shared: list[ControlPlane] = []
 _sharing = Sharing()
 
@@ -93,10 +106,28 @@ def shared(
 
 @pytest.fixture(autouse=True)
 def _mended() -> Iterator[None]:
-    """Repair the shared clusters after a test that broke one."""
+    """Repair the shared clusters after a test that broke one, and take back its policies."""
     yield
     for cluster in _shared:
         cluster.mend()
+    if sum(_forget_policies(cluster) for cluster in _shared):
+        time.sleep(_POLICIES_ARE_GONE_S)
+
+
+def _forget_policies(cluster: ControlPlane) -> int:
+    """Delete admission policies: those of one test's installation refuse what the next one writes.
+
+    Returns how many there were.
+    """
+    paths = [
+        f"{_ADMISSION}/{plural}/{found['metadata']['name']}"
+        for plural in _POLICIES
+        for found in cluster.rest.items(f"{_ADMISSION}/{plural}")
+        if found["metadata"].get("labels", {}).get(labels.MANAGED_BY) == MANAGED_BY
+    ]
+    for path in paths:
+        cluster.rest.delete(path)
+    return len(paths)
 
 
 @pytest.fixture(scope="session")

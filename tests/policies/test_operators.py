@@ -91,9 +91,9 @@ def test_jobs_of_a_jobset_run_once_its_quota_is_there(ground: Ground) -> None:
     job_set = o.job("JobSet", "train", suspended=True, queue="default")
     ground.create(job_set)
     eventually(lambda: not ground.get(job_set)["spec"]["suspend"], seconds=30)
-    part = eventually(lambda: _parts(ground, r.JOB, "JobSet"), seconds=30)
+    part = eventually(lambda: _parts(ground, r.JOB, "JobSet", "train"), seconds=30)
     assert not part[0]["spec"].get("suspend")
-    eventually(lambda: _pods_of(ground, "Job"), seconds=30, why=lambda: _told(ground))
+    eventually(lambda: _pods_of(ground, "Job", "train"), seconds=30, why=lambda: _told(ground))
 
 
 def test_a_jobset_without_quota_has_no_running_part(ground: Ground) -> None:
@@ -139,11 +139,11 @@ def _parts(ground: Ground, resource: r.Resource, owner: str, name: str = "") -> 
     ]
 
 
-def _pods_of(ground: Ground, owner: str) -> list[o.Document]:
+def _pods_of(ground: Ground, owner: str, name: str = "") -> list[o.Document]:
     """Pods with GPUs that an owner's controller made."""
     return [
         pod
-        for pod in _parts(ground, r.POD, owner)
+        for pod in _parts(ground, r.POD, owner, name)
         if o.GPU in str(pod["spec"]) and labels.ADMISSION_GATE not in str(pod["spec"])
     ]
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.conf import settings
 
+from clusters.documents import labels
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ObjectState
 from tests.builders import SmallFleet
+from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.queues import job
 from tests.reconcile.fleet_rows import Hand, quota_hand
@@ -23,6 +26,7 @@ from tests.waiting import PATIENCE_S, eventually
 
 WORKERS = ("gpu-east", "gpu-west")
 NAMESPACE = "acme-vision"
+NAMESPACES = (NAMESPACE, "acme-speech", "globex-search")
 
 
 @dataclass
@@ -100,8 +104,19 @@ def installation(settings) -> str:
     return str(settings.PORTAL_INSTALLATION)
 
 
+def _hand_over_namespaces(plane: ControlPlane) -> None:
+    """As an admin does for a namespace that is there already: the policies keep the portal off."""
+    labels_now = {"metadata": {"labels": {labels.INSTALLATION: settings.PORTAL_INSTALLATION}}}
+    with admin_client(plane) as client:
+        for name in NAMESPACES:
+            with suppress(NotFound):
+                client.patch(r.NAMESPACE, name, labels_now)
+
+
 def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
     """Grant, register, sync; afterwards everything is drained and pruned again."""
+    for plane in fleet.clusters:
+        _hand_over_namespaces(plane)
     register_real(fleet.manager, "manager", role="manager", mode=mode, workers=WORKERS)
     for slug, plane in zip(WORKERS, fleet.workers, strict=True):
         register_real(plane, slug, role="worker", mode=mode)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import pytest
+from django.conf import settings
 from django.db import DataError
 from django.db.models import F
 
@@ -354,6 +355,23 @@ def test_deregistered_cluster_is_emptied_and_forgotten(
     assert "gpu-budget-portal.dev/installation" not in metadata.get("labels", {})
     entry = AuditEntry.objects.get(action="cluster.removed")
     assert "Namespace acme-vision" in entry.after["stays"]
+
+
+def test_label_that_an_admin_gave_a_namespace_goes_with_the_portal(
+    worker: Cluster, fleet: SmallFleet, kube: KubeClient
+) -> None:
+    """Two managers own it then; giving up our part would leave it, and the cluster, for ever."""
+    ours = {"gpu-budget-portal.dev/installation": settings.PORTAL_INSTALLATION, "team": "vision"}
+    kube.create(r.NAMESPACE, {"metadata": {"name": "acme-vision", "labels": ours}})
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        services.deregister_cluster(fleet.admin, cluster=worker, reason="sold")
+        hand.settle()
+    worker.refresh_from_db()
+    assert worker.state == Cluster.State.REMOVED
+    left = kube.get(r.NAMESPACE, "acme-vision")["metadata"]
+    assert set(left["labels"]) - {"kubernetes.io/metadata.name"} == {"team"}
+    assert not left.get("annotations")
 
 
 def test_two_hundred_workspaces_are_synced_quickly_and_an_edit_touches_three_objects(

@@ -17,7 +17,7 @@ from clusters.documents.conditions import condition
 from clusters.documents.keys import labels_of
 from clusters.documents.numbers import whole_number
 from clusters.kube import resources as r
-from clusters.manifests import diff
+from clusters.manifests import diff, names
 from clusters.manifests.diff import FieldChange
 from clusters.manifests.names import LOCAL_QUEUE, Document, Key, Ownership, key_of, owner_of
 from clusters.reconcile.runtime.cache import Cache, Index
@@ -284,9 +284,8 @@ def write_of(decision: Decision) -> Write:
             seen = {"resourceVersion": document["metadata"]["resourceVersion"]}
             return Write.patch(step, resource, document, {"metadata": seen, "spec": DRAINED})
         case Step.RELEASE:
-            # Applying nothing gives up every field that is ours.
-            bare = {"metadata": {"name": decision.key.name}}
-            return Write.apply(step, resource, bare, takes_over=False)
+            # By name: a label that an admin gave the namespace has that admin for a manager too.
+            return Write.patch(step, resource, document, {"metadata": names.unmarked(document)})
     return Write.apply(step, resource, document, takes_over=decision.step is Step.RESTORE)
 
 
