@@ -91,8 +91,8 @@ def test_jobs_of_a_jobset_run_once_its_quota_is_there(ground: Ground) -> None:
     job_set = o.job("JobSet", "train", suspended=True, queue="default")
     ground.create(job_set)
     eventually(lambda: not ground.get(job_set)["spec"]["suspend"], seconds=30)
-    part = eventually(lambda: _parts(ground, r.JOB, "JobSet", "train"), seconds=30)
-    assert not part[0]["spec"].get("suspend")
+    # JobSet made them suspended and resumes them after itself.
+    eventually(lambda: _runs(ground, "JobSet", "train"), seconds=30, why=lambda: _told(ground))
     eventually(lambda: _pods_of(ground, "Job", "train"), seconds=30, why=lambda: _told(ground))
 
 
@@ -105,6 +105,8 @@ def test_a_jobset_without_quota_has_no_running_part(ground: Ground) -> None:
 
 def test_submitter_of_a_rayjob_runs_beside_its_cluster(ground: Ground) -> None:
     ray = o.job("RayJob", "rays", suspended=True, queue="default")
+    # KubeRay lets no job be suspended whose cluster outlives it.
+    ray["spec"]["shutdownAfterJobFinishes"] = True
     # Without a template nobody but KubeRay knows the submitter's pod.
     ray["spec"]["submitterPodTemplate"] = {
         "spec": {"restartPolicy": "Never", "containers": [{"name": "submit", "image": "it:1"}]}
@@ -112,10 +114,7 @@ def test_submitter_of_a_rayjob_runs_beside_its_cluster(ground: Ground) -> None:
     ground.create(ray)
     eventually(lambda: not ground.get(ray)["spec"]["suspend"], seconds=30)
     eventually(lambda: _pods_of(ground, "RayCluster"), seconds=60, why=lambda: _told(ground))
-    part = eventually(
-        lambda: _parts(ground, r.JOB, "RayJob"), seconds=60, why=lambda: _told(ground)
-    )
-    assert not part[0]["spec"].get("suspend")
+    eventually(lambda: _runs(ground, "RayJob", "rays"), seconds=60, why=lambda: _told(ground))
 
 
 def _grant(plane: ControlPlane) -> None:
@@ -137,6 +136,12 @@ def _parts(ground: Ground, resource: r.Resource, owner: str, name: str = "") -> 
         for above in item["metadata"].get("ownerReferences") or ()
         if above["kind"] == owner and name in above["name"]
     ]
+
+
+def _runs(ground: Ground, owner: str, name: str) -> bool:
+    """Whether an owner has Jobs, and none of them is suspended."""
+    parts = _parts(ground, r.JOB, owner, name)
+    return bool(parts) and not any(part["spec"].get("suspend") for part in parts)
 
 
 def _pods_of(ground: Ground, owner: str, name: str = "") -> list[o.Document]:

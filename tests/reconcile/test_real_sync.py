@@ -172,7 +172,8 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
     assert "marks copies that the manager cluster makes" in refused.message
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     gated = {**named, "spec": {**pod["spec"], "schedulingGates": gates}}  # type: ignore[dict-item]  # as above
-    worker.create(r.POD, gated, options=WriteOptions(dry_run=True))
+    refused = until_refused(lambda: worker.create(r.POD, gated, options=WriteOptions(dry_run=True)))
+    assert "submitted on the manager" in refused.message
 
 
 def test_edit_reaches_three_real_clusters_in_under_two_seconds(
