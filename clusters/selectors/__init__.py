@@ -23,6 +23,7 @@ from clusters.selectors.maintenance import (
     windows_over,
     worker_at_stake,
 )
+from clusters.selectors.overview import ClusterToday, clusters_today, job_counts
 from clusters.selectors.preemptions import preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml

@@ -15,7 +15,7 @@ from django.utils import timezone
 from budgets.models import Operation, User
 from budgets.records import record_of
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.models import Cluster, ObjectState
+from clusters.models import Cluster, ObjectState, ShiftRun
 from clusters.selectors.bars import HOLDING
 from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of
@@ -172,7 +172,7 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
         tree=_tree(sorted(states, key=lambda row: _rank(row.subject))) if with_tree else (),
         drifts=tuple(_drifts(cluster)),
         preflight=msgspec.convert(cluster.preflight, StoredPreflight),
-        shifts=tuple(_shifts(cluster)),
+        shifts=tuple(shift_rows(cluster.shifts.order_by("role"))),
         planned=() if cluster.writes_enabled else tuple(_planned(states.exclude(would=None))),
         under_way=tuple(
             Operation.objects.filter(
@@ -256,9 +256,10 @@ def _drifts(cluster: Cluster) -> Iterable[DriftRow]:
         yield record_of(DriftRow, row, field=row.field or "the whole object")
 
 
-def _shifts(cluster: Cluster) -> Iterable[ShiftRow]:
+def shift_rows(runs: Iterable[ShiftRun]) -> Iterable[ShiftRow]:
+    """One row each, in their order; the caller has asked whether they may be seen."""
     now = timezone.now()
-    for run in cluster.shifts.order_by("role"):
+    for run in runs:
         is_alive = run.is_alive(now=now)
         parked = (run.parked, run.parked_says) if is_alive else (0, "")
         yield ShiftRow(run.role, run.holder, run.heartbeat_at, is_alive, run.outcome, *parked)

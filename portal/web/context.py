@@ -24,7 +24,7 @@ class MenuEntry:
     parts: tuple[MenuEntry, ...] = ()
 
 
-OWN = (("Workspaces", "home"), ("Jobs", "jobs"), ("Usage", "usage"), ("Billing", "billing"))
+OWN = (("Workspaces", "workspaces"), ("Jobs", "jobs"), ("Usage", "usage"), ("Billing", "billing"))
 PLATFORM = (
     ("Fleet", "fleet"),
     ("Clusters", "clusters"),
@@ -52,7 +52,8 @@ def _shell(request: HttpRequest) -> Shell | None:
     if user is None or not user.is_authenticated:
         return None
     roles = selectors.roles_of(user)
-    sections = [_entry(request, *entry) for entry in OWN]
+    overview = [("Overview", "home")] if roles.is_admin else []
+    sections = [_entry(request, *entry) for entry in (*overview, *OWN)]
     if roles.is_finance:
         sections.append(_entry(request, "Approvals", "approvals", waiting_for(user)))
     if roles.is_admin:
@@ -72,9 +73,7 @@ def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...
 
 def _entry(request: HttpRequest, title: str, name: str, count: int = 0) -> MenuEntry:
     url = reverse(name)
-    if name == "home":
-        is_current = request.path == url or request.path.startswith(f"{url}workspaces/")
-    elif name == "fleet":
+    if name in ("home", "fleet"):
         is_current = request.path == url
     elif name == "billing":
         is_current = request.path.startswith(url) and not request.path.startswith(

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from budgets import selectors
 from budgets.models import Flavor, User
+from budgets.selectors.fleet.grid import FleetGrid
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster
@@ -26,6 +27,7 @@ from portal.web.forms import (
     radio,
 )
 from portal.web.htmx import polled, render
+from portal.web.needs import over_use_words
 from portal.web.pages import form_page, page, require_admin, typed
 
 ADMINS = "Only a platform admin plans and ends maintenance."
@@ -59,7 +61,23 @@ class WindowForm(ChoosingForm):
 def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
     """Flavor × cluster; red where promises exceed capacity."""
     grid = selectors.fleet_grid(user)
-    rows: list[dict[str, Any]] = [
+    rows = grid_rows(grid)
+    context = {
+        "grid": grid,
+        "rows": rows,
+        "over_use": [over_use_words(place) for place in grid.over_use],
+        "capacity": sum(row["total"].capacity for row in rows),
+        "in_use": sum(row["total"].in_use for row in rows),
+        "promised": sum(row["total"].promised for row in rows),
+        "is_admin": selectors.roles_of(user).is_admin,
+        "windows": summaries(seen.visible_windows(user)),
+    }
+    return polled(request, "fleet/fleet.html", context, partial="grid")
+
+
+def grid_rows(grid: FleetGrid) -> list[dict[str, Any]]:
+    """One row for each flavor, with the widths of its bar."""
+    return [
         {
             "flavor": flavor,
             "total": grid.totals[flavor.slug],
@@ -68,17 +86,6 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
         }
         for flavor in grid.flavors
     ]
-    context = {
-        "grid": grid,
-        "rows": rows,
-        "short": [row for row in rows if row["total"].excess > 0 or row["total"].unmet > 0],
-        "capacity": sum(row["total"].capacity for row in rows),
-        "in_use": sum(row["total"].in_use for row in rows),
-        "promised": sum(row["total"].promised for row in rows),
-        "is_admin": selectors.roles_of(user).is_admin,
-        "windows": summaries(seen.visible_windows(user)),
-    }
-    return polled(request, "fleet/fleet.html", context, partial="grid")
 
 
 def _share(total: selectors.FleetTotal) -> dict[str, str]:

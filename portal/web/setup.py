@@ -35,7 +35,7 @@ STEP_PAGES = {
     "envelopes": "setup_accounts",
     "workspaces": "setup_workspaces",
     "members": "setup_people",
-    "budgets": "home",
+    "budgets": "workspaces",
 }
 PARTS = (
     ("setup_flavors", "GPU flavors", "Kinds of GPU nodes: labels, taints, resource name."),

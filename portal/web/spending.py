@@ -114,7 +114,7 @@ def spend_rules(request: HttpRequest, user: User, namespace: str) -> HttpRespons
         headline=_headline(seen.effect_of(found), seen.earliest_drain(states)),
         sections=sections,
         crumbs=(
-            ("Workspaces", reverse("home")),
+            ("Workspaces", reverse("workspaces")),
             (found.name, reverse("workspace", args=[namespace])),
         ),
     )

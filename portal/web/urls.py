@@ -35,6 +35,7 @@ CLUSTER = "clusters/<slug:slug>/"
 
 urlpatterns: list[URLPattern] = [
     path("", workspaces.home, name="home"),
+    path("workspaces/", workspaces.workspaces, name="workspaces"),
     path("healthz", probes.alive, name="healthz"),
     path("readyz", probes.ready, name="readyz"),
     path("login/", session.Login.as_view(), name="login"),

@@ -1,7 +1,8 @@
-"""Home and the workspace page: the bars now, what waits and why, what runs."""
+"""First pages and the workspace page: what needs somebody, the bars now, what waits and runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -11,11 +12,13 @@ from django.utils import timezone
 
 from budgets import selectors
 from budgets.models import BudgetRevision, MonthOutlook, User, Workspace
-from budgets.selectors import approvals
+from budgets.selectors import attention
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
+from portal.web.fleet import grid_rows
 from portal.web.htmx import is_partial, polled, render, target
+from portal.web.needs import Need, cap_need, needs_of
 from portal.web.pages import page
 from portal.web.usage import last_days
 
@@ -27,16 +30,54 @@ WEEK_DAYS = 7
 
 @page()
 def home(request: HttpRequest, user: User) -> HttpResponseBase:
-    """My workspaces, one row each, and what needs me."""
+    """The first page: an admin's overview of the platform; for others what is theirs."""
+    if selectors.roles_of(user).is_admin:
+        return _overview(request, user)
+    return _listed(request, user, needs=needs_of(user))
+
+
+@page()
+def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
+    """The visible workspaces, one row each."""
+    return _listed(request, user)
+
+
+def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Clusters and shifts, promises against capacity, and what needs an admin, in one glance."""
+    midnight, _ = last_days(1)
+    today = seen.clusters_today(user, since=midnight)
+    grid = selectors.fleet_grid(user)
+    waiting, running = seen.job_counts(user)
+    context = {
+        "needs": needs_of(user, today=today, grid=grid),
+        "today": today,
+        "lost": [each for each in today if not each.row.is_reachable],
+        "answering": sum(each.row.is_reachable for each in today),
+        "shifts": sum(len(each.shifts) for each in today),
+        "at_work": sum(len(each.shifts) - len(each.idle) for each in today),
+        "fleet": grid_rows(grid),
+        "grid": grid,
+        "running": running,
+        "waiting": waiting,
+        "requests": selectors.visible_requests(user).count(),
+        "parked": sum(each.parked for each in today),
+        "drift": sum(each.drift_today for each in today),
+        "incidents": sum(each.incidents for each in today),
+        "undelivered": attention.failed_deliveries(user),
+    }
+    return polled(request, "workspaces/overview.html", context, partial="now")
+
+
+def _listed(request: HttpRequest, user: User, *, needs: Sequence[Need] = ()) -> HttpResponseBase:
     shown = Paginator(selectors.visible_workspaces(user), PER_PAGE).get_page(
         request.GET.get("page")
     )
-    workspaces = list(shown.object_list)
-    bars = seen.bars_now(workspaces)
-    counts = seen.workload_counts(workspaces)
-    outlooks = _outlooks(workspaces)
+    found = list(shown.object_list)
+    bars = seen.bars_now(found)
+    counts = seen.workload_counts(found)
+    outlooks = _outlooks(found)
     rows = []
-    for row in workspaces:
+    for row in found:
         waiting, running = counts.get(row.namespace, (0, 0))
         rows.append(
             {
@@ -47,19 +88,14 @@ def home(request: HttpRequest, user: User) -> HttpResponseBase:
                 "outlook": outlooks.get(row.pk),
             }
         )
-    roles = selectors.roles_of(user)
     context = {
         "rows": rows,
         "shown": shown,
         "waiting": sum(waiting for waiting, _ in counts.values()),
         "running": sum(running for _, running in counts.values()),
         "has_costs": bool(outlooks),
-        "requests": selectors.visible_requests(user).count(),
-        "roles": roles,
-        "steps": _open_steps(user, roles),
-        "approvals": approvals.waiting_for(user),
-        "told": list(approvals.told_to_finance(user)) if roles.is_finance else (),
-        "installation": approvals.installation() if roles.is_admin else None,
+        "roles": selectors.roles_of(user),
+        "needs": needs,
     }
     return polled(request, "workspaces/home.html", context, partial="rows")
 
@@ -71,12 +107,6 @@ def _outlooks(workspaces: list[Workspace]) -> dict[int, MonthOutlook]:
         workspace__in=[row.pk for row in workspaces], month_start__lte=now, month_end__gt=now
     )
     return {row.workspace_id: row for row in rows}
-
-
-def _open_steps(user: Any, roles: selectors.RoleSet) -> list[Any]:
-    if not roles.is_admin:
-        return []
-    return [step for step in selectors.setup_steps(user) if not step.done]
 
 
 @page()
@@ -105,6 +135,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         "held": selectors.last_hold(found),
         "spend_effect": effect_of(found),
         "spend_stops_at": running_jobs_stop_at(found),
+        "caps": [cap_need(state) for state in attention.caps_that_tell(user, workspace=found)],
     }
     return render(request, "workspaces/workspace.html", context)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+
+from django.db.models import QuerySet
 
 from budgets.errors import NotAllowed
 from budgets.models import (
@@ -79,6 +81,23 @@ class FleetTotal:
     unmet: int
 
 
+@dataclass(frozen=True, slots=True)
+class OverUse:
+    """More GPUs in use on one worker than it has: one of both figures is wrong.
+
+    Attributes:
+        in_use: As :class:`FleetCell` has it.
+        capacity: What counts there.
+        since: From when on at the latest; what held GPUs then still does.
+    """
+
+    flavor: Flavor
+    cluster: str
+    in_use: int
+    capacity: int
+    since: datetime
+
+
 LEVEL = ("capacity", "limit", "committed", "account_pools", "platform_pools", "promised", "excess")
 
 
@@ -90,6 +109,16 @@ class FleetGrid:
     clusters: tuple[str, ...]
     cells: Mapping[tuple[str, str], FleetCell]
     totals: Mapping[str, FleetTotal]
+    over_use: tuple[OverUse, ...] = ()
+
+    @property
+    def short(self) -> tuple[Flavor, ...]:
+        """Flavors of which more is promised than can be kept."""
+        return tuple(
+            flavor
+            for flavor in self.flavors
+            if self.totals[flavor.slug].excess > 0 or self.totals[flavor.slug].unmet > 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +174,36 @@ def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
         )
         for flavor in flavors
     }
-    return FleetGrid(flavors=flavors, clusters=clusters, cells=cells, totals=totals)
+    return FleetGrid(
+        flavors=flavors,
+        clusters=clusters,
+        cells=cells,
+        totals=totals,
+        over_use=tuple(_over_use(flavors, cells, measured, held)),
+    )
+
+
+def _over_use(
+    flavors: Iterable[Flavor],
+    cells: Mapping[tuple[str, str], FleetCell],
+    measured: Mapping[tuple[str, str], MeasuredCapacity],
+    held: QuerySet[Interval],
+) -> Iterator[OverUse]:
+    """Where use is above capacity. One query for each such place, none where figures agree."""
+    by_slug = {flavor.slug: flavor for flavor in flavors}
+    for (slug, cluster), cell in cells.items():
+        if cell.in_use <= cell.capacity:
+            continue
+        sample = measured.get((cluster, slug))
+        since = sample.measured_at if sample is not None else utc_now()
+        total = 0
+        rows = held.filter(cluster=cluster, flavor=slug).order_by("start")
+        for start, gpus in rows.values_list("start", "gpus"):
+            total += gpus
+            if total > cell.capacity:
+                since = start
+                break
+        yield OverUse(by_slug[slug], cluster, cell.in_use, cell.capacity, since)
 
 
 def setup_steps(user: User) -> list[SetupStep]:
