@@ -8,6 +8,7 @@ from __future__ import annotations
 from budgets.charging.charge import charge
 from budgets.charging.document import Document, Item, assemble, funding_item, items_of
 from budgets.charging.hours import HourPricer
+from budgets.charging.jobs import JobKey, JobPart, share_out
 from budgets.charging.ledger_format import Ledger, LedgerFaults, read_ledger
 from budgets.charging.model import (
     ChargeLine,

@@ -56,6 +56,7 @@ class ChargeRow:
         period: Name of the billing period, such as ``2026-10``.
         statement: Number of the issued statement; empty before.
         cluster: Cluster slug where the row belongs to one.
+        uid: Of a job's row, that of its Workload there; empty otherwise.
         region: Its region where that is known.
         used_gpu_seconds: Of a floor row, how much of it was used; the rest was lent or idle.
         list_unit_price: On-demand price of the flavor in that hour; None without a quantity.
@@ -77,6 +78,7 @@ class ChargeRow:
     period: str
     statement: str = ""
     cluster: str = ""
+    uid: str = ""
     region: str = ""
     used_gpu_seconds: int = 0
     list_unit_price: Decimal | None = None

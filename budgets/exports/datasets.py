@@ -5,7 +5,7 @@ Pure. The tables of FOCUS are in :mod:`budgets.exports.focus`. Source: issue 6, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from budgets.amounts import COLUMNS
 from budgets.charging.rows import ChargeRow
@@ -54,11 +54,39 @@ def charges_table(digits: int) -> Table:
     )
 
 
+def jobs_table(digits: int) -> Table:
+    """Return the table of charges by job; ``digits`` are those of the currency."""
+    return Table(
+        "jobs",
+        (
+            Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
+            Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
+            Column("job", CellKind.TEXT, "Name of the job; empty for what no job used."),
+            Column("job_kind", CellKind.TEXT, "Such as Job or RayJob."),
+            Column("cluster", CellKind.TEXT, "Cluster that it ran on."),
+            Column("uid", CellKind.TEXT, "UID of its Workload there."),
+            Column("workload", CellKind.TEXT, "Name of its Workload."),
+            Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
+            Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
+            Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
+            Column("start", CellKind.TIME, "First hour of the job's use; inclusive."),
+            Column("end", CellKind.TIME, "End of the last one; exclusive."),
+            Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
+            Column("amount", CellKind.AMOUNT, "To the cent; the rows of a line add up to it."),
+            Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
+            Column("currency", CellKind.TEXT, "ISO 4217."),
+            Column("period", CellKind.TEXT, "Billing period."),
+            Column("statement", CellKind.TEXT, "Number, once it is issued."),
+        ),
+        digits,
+    )
+
+
 def table_of(dataset: str, *, digits: int = 2) -> Table:
     """Return the table of a data set.
 
     Args:
-        dataset: ``usage``, ``charges``, ``focus-1.2`` or ``focus-1.4``.
+        dataset: ``usage``, ``charges``, ``jobs``, ``focus-1.2`` or ``focus-1.4``.
         digits: Of the currency, for spreadsheets.
 
     Raises:
@@ -68,6 +96,8 @@ def table_of(dataset: str, *, digits: int = 2) -> Table:
         return USAGE
     if dataset == "charges":
         return charges_table(digits)
+    if dataset == "jobs":
+        return jobs_table(digits)
     name, _, version = dataset.partition("-")
     if name != "focus" or version not in set(Version):
         raise KeyError(dataset)
@@ -95,4 +125,37 @@ def charge_cells(rows: Iterable[ChargeRow]) -> Iterator[tuple[Cell, ...]]:
             row.statement or None,
             row.cluster or None,
             row.region or None,
+        )
+
+
+def job_cells(
+    rows: Iterable[ChargeRow], names: Mapping[tuple[str, str], tuple[str, str, str]]
+) -> Iterator[tuple[Cell, ...]]:
+    """Yield the rows of :func:`jobs_table`.
+
+    Args:
+        rows: By job; some of them have none.
+        names: Cluster and UID → kind and name of the job, name of its Workload.
+    """
+    for row in rows:
+        kind, job, workload = names.get((row.cluster, row.uid), ("", "", ""))
+        yield (
+            row.account,
+            row.workspace or None,
+            job or workload or row.uid or None,
+            kind or None,
+            row.cluster or None,
+            row.uid or None,
+            workload or None,
+            row.flavor or None,
+            row.kind.value,
+            row.class_of.value if row.class_of else None,
+            row.start,
+            row.end,
+            row.gpu_seconds,
+            row.amount,
+            str(row.exact),
+            row.currency,
+            row.period,
+            row.statement or None,
         )

@@ -13,6 +13,7 @@ from budgets.models.base import optional
 DATASETS = (
     ("usage", "Usage by hour"),
     ("charges", "Charges by hour"),
+    ("jobs", "Charges by job"),
     ("focus-1.2", "FOCUS 1.2 cost and usage"),
     ("focus-1.4", "FOCUS 1.4 cost and usage"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -13,10 +14,12 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 
 from budgets import selectors
-from budgets.models import BillingPeriod, Statement, User
+from budgets.models import BillingPeriod, Statement, StatementLine, User
 from budgets.selectors import billing as read
 from budgets.selectors.approvals import open_proposal
+from budgets.selectors.billing.jobs import line_jobs
 from budgets.selectors.clock import utc_now
+from budgets.selectors.fleet.places import job_names
 from budgets.services import billing as actions
 from budgets.texts import is_storable
 from portal.web.approvals import PROPOSED
@@ -39,6 +42,7 @@ from portal.web.statement_pdf import statement_pdf
 
 MOST_MONTHS = 36
 MOST_PAPERS = 200
+MOST_JOBS = 50
 
 
 @page()
@@ -199,8 +203,27 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
         "steps": price_steps(line)[:50],
         "more_steps": max(0, len(line.parts) - 50),
         "amount": money_text(line.amount, paper.currency),
+        "jobs": _jobs_of(paper, line),
     }
     return render(request, "billing/line.html", context)
+
+
+def _jobs_of(paper: Statement, line: StatementLine) -> dict[str, Any]:
+    """The largest jobs of a line, the others as one row, and what no job used."""
+    parts = line_jobs(paper, line)
+    rest = next((part for part, _ in parts if part.key is None), None)
+    jobs = [(part, use) for part, use in parts if use is not None]
+    shown, others = jobs[:MOST_JOBS], [part for part, _ in jobs[MOST_JOBS:]]
+    names = job_names(part.key for part, _ in shown if part.key)
+    return {
+        "rows": [(names.get(part.key or ("", ""), ("", "", "")), part) for part, _ in shown],
+        "rest": rest,
+        "others": {
+            "count": len(others),
+            "gpu_seconds": sum(part.gpu_seconds for part in others),
+            "amount": sum((part.amount for part in others), Decimal(0)),
+        },
+    }
 
 
 def month_url(month: BillingPeriod) -> str:

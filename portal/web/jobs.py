@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -11,6 +13,7 @@ from django.urls import reverse
 from budgets import selectors
 from budgets.errors import Fault, Rejected
 from budgets.models import User
+from budgets.selectors.billing.job_costs import add_up_jobs, cost_of_job
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import WorkloadAction
@@ -116,7 +119,8 @@ def job(request: HttpRequest, user: User, cluster: str, uid: str) -> HttpRespons
         "why": seen.why_pending(user, cluster, uid),
         "workspace": workspace,
         "may_edit": selectors.roles_of(user).may_edit(workspace),
-        "usage": seen.workload_hours(user, detail),
+        # Worked out only where the whole page is drawn: all jobs of its months are looked at.
+        "cost": lambda: _cost(user, detail),
         "rounds": seen.dispatch_trail(user, detail),
         "preemptions": seen.preemptions_of(user, detail),
         "incidents": seen.incidents_of(user, detail),
@@ -124,6 +128,32 @@ def job(request: HttpRequest, user: User, cluster: str, uid: str) -> HttpRespons
         "offers": _offers(detail.row),
     }
     return polled(request, "jobs/job.html", context, partial="state")
+
+
+def _cost(user: User, detail: seen.WorkloadDetail) -> dict[str, Any] | None:
+    """What a job cost by cluster and flavor, and up to when that is known; None before any use."""
+    hours = seen.workload_hours(user, detail)
+    if not hours:
+        return None
+    costs = cost_of_job(
+        user,
+        {(row.cluster, row.uid) for row in (detail.row, *detail.copies)},
+        namespace=detail.row.namespace,
+        flavors={use.flavor for use in hours},
+        first=min(use.first for use in hours),
+        last=max(use.last for use in hours),
+    )
+    known = selectors.freshness().clusters
+    until = [known.get(use.cluster) for use in hours]
+    return {
+        "currency": costs.currency,
+        "rows": costs.jobs,
+        "total": add_up_jobs(costs.jobs),
+        "unpriced": costs.unpriced,
+        "until": min((at for at in until if at), default=None),
+        "is_cut": sum(use.committed_used + use.burst for use in hours)
+        != sum(row.committed_used + row.burst for row in costs.jobs),
+    }
 
 
 def _offers(row: seen.WorkloadRow) -> list[tuple[str, str]]:

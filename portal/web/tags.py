@@ -112,6 +112,12 @@ def money(amount: Decimal | None, currency: str) -> str:
 
 
 @register.filter
+def cost(amount: Decimal | None, currency: str) -> str:
+    """The same, where there may be no prices, and then no currency: a dash."""
+    return money(amount, currency) if currency else "–"
+
+
+@register.filter
 def when(instant: datetime | None) -> SafeString | str:
     """A time in the reader's zone, its UTC on hover."""
     return "–" if instant is None else _time(instant, "%Y-%m-%d %H:%M")

@@ -17,6 +17,8 @@ from django.utils.text import capfirst
 from budgets import selectors
 from budgets.amounts import BY_NAME, COLUMNS, HELD, PARTS, Amount, AmountGroup
 from budgets.models import User
+from budgets.selectors.billing.job_costs import add_up_jobs, job_cost_csv, job_costs
+from budgets.selectors.fleet.places import job_names
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
@@ -126,6 +128,8 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
             chosen = _filter(form.cleaned_data)
             if template == TABLES and request.GET.get("format") == "csv":
                 return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
+            if template == TABLES and request.GET.get("format") == "jobs":
+                return csv_answer("jobs.csv", job_cost_csv(user, chosen))
             context |= {"chosen": chosen, **look(user, form, chosen)}
             return render(request, template, context, partial="result")
 
@@ -148,9 +152,7 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         **_heat(user, chosen),
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
-        "workloads": selectors.workload_usage(user, chosen, limit=WORKLOADS)
-        if shows_workloads
-        else [],
+        "jobs": _jobs(user, chosen) if shows_workloads else None,
     }
 
 
@@ -192,6 +194,22 @@ def capacity(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict
         "rows": [
             (row, [getattr(row, name) for name, _ in parts]) for row in (*use.rows, use.total)
         ],
+    }
+
+
+def _jobs(user: User, chosen: selectors.UsageFilter) -> dict[str, Any]:
+    """The dearest jobs, the others as one row, and what no job used; together they add up."""
+    costs = job_costs(user, chosen)
+    shown, others = costs.jobs[:WORKLOADS], costs.jobs[WORKLOADS:]
+    total = add_up_jobs(costs.jobs)
+    names = job_names((row.cluster, row.uid) for row in shown)
+    return {
+        "costs": costs,
+        "rows": [(names.get((row.cluster, row.uid), ("", "", row.uid)), row) for row in shown],
+        "others": add_up_jobs(others) if others else None,
+        "others_count": len(others),
+        "total": total,
+        "committed": total.committed_used + costs.unused_seconds,
     }
 
 

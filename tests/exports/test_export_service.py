@@ -24,7 +24,7 @@ from budgets.selectors.billing import charge_lines, month_of
 from budgets.selectors.exports import listing as reads
 from budgets.services.exports import runs as exports
 from budgets.services.exports.requests import MOST_WAITING
-from tests.exports.conftest import HOURS, NOW, Billed
+from tests.exports.conftest import HOURS, NOW, USED, Billed
 from tests.exports.xlsx_reading import sheets_of
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +121,34 @@ def test_usage_file_has_whole_gpu_seconds(billed: Billed):
         "borrowed": "0",
         "pending": "0",
     }
+
+
+def test_charges_by_job_add_up_to_those_by_hour_and_names_are_no_formulas(billed: Billed):
+    by_hour = rows_of(billed, billed.export(billed.fleet.finance))
+    export = billed.export(billed.fleet.finance, dataset="jobs")
+    by_job = rows_of(billed, export)
+
+    def sums(rows: list[dict[str, str]]) -> dict[str, Decimal]:
+        found: dict[str, Decimal] = {}
+        for row in rows:
+            key = f"{row['workspace']} {row['flavor']} {row['kind']}"
+            found[key] = found.get(key, Decimal(0)) + Decimal(row["amount"])
+        return found
+
+    assert sums(by_job) == sums(by_hour)
+    jobs = [row for row in by_job if row["uid"]]
+    assert {row["uid"] for row in jobs} == {"uid-vision", "uid-search"}
+    assert {row["job"] for row in jobs} == {"'=train"}
+    (floor,) = [row for row in jobs if (row["uid"], row["kind"]) == ("uid-vision", "floor")]
+    assert floor["gpu_seconds"] == str(HOURS * USED)
+    assert (floor["start"], floor["end"]) == ("2026-03-01T00:00:00Z", "2026-03-01T05:00:00Z")
+    assert export.about["notes"][0].startswith("The amounts of a statement's rows add up")
+
+
+def test_an_owner_gets_charges_by_job_of_own_workspaces(billed: Billed):
+    export = billed.export(billed.fleet.owner, dataset="jobs")
+
+    assert {row["workspace"] for row in rows_of(billed, export)} == {"acme-vision"}
 
 
 def test_label_names_filter_zone_completeness_and_rate_cards(billed: Billed):

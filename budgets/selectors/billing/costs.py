@@ -205,15 +205,37 @@ def fact_sums(
     facts = facts_in(window)
     if workspaces is not None:
         facts = facts.filter(workspace__in=[row.pk for row in workspaces])
+    for part, at in priced_alike(facts, window, edges=edges, flavor="flavor__slug"):
+        keys = ("workspace_id", "flavor__slug", *(() if at else ("hour",)))
+        yield from _summed(part.values(*keys), at=at)
+
+
+def priced_alike(
+    facts: QuerySet[Any],
+    window: Period,
+    *,
+    edges: Mapping[FlavorName, Collection[datetime]],
+    flavor: str,
+) -> Iterator[tuple[QuerySet[Any], datetime | None]]:
+    """Facts in parts that one rate of their flavor holds for.
+
+    Args:
+        facts: With ``start`` and ``hour``.
+        window: They lie in it.
+        edges: By flavor, the whole UTC hours in which a rate changes.
+        flavor: Their field with the flavor's slug.
+
+    Yields:
+        (facts, the instant whose rate holds for all of them); None for flavors whose rate changes
+        so often that each hour has to be looked up.
+    """
     hourly = {flavor for flavor, found in edges.items() if len(found) > FEW_EDGES}
     steady = {edge for flavor, found in edges.items() if flavor not in hourly for edge in found}
-    starts = [window.start, *sorted(steady), window.end]
-    for start, end in pairwise(starts):
-        part = facts.filter(start__gte=start, start__lt=end).exclude(flavor__slug__in=hourly)
-        yield from _summed(part.values("workspace_id", "flavor__slug"), at=start)
+    named = Q(**{f"{flavor}__in": hourly})
+    for start, end in pairwise([window.start, *sorted(steady), window.end]):
+        yield facts.filter(start__gte=start, start__lt=end).exclude(named), start
     if hourly:
-        part = facts.filter(flavor__slug__in=hourly)
-        yield from _summed(part.values("workspace_id", "flavor__slug", "hour"), at=None)
+        yield facts.filter(named), None
 
 
 def facts_in(window: Period) -> QuerySet[UsageRecord]:

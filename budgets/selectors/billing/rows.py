@@ -8,7 +8,7 @@ Source: spec money, sections 2.3 and 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from budgets.charging import HOURLY, ChargeRow, HourPricer, Rates, RowKind
 from budgets.models import (
@@ -24,6 +24,7 @@ from budgets.models import (
     BillingPeriod,
     Correction,
     Statement,
+    StatementLine,
     UsageRecord,
     User,
     Workspace,
@@ -43,13 +44,17 @@ CHARGED = ("committed", "burst", "lent")
 
 @dataclass(frozen=True, slots=True)
 class PlainLine:
-    """A line that has no hours: adjustment, rounding, funding."""
+    """A line of a statement, stored or drawn up; see :class:`budgets.models.StatementLine`."""
 
     workspace_id: int | None
     workspace: str
     kind: RowKind
     exact: Fraction
     amount: Decimal
+    flavor: str = ""
+    class_of: RowKind | None = None
+    gpu_seconds: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,34 @@ class Paper:
     rate: Decimal | None
     number: str
     period: BillingPeriod
-    plain: tuple[PlainLine, ...]
+    lines: tuple[PlainLine, ...]
+
+    @property
+    def window(self) -> Period:
+        """The whole month."""
+        return Period(self.period.start, self.period.end)
+
+    def card(self) -> Rates:
+        """The prices of its month, with the averages of volume steps."""
+        accounts: Sequence[int] = () if self.account_id is None else (self.account_id,)
+        book = price_book(self.window, accounts=accounts)
+        if self.account_id is None:
+            return book.shared or Rates((), currency=self.currency)
+        card = book.of(self.account_id) or Rates((), currency=self.currency)
+        return tiered(card, self.account_id, self.window)
+
+    def shows(self, line: PlainLine, roles: RoleSet) -> bool:
+        """Whether a reader sees a line."""
+        if self.account_id is None:
+            return roles.sees_everything
+        return roles.sees_account(self.account_id) or line.workspace_id in roles.workspaces
+
+    def seen_by(self, roles: RoleSet) -> Q:
+        """Of facts: those that are of the account and that a reader sees."""
+        found = Q(workspace__account=self.account_id)
+        if self.account_id is not None and roles.sees_account(self.account_id):
+            return found
+        return found & Q(workspace__in=roles.workspaces)
 
     @property
     def common(self) -> dict[str, Any]:
@@ -87,8 +119,16 @@ class Paper:
         )
 
 
+PaperRows = Callable[[Paper, RoleSet], Iterator[ChargeRow]]
+"""The rows of one statement as far as somebody sees them."""
+
+
 def charge_lines(
-    user: User, *, period: BillingPeriod | None = None, statement: Statement | None = None
+    user: User,
+    *,
+    period: BillingPeriod | None = None,
+    statement: Statement | None = None,
+    rows_of: PaperRows | None = None,
 ) -> Iterator[ChargeRow]:
     """The rows of one statement, or of all statements and credit notes of a period.
 
@@ -97,6 +137,7 @@ def charge_lines(
             workspace's people its rows.
         period: A month, closed or open; the statements of an open one are drawn up in memory.
         statement: One document instead; a draft of an open month is what its facts say now.
+        rows_of: What the lines of a statement are taken apart into; None: into hours.
 
     Yields:
         By account; in it hours by workspace, flavor and time, then corrections, then lines
@@ -110,22 +151,25 @@ def charge_lines(
     chosen = period or (statement.period if statement else None)
     assert chosen is not None
     roles = roles_of(user)
+    rows_of = rows_of or _paper_rows
     for paper in _papers(chosen, statement):
-        yield from _paper_rows(paper, roles)
+        yield from rows_of(paper, roles)
     if chosen.pk is None:
         return
     notes = Statement.objects.filter(kind=Statement.Kind.CREDIT_NOTE, period=chosen)
     if statement is not None:
         notes = notes.filter(pk=statement.pk)
     for note in notes.select_related("credits__period", "credits__account", "period"):
-        yield from _note_rows(note, roles)
+        assert note.credits is not None
+        for row in rows_of(_stored(note.credits), roles):
+            yield _turned(row, note)
 
 
 def line_hours(statement: Statement, *, workspace_id: int, flavor: str) -> Iterator[ChargeRow]:
     """The hours of one workspace and flavor of a document; the caller has asked who may see it."""
     source = statement.credits or statement
-    paper = _paper(source, ())
-    facts = facts_in(_window(source.period)).filter(workspace=workspace_id, flavor__slug=flavor)
+    paper = paper_of(source, ())
+    facts = facts_in(paper.window).filter(workspace=workspace_id, flavor__slug=flavor)
     booked = _booked(source.period).filter(workspace=workspace_id, flavor=flavor)
     for row in (*_fact_rows(paper, facts), *_correction_rows(paper, booked)):
         yield row if source is statement else _turned(row, statement)
@@ -150,23 +194,27 @@ def _papers(period: BillingPeriod, statement: Statement | None) -> Iterable[Pape
 
 
 def _stored(row: Statement) -> Paper:
-    lines = row.lines.exclude(kind__in=OF_HOURS)
-    return _paper(
-        row,
-        tuple(
-            PlainLine(
-                line.workspace_id,
-                line.workspace.namespace if line.workspace else "",
-                RowKind(line.kind),
-                line.exact,
-                line.amount,
-            )
-            for line in lines.select_related("workspace")
-        ),
+    lines = row.lines.select_related("workspace")
+    return paper_of(row, tuple(plain_line(line) for line in lines))
+
+
+def plain_line(line: StatementLine, sign: int = 1) -> PlainLine:
+    """A stored line; ``sign`` -1 turns what a credit note had turned."""
+    return PlainLine(
+        line.workspace_id,
+        line.workspace.namespace if line.workspace else "",
+        RowKind(line.kind),
+        sign * line.exact,
+        sign * line.amount,
+        line.flavor,
+        RowKind(line.class_of) if line.class_of else None,
+        sign * line.gpu_seconds,
+        line.text,
     )
 
 
-def _paper(row: Statement, plain: tuple[PlainLine, ...]) -> Paper:
+def paper_of(row: Statement, lines: tuple[PlainLine, ...]) -> Paper:
+    """A stored statement with its lines."""
     return Paper(
         row.account_id,
         row.account.slug if row.account else "",
@@ -174,7 +222,7 @@ def _paper(row: Statement, plain: tuple[PlainLine, ...]) -> Paper:
         row.exchange_rate,
         row.number,
         row.period,
-        plain,
+        lines,
     )
 
 
@@ -191,10 +239,17 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
             period,
             tuple(
                 PlainLine(
-                    keys.get(item.workspace), item.workspace, item.kind, item.exact, amount.amount
+                    keys.get(item.workspace),
+                    item.workspace,
+                    item.kind,
+                    item.exact,
+                    amount.amount,
+                    item.flavor,
+                    item.class_of,
+                    item.gpu_seconds,
+                    item.text,
                 )
                 for item, amount in drawn.document.lines
-                if item.kind not in OF_HOURS
             ),
         )
         for drawn in draw(period).drawn
@@ -203,11 +258,10 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
 
 def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     if paper.account_id is not None:
-        facts = _visible(facts_in(_window(paper.period)), paper.account_id, roles)
-        yield from _fact_rows(paper, facts)
-        yield from _correction_rows(paper, _visible(_booked(paper.period), paper.account_id, roles))
-    for line in paper.plain:
-        if _may_see(line, paper, roles):
+        yield from _fact_rows(paper, facts_in(paper.window).filter(paper.seen_by(roles)))
+        yield from _correction_rows(paper, _booked(paper.period).filter(paper.seen_by(roles)))
+    for line in paper.lines:
+        if line.kind not in OF_HOURS and paper.shows(line, roles):
             yield ChargeRow(
                 **paper.common,
                 workspace=line.workspace,
@@ -219,22 +273,8 @@ def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
             )
 
 
-def _may_see(line: PlainLine, paper: Paper, roles: RoleSet) -> bool:
-    if paper.account_id is None:
-        return roles.sees_everything
-    return roles.sees_account(paper.account_id) or line.workspace_id in roles.workspaces
-
-
-def _visible(facts: QuerySet[Any], account_id: int, roles: RoleSet) -> QuerySet[Any]:
-    found = facts.filter(workspace__account=account_id)
-    if roles.sees_account(account_id):
-        return found
-    return found.filter(workspace__in=roles.workspaces)
-
-
 def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow]:
-    window = _window(paper.period)
-    card = _card(paper, window)
+    window, card = paper.window, paper.card()
     rows = facts.order_by("workspace__namespace", "flavor__slug", "hour", "start").values_list(
         "workspace__namespace",
         "flavor__slug",
@@ -265,7 +305,9 @@ def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[Cha
         card = correction_card(paper.account_id, old, paper.period)
         late.sort(key=_place)
         for place, group in groupby(late, key=_place):
-            pricer = paper.pricer(card or Rates((), currency=paper.currency), _window(old), place)
+            pricer = paper.pricer(
+                card or Rates((), currency=paper.currency), Period(old.start, old.end), place
+            )
             for row in group:
                 part = (row.start, min(row.hour + HOUR, old.end))
                 for kind, name in zip(HOURLY, CHARGED, strict=True):
@@ -278,14 +320,6 @@ def _place(row: Correction) -> tuple[str, str]:
     return (row.workspace.namespace if row.workspace else "", row.flavor)
 
 
-def _note_rows(note: Statement, roles: RoleSet) -> Iterator[ChargeRow]:
-    """The rows of the statement that a credit note voids, with the sign turned."""
-    voided = note.credits
-    assert voided is not None
-    for row in _paper_rows(_stored(voided), roles):
-        yield _turned(row, note)
-
-
 def _turned(row: ChargeRow, note: Statement) -> ChargeRow:
     return replace(
         row,
@@ -296,16 +330,3 @@ def _turned(row: ChargeRow, note: Statement) -> ChargeRow:
         period=note.period.name,
         statement=note.number,
     )
-
-
-def _card(paper: Paper, window: Period) -> Rates:
-    accounts: Sequence[int] = () if paper.account_id is None else (paper.account_id,)
-    book = price_book(window, accounts=accounts)
-    if paper.account_id is None:
-        return book.shared or Rates((), currency=paper.currency)
-    card = book.of(paper.account_id) or Rates((), currency=paper.currency)
-    return tiered(card, paper.account_id, window)
-
-
-def _window(period: BillingPeriod) -> Period:
-    return Period(period.start, period.end)

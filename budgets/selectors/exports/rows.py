@@ -5,9 +5,10 @@ Source: issue 6, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -15,24 +16,31 @@ from django.db.models import QuerySet
 from budgets.amounts import COLUMNS
 from budgets.charging import ChargeRow
 from budgets.exports import About, Row, Table
-from budgets.exports.datasets import charge_cells, table_of
+from budgets.exports.datasets import charge_cells, job_cells, table_of
 from budgets.exports.focus import Version, focus_rows
 from budgets.models import BillingPeriod, BillingTerms, Export, UsageRecord, User
 from budgets.models.exports import DATASETS
 from budgets.selectors.billing import charge_lines, portal_currency
+from budgets.selectors.billing.jobs import job_charge_lines
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.focus_source import focus_inputs, focus_names
+from budgets.selectors.fleet.places import job_names
 from budgets.selectors.roles import visible_workspaces
 from budgets.selectors.usage.scope import source_of
 from budgets.selectors.usage.table import freshness
 from budgets.units import Period, currency_digits, utc_hour
 
 CHUNK = 5_000
+NAMES_AT_ONCE = 1_000
 HOUR = timedelta(hours=1)
 TITLES = dict(DATASETS)
 NOTES = {
     "usage": ("Quantities are whole GPU-seconds.",),
     "charges": ("The amounts of a statement's rows add up to its payable.",),
+    "jobs": (
+        "The amounts of a statement's rows add up to its payable, and those of a line to the line.",
+        "Rows without a job are what no job used: the rest of a committed floor, credits and such.",
+    ),
     "focus": (
         "Corrections of closed months are rows of the open month with ChargeClass Correction.",
         "InvoiceId is provisional until the statement is issued.",
@@ -100,6 +108,10 @@ def export_rows(
     if export.dataset == "usage":
         found.rows = _usage(facts, period, advance)
         return found
+    if export.dataset == "jobs":
+        by_job = _wanted(export, job_charge_lines(user, period=period))
+        found.rows = _named_jobs(by_job, found.total, advance)
+        return found
     charges = _charges(user, export, period, found.rate_cards, advance)
     if export.dataset == "charges":
         found.rows = charge_cells(charges)
@@ -154,11 +166,7 @@ def _charges(
     """The charge rows of the filter; several rows come from one hour fact."""
     place: tuple[str, str, datetime] | None = None
     facts = 0
-    for row in charge_lines(user, period=period):
-        if export.account and row.account != export.account:
-            continue
-        if export.workspace and row.workspace != export.workspace:
-            continue
+    for row in _wanted(export, charge_lines(user, period=period)):
         if row.gpu_seconds and place != (row.workspace, row.flavor, row.start):
             place = (row.workspace, row.flavor, row.start)
             facts += 1
@@ -166,6 +174,23 @@ def _charges(
         if row.rate_card:
             rate_cards.add(row.rate_card)
         yield row
+
+
+def _wanted(export: Export, rows: Iterable[ChargeRow]) -> Iterator[ChargeRow]:
+    """Rows of the account and the workspace that are asked for."""
+    for row in rows:
+        if export.account in ("", row.account) and export.workspace in ("", row.workspace):
+            yield row
+
+
+def _named_jobs(
+    rows: Iterator[ChargeRow], facts: int, advance: Callable[[int], None]
+) -> Iterator[Row]:
+    """Rows by job with the names of the jobs; hour facts are read when the first row is there."""
+    while batch := list(islice(rows, NAMES_AT_ONCE)):
+        advance(facts)
+        names = job_names((row.cluster, row.uid) for row in batch if row.uid)
+        yield from job_cells(batch, names)
 
 
 def _digits() -> int:

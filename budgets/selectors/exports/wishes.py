@@ -30,7 +30,7 @@ class ExportWish:
     """What a file of one month shall hold.
 
     Attributes:
-        dataset: ``usage``, ``charges``, ``focus-1.2`` or ``focus-1.4``.
+        dataset: ``usage``, ``charges``, ``jobs``, ``focus-1.2`` or ``focus-1.4``.
         format: ``csv``, ``xlsx``, ``parquet`` or ``jsonl``.
         period: Month, such as ``2026-10``.
         zone: Zone of the month.

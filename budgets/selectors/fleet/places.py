@@ -34,6 +34,18 @@ def workload_names(places: Iterable[tuple[str, str]]) -> dict[str, str]:
     return dict(rows.values_list("uid", "workload"))
 
 
+def job_names(
+    places: Iterable[tuple[str, str]],
+) -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Place → kind and name of its job, name of its Workload, as the newest interval has them.
+
+    One query.
+    """
+    rows = Interval.objects.filter(at_places(places)).order_by("cluster", "uid", "start")
+    columns = rows.values_list("cluster", "uid", "job_kind", "job_name", "workload")
+    return {row[:2]: row[2:] for row in columns}
+
+
 def counted_intervals(start: datetime, end: datetime, **which: object) -> QuerySet[Interval]:
     """Intervals that overlap [start, end) and are true still; open ones overlap all after them."""
     overlapping = Q(end__isnull=True) | Q(end__gt=start)
