@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery
-from celery.signals import celeryd_after_setup, heartbeat_sent, worker_shutting_down
+from celery.signals import (
+    celeryd_after_setup,
+    heartbeat_sent,
+    task_postrun,
+    task_prerun,
+    worker_ready,
+    worker_shutting_down,
+)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -76,6 +83,21 @@ def touch_heartbeat(**kwargs: Any) -> None:
     path = os.environ.get("PORTAL_HEARTBEAT_FILE")
     if path:
         Path(path).touch()
+
+
+@worker_ready.connect  # type: ignore[untyped-decorator]  # celery has no types
+def show_times(**kwargs: Any) -> None:
+    """With PORTAL_METRICS_PORT, a worker shows how long its tasks take."""
+    from django.conf import settings
+
+    if not settings.PORTAL_METRICS_PORT:
+        return
+    from portal import metrics
+
+    times = metrics.TaskTimes()
+    task_prerun.connect(times.begun, weak=False)
+    task_postrun.connect(times.ended, weak=False)
+    metrics.serve(settings.PORTAL_METRICS_PORT)
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # celery has no types

@@ -48,6 +48,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.metrics.observed",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "portal.middleware.nowhere_kept",
@@ -227,11 +228,15 @@ _https = env.bool("PORTAL_HTTPS", default=True)
 SESSION_COOKIE_SECURE = _https
 CSRF_COOKIE_SECURE = _https
 SECURE_SSL_REDIRECT = _https
-# Whoever asks for health stands beside the process, before the proxy.
-SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$"]
+# Whoever asks for health or numbers stands beside the process, before the proxy.
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$", "^metrics$"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
 # Other hosts of the same domain are not the portal's to decide about.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+# Whoever has it reads /metrics; without one nobody does.
+PORTAL_METRICS_TOKEN = env.str("PORTAL_METRICS_TOKEN", default="")
+# Where a Celery worker shows the times of its tasks; 0: nowhere.
+PORTAL_METRICS_PORT = env.int("PORTAL_METRICS_PORT", default=0)
 # Bytes of one request, refused before anything of it is parsed.
 PORTAL_BODY_LIMIT = env.int("PORTAL_BODY_LIMIT", default=2 * 1024 * 1024)
 DATA_UPLOAD_MAX_MEMORY_SIZE = PORTAL_BODY_LIMIT

@@ -59,6 +59,7 @@ PLACES = {
         "tests/faults",
         "tests/fuzz",
         "tests/kube",
+        "tests/metrics",
         "tests/reconcile",
         "tests/stories",
         "tests/test_demo.py",

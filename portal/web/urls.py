@@ -38,6 +38,7 @@ urlpatterns: list[URLPattern] = [
     path("workspaces/", workspaces.workspaces, name="workspaces"),
     path("healthz", probes.alive, name="healthz"),
     path("readyz", probes.ready, name="readyz"),
+    path("metrics", probes.metrics, name="metrics"),
     path("login/", session.Login.as_view(), name="login"),
     path("logout/", session.Logout.as_view(), name="logout"),
     path("password/", session.password_change, name="password_change"),

@@ -1,0 +1,257 @@
+"""What clusters and queues show to a monitoring system: families of numbers, read at a scrape.
+
+Where the portal decides, what a queue has goes by the names and labels of Kueue as well
+(``kueue_*``), so that boards that were made for a Kueue find the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Count, Min
+
+from budgets.models import Workspace
+from budgets.selectors.metrics import Family, Sample
+from clusters.models import Cluster, DispatchRound, GuardIncident, ObjectState, ShiftRun
+from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
+from clusters.selectors.fleet import ClusterRow, rows_of
+
+GPU: Final = "nvidia.com/gpu"
+_CLUSTER: Final = ("cluster",)
+_BAR: Final = ("account", "workspace", "flavor")
+_CLUSTER_NUMBERS: Final[tuple[tuple[str, str, Callable[[ClusterRow], float | None]], ...]] = (
+    (
+        "portal_cluster_reachable",
+        "1 when the last contact succeeded, not long ago.",
+        lambda x: x.is_reachable,
+    ),
+    (
+        "portal_cluster_writes_enabled",
+        "1 when the portal may write there.",
+        lambda x: x.writes_enabled,
+    ),
+    ("portal_cluster_drift", "Fields that somebody else changed.", lambda x: x.drift_count),
+    (
+        "portal_cluster_objects",
+        "Objects that the portal wants or has there.",
+        lambda x: x.object_count,
+    ),
+    (
+        "portal_cluster_objects_failed",
+        "Those that are refused or somebody else's.",
+        lambda x: x.failed_count,
+    ),
+    ("portal_cluster_objects_synced", "Those that stand as wanted.", lambda x: x.synced_count),
+    (
+        "portal_cluster_clock_skew_seconds",
+        "By how much the cluster's clock is off.",
+        lambda x: x.clock_skew_s,
+    ),
+    (
+        "portal_cluster_latency_seconds",
+        "How long the last question took.",
+        lambda x: None if x.latency_ms is None else x.latency_ms / 1000,
+    ),
+)
+_BAR_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]] = (
+    ("portal_budget_committed_gpus", "GPUs that are promised at any time.", lambda x: x.committed),
+    ("portal_budget_ceiling_gpus", "GPUs with the whole burst.", lambda x: x.ceiling),
+    ("portal_budget_used_gpus", "GPUs that jobs hold.", lambda x: x.used),
+    ("portal_budget_burst_used_gpus", "Those of them above the commitment.", lambda x: x.burst),
+    ("portal_budget_lent_gpus", "GPUs of the commitment that others hold.", lambda x: x.lent),
+    ("portal_budget_pending_gpus", "GPUs that waiting jobs ask for.", lambda x: x.pending),
+)
+_KUEUE_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]] = (
+    (
+        "kueue_cluster_queue_nominal_quota",
+        "Nominal quota of a queue, as Kueue shows it.",
+        lambda x: x.committed,
+    ),
+    (
+        "kueue_cluster_queue_borrowing_limit",
+        "How much a queue may borrow, as Kueue shows it.",
+        lambda x: max(0, x.ceiling - x.committed),
+    ),
+    (
+        "kueue_cluster_queue_resource_reservation",
+        "Reserved in a queue, as Kueue shows it.",
+        lambda x: x.used,
+    ),
+    ("kueue_cluster_queue_resource_usage", "Used in a queue, as Kueue shows it.", lambda x: x.used),
+)
+
+
+def cluster_families(now: datetime) -> Iterator[Family]:
+    """Contact, shifts, objects, dispatch and guard of each registered cluster. Eight queries."""
+    clusters = Cluster.objects.registered().without_secrets().select_related("health")
+    rows = rows_of(clusters.order_by("slug"))
+    for name, says, number in _CLUSTER_NUMBERS:
+        found = [(row.slug, number(row)) for row in rows]
+        yield Family(
+            name,
+            says,
+            _CLUSTER,
+            tuple(((slug,), float(value)) for slug, value in found if value is not None),
+        )
+    yield Family(
+        "portal_cluster_contact_age_seconds",
+        "How long ago the cluster answered last.",
+        _CLUSTER,
+        tuple(
+            ((row.slug,), max(0.0, (now - row.last_contact_at).total_seconds()))
+            for row in rows
+            if row.last_contact_at is not None
+        ),
+    )
+    waiting = (
+        ObjectState.objects.filter(cluster__in=clusters.values("pk"))
+        .exclude(state__in=(ObjectState.State.SYNCED, ObjectState.State.STAYS))
+        .order_by("cluster__slug")
+        .values_list("cluster__slug")
+        .annotate(since=Min("changed_at"))
+    )
+    yield Family(
+        "portal_cluster_sync_lag_seconds",
+        "How long the oldest object has not stood as wanted; no row: all do.",
+        _CLUSTER,
+        tuple(((slug,), (now - since).total_seconds()) for slug, since in waiting),
+    )
+    yield from _shift_families(now)
+    incidents = (
+        GuardIncident.objects.filter(state=GuardIncident.State.OPEN)
+        .order_by("cluster__slug", "defect")
+        .values_list("cluster__slug", "defect")
+        .annotate(count=Count("pk"))
+    )
+    yield Family(
+        "portal_guard_incidents_open",
+        "Defects of Kueue that stand and that the guard saw.",
+        ("cluster", "defect"),
+        tuple(((slug, defect), float(count)) for slug, defect, count in incidents),
+    )
+    rounds = (
+        DispatchRound.objects.filter(outcome=DispatchRound.Outcome.OPEN, ended_at=None)
+        .order_by("cluster__slug")
+        .values_list("cluster__slug")
+        .annotate(count=Count("pk"), since=Min("started_at"))
+    )
+    open_rounds = list(rounds)
+    yield Family(
+        "portal_dispatch_rounds_open",
+        "Jobs that workers were asked to take and that nobody has taken.",
+        _CLUSTER,
+        tuple(((slug,), float(count)) for slug, count, _ in open_rounds),
+    )
+    yield Family(
+        "portal_dispatch_oldest_round_seconds",
+        "How long the oldest of these rounds has been open.",
+        _CLUSTER,
+        tuple(((slug,), (now - since).total_seconds()) for slug, _, since in open_rounds),
+    )
+
+
+def queue_families() -> Iterator[Family]:
+    """Budgets against use, and by Kueue's names where the portal decides. A few queries."""
+    workspaces = list(
+        Workspace.objects.filter(archived_at=None).select_related("account").order_by("namespace")
+    )
+    bars = bars_now(workspaces)
+    counts = workload_counts(workspaces)
+    for name, says, number in _BAR_NUMBERS:
+        samples: list[Sample] = [
+            ((row.account.slug, row.namespace, bar.flavor), float(number(bar)))
+            for row in workspaces
+            for bar in bars[row.pk]
+        ]
+        yield Family(name, says, _BAR, tuple(samples))
+    jobs = (("portal_jobs_waiting", "Jobs that wait."), ("portal_jobs_running", "Jobs that run."))
+    for index, (name, says) in enumerate(jobs):
+        yield Family(
+            name,
+            says,
+            _BAR[:2],
+            tuple(
+                ((row.account.slug, row.namespace), float(counts.get(row.namespace, (0, 0))[index]))
+                for row in workspaces
+            ),
+        )
+    if Cluster.objects.registered().filter(mode=Cluster.Mode.PORTAL).exists():
+        yield from _as_kueue(workspaces, bars, counts)
+
+
+def _as_kueue(
+    workspaces: Sequence[Workspace],
+    bars: dict[int, list[BudgetBar]],
+    counts: dict[str, tuple[int, int]],
+) -> Iterator[Family]:
+    """The names and labels of Kueue 0.19's ``pkg/metrics``; who decides has one replica."""
+    for name, says, number in _KUEUE_NUMBERS:
+        samples: list[Sample] = [
+            ((row.account.slug, row.namespace, bar.flavor, GPU, "leader"), float(number(bar)))
+            for row in workspaces
+            for bar in bars[row.pk]
+        ]
+        labels = ("cohort", "cluster_queue", "flavor", "resource", "replica_role")
+        yield Family(name, says, labels, tuple(samples))
+    pending = [
+        ((row.namespace, "active", "leader"), float(counts.get(row.namespace, (0, 0))[0]))
+        for row in workspaces
+    ]
+    yield Family(
+        "kueue_pending_workloads",
+        "Workloads that wait, as Kueue shows them.",
+        ("cluster_queue", "status", "replica_role"),
+        tuple(pending),
+    )
+    running = [
+        ((row.namespace, "leader"), float(counts.get(row.namespace, (0, 0))[1]))
+        for row in workspaces
+    ]
+    yield Family(
+        "kueue_reserving_active_workloads",
+        "Workloads that hold quota, as Kueue shows them.",
+        ("cluster_queue", "replica_role"),
+        tuple(running),
+    )
+
+
+def _shift_families(now: datetime) -> Iterator[Family]:
+    """One row for each (cluster, role) that somebody works, or should work, on."""
+    shifts = list(
+        ShiftRun.objects.filter(cluster__in=Cluster.objects.registered().values("pk"))
+        .select_related("cluster")
+        .order_by("cluster__slug", "role")
+    )
+    numbers: tuple[tuple[str, str, Callable[[ShiftRun], float | None]], ...] = (
+        ("portal_shift_alive", "1 while somebody works on it.", lambda x: x.is_alive(now=now)),
+        (
+            "portal_shift_heartbeat_age_seconds",
+            "Since its last sign of life.",
+            lambda x: _age(x.heartbeat_at),
+        ),
+        (
+            "portal_shift_lease_age_seconds",
+            "Since its Lease was renewed.",
+            lambda x: _age(x.lease_renewed_at),
+        ),
+        (
+            "portal_shift_watch_age_seconds",
+            "Since its watches told something.",
+            lambda x: x.watch_age_s,
+        ),
+        ("portal_shift_parked_keys", "Objects set aside for what they raised.", lambda x: x.parked),
+    )
+
+    def _age(moment: datetime | None) -> float | None:
+        return None if moment is None else max(0.0, (now - moment).total_seconds())
+
+    for name, says, number in numbers:
+        found = [((shift.cluster.slug, shift.role), number(shift)) for shift in shifts]
+        yield Family(
+            name,
+            says,
+            ("cluster", "role"),
+            tuple((where, float(value)) for where, value in found if value is not None),
+        )

@@ -1,0 +1,148 @@
+"""The alert rules, by Prometheus' own judgement: promtool, and a server that scrapes the portal."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.test import Client
+
+from clusters import services
+from portal import metrics
+from tests.controlplane.processes import free_port
+from tests.metrics.test_metrics import TOKEN
+from tests.reconcile.fleet_rows import dev_server, register
+from tests.waiting import eventually
+
+RULES = Path(__file__).parents[2] / "docs" / "prometheus" / "alerts.yaml"
+RUNBOOKS = RULES.parents[1] / "metrics.md"
+PROCESS = frozenset({"portal_http_request_duration_seconds", "portal_task_duration_seconds"})
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def test_rules_hold_by_promtool(promtool: str) -> None:
+    for command in (("check", "rules", str(RULES)), ("test", "rules", "alerts_test.yaml")):
+        done = subprocess.run(
+            [promtool, *command], cwd=Path(__file__).parent, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_runbook() -> None:
+    headings = re.findall(r"^### (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
+    assert headings == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        assert rule["annotations"]["runbook_url"] == f"docs/metrics.md#{rule['alert'].lower()}"
+
+
+@pytest.mark.django_db
+def test_alerts_ask_for_numbers_that_there_are() -> None:
+    known = {family.name for family in metrics.families()} | PROCESS
+    for rule in rules():
+        for name in re.findall(r"\bportal_\w+", rule["expr"]):
+            assert re.sub(r"_(bucket|count|sum)$", "", name) in known, rule["alert"]
+
+
+@pytest.mark.embedded
+@pytest.mark.django_db(transaction=True)
+def test_a_cluster_that_is_cut_off_fires_the_alert_and_the_page_says_so(
+    prometheus: str, live_server, fleet, settings, tmp_path: Path, client: Client
+) -> None:
+    settings.PORTAL_METRICS_TOKEN = TOKEN
+    with dev_server("gpu-east") as server:
+        cluster = register("gpu-east", server.kubeconfig)
+        services.check_health()
+        with Scraper(prometheus, live_server.url, tmp_path) as scraper:
+            query = 'portal_cluster_reachable{cluster="gpu-east"}'
+
+            def is_seen() -> bool:
+                services.check_health()  # as the beat has it done every five seconds
+                return scraper.ask(query) == ["1"]
+
+            eventually(is_seen, seconds=60)
+            assert "PortalClusterUnreachable" not in scraper.firing()
+            server.stop()
+            services.check_health()
+            eventually(
+                lambda: "PortalClusterUnreachable" in scraper.firing(), seconds=60,
+                why=scraper.firing,
+            )  # fmt: skip
+    client.force_login(fleet.admin)
+    page = client.get(f"/clusters/{cluster.slug}/").content.decode()
+    assert "lost" in page and ">answers<" not in page
+
+
+class Scraper:
+    """A real Prometheus that asks every second; rules wait two seconds in the place of minutes."""
+
+    def __init__(self, program: str, target: str, folder: Path) -> None:
+        self._program, self._folder = program, folder
+        self._port = free_port()
+        quick = re.sub(r"for: \w+", "for: 2s", RULES.read_text())
+        (folder / "rules.yaml").write_text(quick)
+        job = {
+            "job_name": "portal",
+            "authorization": {"credentials": TOKEN},
+            "static_configs": [{"targets": [target.removeprefix("http://")]}],
+        }
+        settings = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yaml"],
+            "scrape_configs": [job],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
+
+    def __enter__(self) -> Scraper:
+        with (self._folder / "prometheus.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    self._program,
+                    f"--config.file={self._folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={self._folder / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self._port}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def ask(self, query: str) -> list[str]:
+        """Values of an expression now."""
+        found = self._get(f"query?query={urllib.request.quote(query)}")
+        return [row["value"][1] for row in found.get("result", [])]
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire."""
+        return {
+            row["labels"]["alertname"]
+            for row in self._get("alerts").get("alerts", [])
+            if row["state"] == "firing"
+        }
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            url = f"http://127.0.0.1:{self._port}/api/v1/{path}"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)["data"]
+                return found
+        except OSError:
+            return {}
