@@ -53,6 +53,7 @@ class BudgetRevision(FrozenFields, Dated):
     class State(models.TextChoices):
         LIVE = "live", "Live"
         REQUESTED = "requested", "Waiting for a decision"
+        IN_PART = "in_part", "Accepted in part"
         DECLINED = "declined", "Declined"
         WITHDRAWN = "withdrawn", "Withdrawn"
 
@@ -72,6 +73,7 @@ class BudgetRevision(FrozenFields, Dated):
         "preference",
         "spill",
         "restored_from",
+        "answers",
         "is_dated_back",
     )
 
@@ -83,6 +85,8 @@ class BudgetRevision(FrozenFields, Dated):
     preference = models.JSONField(default=list, blank=True)
     spill = models.CharField(max_length=24, choices=Spill.choices, default=Spill.NEXT_FLAVOR_FIRST)
     restored_from = models.PositiveIntegerField(null=True, blank=True)
+    # Number of the request of which an admin accepted this part.
+    answers = models.PositiveIntegerField(null=True, blank=True)
     # By a person; what the portal itself fills in, nobody has used yet.
     is_dated_back = models.BooleanField(default=False)
     approval = optional(Approval)

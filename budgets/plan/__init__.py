@@ -8,13 +8,23 @@ what a cluster gets, ``reach`` what it is worth and whom it touches.
 
 from __future__ import annotations
 
-from budgets.plan.drafts import MOST_GPUS, FlavorTerms, RevisionDraft, check_draft, short_form_lines
+from budgets.plan.drafts import (
+    MOST_GPUS,
+    FlavorTerms,
+    Part,
+    RevisionDraft,
+    check_draft,
+    part_of,
+    short_form_lines,
+)
 from budgets.plan.fleet import (
     FleetLevel,
+    Room,
     check_envelope,
     check_fleet,
     check_pool_envelope,
     levels_at,
+    rooms,
 )
 from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
 from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach

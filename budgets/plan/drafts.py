@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 
-from budgets.errors import Fault
+from budgets.errors import Fault, reject_any
 from budgets.plan.words import Line, Spill
 
 MOST_GPUS = 1_000_000
@@ -33,6 +33,19 @@ class RevisionDraft:
     valid_from: datetime | None = None
     valid_until: datetime | None = None
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is accepted of a request.
+
+    Attributes:
+        lines: One per flavor that is accepted; none for those of the request.
+        valid_until: UTC, an end that is no later than the request's; None keeps the request's.
+    """
+
+    lines: tuple[Line, ...] = ()
+    valid_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,49 @@ def check_draft(
     faults += _preference_faults(draft.preference, seen)
     faults += _window_faults(draft, now)
     return tuple(faults)
+
+
+def part_of(whole: RevisionDraft, part: Part) -> RevisionDraft:
+    """A request as it is accepted: with no more GPUs than it asks for, and no later end.
+
+    Args:
+        whole: The request.
+        part: What is accepted of it; its lines are otherwise checked as those of any draft.
+
+    Returns:
+        The draft of what is accepted; equal to ``whole`` where that is everything.
+
+    Raises:
+        Rejected: The part is more than the request, or nothing of it.
+    """
+    faults = []
+    asked = {line.flavor: line for line in whole.lines}
+    lines = part.lines or whole.lines
+    for index, line in enumerate(lines):
+        most = asked.get(line.flavor)
+        if most is None:
+            words = f"The request does not ask for {line.flavor}; leave it out."
+            faults.append(Fault(f"lines.{index}.flavor", "not_asked", words))
+            continue
+        for name in ("committed", "ceiling"):
+            if getattr(line, name) > getattr(most, name):
+                words = (
+                    f"The request asks for {getattr(most, name)} {line.flavor} here; accept as "
+                    "many or fewer."
+                )
+                faults.append(Fault(f"lines.{index}.{name}", "more_than_asked", words))
+    if not any(line.ceiling for line in lines) and any(line.ceiling for line in whole.lines):
+        words = "This accepts no GPU of the request; decline the request instead."
+        faults.append(Fault("", "nothing_accepted", words))
+    until = part.valid_until or whole.valid_until
+    if until is not None and whole.valid_until is not None and until > whole.valid_until:
+        words = "The request itself ends earlier; choose its end or an earlier time."
+        faults.append(Fault("valid_until", "more_than_asked", words))
+    reject_any(faults)
+    kept = tuple(line for line in lines if line.ceiling or not asked[line.flavor].ceiling)
+    flavors = {line.flavor for line in kept}
+    preference = tuple(flavor for flavor in whole.preference if flavor in flavors)
+    return replace(whole, lines=kept, preference=preference, valid_until=until)
 
 
 def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) -> list[Fault]:

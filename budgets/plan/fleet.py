@@ -7,7 +7,7 @@ that a budget can be lowered while nodes are broken.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -173,6 +173,72 @@ def check_envelope(
             prefix = (fields or {}).get(flavor, f"flavors.{flavor}")
             found[kind, flavor] = _envelope_fault(prefix, kind, flavor, gpus, limit, namespace)
     return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much of one limit a workspace takes, before and after a change; whole GPUs.
+
+    Attributes:
+        kind: ``envelope`` (what the account may promise) or ``fleet`` (what there is for all).
+        flavor: Flavor slug.
+        limit: Most that may be promised.
+        others: Promised to everybody else under the same limit.
+        before: Committed to the workspace without the change.
+        after: Committed to it with the change.
+    """
+
+    kind: str
+    flavor: str
+    limit: int
+    others: int
+    before: int
+    after: int
+
+    @property
+    def excess(self) -> int:
+        """GPUs beyond the limit after the change, at least 0."""
+        return max(0, self.others + self.after - self.limit)
+
+
+def rooms(
+    before: FleetTimeline,
+    after: FleetTimeline,
+    *,
+    account: str,
+    namespace: str,
+    flavors: Iterable[str],
+    instant: datetime,
+) -> tuple[Room, ...]:
+    """What a change takes of the account's envelope and of the fleet, flavor by flavor.
+
+    Args:
+        before: Without the change.
+        after: With it.
+        account: Slug of the workspace's account.
+        namespace: Of the workspace.
+        flavors: Slugs to tell about, in order.
+        instant: UTC; from when on the change holds.
+    """
+    sums = _account_sums(after, account, instant)
+    levels = {level.flavor: level for level in levels_at(after, instant)}
+    own_before, own_after = (_own_committed(side, namespace, instant) for side in (before, after))
+    found = []
+    for flavor in flavors:
+        own = {"before": own_before.get(flavor, 0), "after": own_after.get(flavor, 0)}
+        terms = after.envelopes.get((account, flavor), EnvelopeLimits())
+        others = sums.get(("committed", flavor, ""), 0) - own["after"]
+        found.append(Room("envelope", flavor, terms.committed, others, **own))
+        level = levels.get(flavor)
+        if level is not None:
+            others = level.promised - own["after"]
+            found.append(Room("fleet", flavor, level.limit, others, **own))
+    return tuple(found)
+
+
+def _own_committed(timeline: FleetTimeline, namespace: str, instant: datetime) -> dict[str, int]:
+    span = in_force_at(timeline.revisions, instant).get(namespace)
+    return {line.flavor: line.committed for line in span.lines} if span is not None else {}
 
 
 def check_pool_envelope(

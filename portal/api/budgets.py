@@ -14,12 +14,20 @@ from rest_framework.response import Response
 from budgets import models, selectors
 from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
+from budgets.plan import Part
 from budgets.selectors.budget.history import DiffRow
-from portal.api.drafts import DraftInput
+from portal.api.drafts import DraftInput, LineInput
 from portal.api.paging import BY_NUMBER, OLDEST, etag_of
 from portal.api.proposals import ProposalSerializer
 from portal.api.schema import Shape
-from portal.api.shapes import FaultSerializer, ReasonInput, RecordSerializer, RowSerializer, Strict
+from portal.api.shapes import (
+    FaultSerializer,
+    InstantField,
+    ReasonInput,
+    RecordSerializer,
+    RowSerializer,
+    Strict,
+)
 from portal.api.views import ASKED, MADE, Noun, View, actor, answers, deed, finds, lists
 
 
@@ -43,7 +51,7 @@ class RevisionSerializer(RowSerializer[models.BudgetRevision]):
     reasons = serializers.SerializerMethodField()
     told = (
         "id workspace number state phase author reason lines preference spill valid_from "
-        "valid_until restored_from decided_by decided_at decision_reason reasons created_at"
+        "valid_until restored_from answers decided_by decided_at decision_reason reasons created_at"
     )
 
     @extend_schema_field(FaultSerializer(many=True))
@@ -77,10 +85,21 @@ class DiffSerializer(serializers.Serializer[Any]):
 
 
 class DecisionInput(Strict):
-    """Accept or decline, with a reason."""
+    """Accept, whole or in part, or decline; with a reason.
+
+    ``lines`` and ``valid_until`` accept a part: no more GPUs than asked for, no later end. The
+    answer is then the revision that holds the part.
+    """
 
     accept = serializers.BooleanField()
     reason = serializers.CharField(max_length=500)
+    lines = LineInput(many=True, required=False)
+    valid_until = InstantField(required=False, allow_null=True, default=None)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        lines = tuple(LineInput.line(line) for line in attrs.pop("lines", ()))
+        part = Part(lines, attrs.pop("valid_until"))
+        return {**attrs, "part": part}
 
 
 class WithdrawInput(Strict):

@@ -11,7 +11,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from budgets import selectors
 from budgets.models import User, Workspace
-from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
+from budgets.plan import Line, RevisionDraft, Room, Spill, short_form_lines
 from budgets.plan.reach import ImpactRow, Reach
 from budgets.selectors.budget.preview import RevisionPreview
 from clusters import selectors as cluster_selectors
@@ -111,6 +111,12 @@ class DraftInput(Strict):
 
 class ReachSerializer(RecordSerializer[Reach]):
     """What a line can really reach, and the largest job of one flavor."""
+
+
+class RoomSerializer(RecordSerializer[Room]):
+    """What the draft takes of a limit: the account's envelope, or the fleet's GPUs."""
+
+    kind = serializers.ChoiceField(["envelope", "fleet"])
 
 
 class ImpactSerializer(RecordSerializer[ImpactRow]):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from budgets.plan import Room
 from clusters.selectors import BudgetBar
 
 
@@ -34,6 +35,7 @@ class Bar:
         cap: Position of a limit below the ceiling, such as a hold; empty without one.
         facts: (meaning, words) in the order of the legend under the bar.
         text: The same facts as one sentence.
+        key: Begins the ids of its parts, so that they move where the bar is drawn anew.
     """
 
     flavor: str
@@ -44,6 +46,7 @@ class Bar:
     cap: str
     facts: tuple[tuple[str, str], ...]
     text: str
+    key: str = ""
 
 
 def draw(numbers: BudgetBar) -> Bar:
@@ -75,6 +78,50 @@ def draw(numbers: BudgetBar) -> Bar:
         cap="" if numbers.cap is None else percent(numbers.cap, scale),
         facts=facts,
         text=f"{numbers.flavor_name}: {used:,} GPUs in use; {words}.",
+    )
+
+
+UNDER = {"envelope": "the account's envelope", "fleet": "the fleet"}
+
+
+def draw_room(room: Room, name: str) -> Bar:
+    """Draw what a budget takes of a limit: others first, then its own, an outline as it was.
+
+    Args:
+        room: Of one flavor.
+        name: The flavor's name.
+    """
+    end = room.others + room.after
+    scale = max(room.limit, end, room.others + room.before, 1)
+    own = room.after - min(room.after, room.excess)
+    was = "" if room.before == room.after else f", {room.before:,} now"
+    facts = [
+        ("committed", f"{room.after:,} here{was}"),
+        ("others", f"{room.others:,} promised to others"),
+    ]
+    if room.excess:
+        facts.append(("trouble", f"{room.excess:,} more than the limit of {room.limit:,}"))
+    else:
+        facts.append(("left", f"{room.limit - end:,} of {room.limit:,} left"))
+    words = ", ".join(words for _, words in facts)
+    return Bar(
+        flavor=room.flavor,
+        flavor_name=name,
+        tracks=(BarSegment("committed", "0.00", percent(room.limit, scale)),),
+        fills=tuple(
+            BarSegment(meaning, percent(start, scale), percent(width, scale))
+            for meaning, start, width in (
+                ("others", 0, room.others),
+                ("committed-used", room.others, own),
+                ("over", room.others + own, room.after - own),
+                ("was", room.others, room.before),
+            )
+        ),
+        tick=percent(room.limit, scale) if room.limit else "",
+        cap="",
+        facts=tuple(facts),
+        text=f"{name} committed in {UNDER[room.kind]}: {words}.",
+        key=f"{room.kind}-{room.flavor}",
     )
 
 

@@ -12,10 +12,9 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
-from budgets.selectors.budget.cost_preview import preview_cost
-from budgets.selectors.clock import utc_now
 from clusters import selectors as seen
 from portal.web.budget_form import BudgetForm, initial_of
+from portal.web.consequences import consequences
 from portal.web.forms import VersionedForm, radio
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, require_admin, typed
@@ -82,30 +81,13 @@ def _checked(request: HttpRequest, workspace: Workspace, form: BudgetForm) -> Ht
     """Show what the typed budget would do; nothing is saved."""
     panel: dict[str, Any] = {}
     if form.is_valid():
-        panel = _consequences(request.user, workspace, form)
+        panel = consequences(request.user, workspace, form.draft(), form)
     context = _context(workspace, form, checked=True, **panel)
     answer = render(request, TEMPLATE, context, partial="consequences")
     if request.htmx:  # type: ignore[attr-defined]  # set by HtmxMiddleware
         # Faults go beside their fields out of band; what is being typed is not touched.
         answer.write(loader.render_to_string("budgets/faults.html", context, request))
     return answer
-
-
-def _consequences(user: Any, workspace: Workspace, form: BudgetForm) -> dict[str, Any]:
-    draft = form.draft()
-    preview = selectors.preview_revision(user, workspace, draft)
-    form.take(preview.faults)
-    manifests, cost = [], None
-    if not preview.faults:
-        cost = preview_cost(workspace, draft.lines, utc_now())
-        manifests = seen.preview_manifests(user, preview.promises_before, preview.promises_after)
-    return {
-        "preview": preview,
-        "cost": cost,
-        "manifests": manifests,
-        "losers": [row for row in preview.impact if row.after < row.before],
-        "gainers": [row for row in preview.impact if row.after > row.before],
-    }
 
 
 def _saved_words(revision: BudgetRevision) -> str:

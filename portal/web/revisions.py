@@ -13,10 +13,12 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import BudgetRevision, User, Workspace
+from budgets.plan import Line, Part, part_of
 from portal.bounds import REASON
-from portal.web.forms import ReasonField, VersionedForm
+from portal.web.consequences import consequences
+from portal.web.forms import GpuField, ReasonField, TimeField, VersionedForm
 from portal.web.htmx import render
-from portal.web.pages import form_page, page, typed
+from portal.web.pages import form_page, page, require_admin, typed
 
 PER_PAGE = 50
 
@@ -84,25 +86,73 @@ def requests(request: HttpRequest, user: User) -> HttpResponseBase:
 
 
 class RequestForm(VersionedForm):
-    """Accept or decline, with a reason."""
+    """Accept, whole or in part, or decline; with a reason.
 
-    reason = ReasonField(help_text="The owner reads it; it stays in the history.", **REASON)
+    The GPUs of each line are preset to what is asked for.
+    """
+
+    valid_until = TimeField(label="Until", help_text="Empty: as long as asked for.")
+    reason = ReasonField(
+        label="Comment", help_text="The owner reads it. It stays in the history.", **REASON
+    )
+
+    def __init__(self, *args: Any, wanted: BudgetRevision, **kwargs: Any) -> None:
+        self.lines = list(wanted.lines.all())
+        initial = kwargs.setdefault("initial", {})
+        initial["valid_until"] = wanted.valid_until
+        super().__init__(*args, **kwargs)
+        for line in self.lines:
+            for name, words in (("committed", "committed"), ("ceiling", "burst limit")):
+                key = f"{name}-{line.flavor.slug}"
+                asked = getattr(line, name)
+                self.fields[key] = GpuField(
+                    label=f"{line.flavor.name}, {words}",
+                    help_text=f"Asked for: {asked:,}.",
+                    required=False,
+                )
+                initial[key] = asked
+        self.order_fields([*(key for key in self.fields if "-" in key), "valid_until", "reason"])
+
+    def accepted(self) -> Part:
+        """What of the request the numbers accept; the form has to be valid in shape."""
+        lines = []
+        for row in self.lines:
+            slug = row.flavor.slug
+            typed = [self.cleaned_data[f"{name}-{slug}"] for name in ("committed", "ceiling")]
+            committed = row.committed if typed[0] is None else typed[0]
+            ceiling = row.ceiling if typed[1] is None else typed[1]
+            lines.append(Line(slug, committed, ceiling, min(row.lendable, committed)))
+        return Part(tuple(lines), self.cleaned_data["valid_until"])
+
+    def field_of(self, path: str) -> str:
+        """``lines.N.committed`` → the field of this flavor."""
+        words = path.split(".")
+        if words[0] == "lines" and int(words[1]) < len(self.lines):
+            name = words[2] if words[2:] == ["ceiling"] else "committed"
+            return f"{name}-{self.lines[int(words[1])].flavor.slug}"
+        return path
 
 
 @page("GET", "POST")
 def decide(request: HttpRequest, user: User, namespace: str, number: int) -> HttpResponseBase:
-    """One request with its impact; an admin accepts or declines, its owner may withdraw it."""
+    """One request with its impact; an admin accepts or declines, its owner may withdraw it.
+
+    ``check`` in the POST only looks at what the numbers would do.
+    """
     workspace = selectors.workspace_for(user, namespace)
     wanted = selectors.revision_for(user, namespace, number)
     if wanted.state != BudgetRevision.State.REQUESTED:
         return redirect("revision", namespace=namespace, number=number)
     roles = selectors.roles_of(user)
+    form = RequestForm(typed(request), wanted=wanted, initial={"version": workspace.budget.version})
+    if "check" in request.POST:
+        return _looked_at(request, user, workspace, wanted, form)
     return form_page(
         request,
         "budgets/decide.html",
-        RequestForm(typed(request), initial={"version": workspace.budget.version}),
-        lambda given: _decision(user, wanted, request.POST.get("decision"), given),
-        said=lambda done: f"Request {number} is {done.get_state_display().lower()}.",
+        form,
+        lambda given: _decision(user, wanted, request.POST.get("decision"), form),
+        said=lambda done: _decided_words(number, done),
         to=reverse("requests") if roles.is_admin else reverse("history", args=[namespace]),
         context=lambda: {
             **_impact(user, workspace, wanted),
@@ -113,11 +163,40 @@ def decide(request: HttpRequest, user: User, namespace: str, number: int) -> Htt
 
 
 def _decision(
-    user: User, wanted: BudgetRevision, decision: str | None, given: dict[str, Any]
+    user: User, wanted: BudgetRevision, decision: str | None, form: RequestForm
 ) -> BudgetRevision:
+    given = {name: form.cleaned_data[name] for name in ("reason", "expected_version")}
     if decision == "withdraw":
         return promises.withdraw_request(user, revision=wanted, **given)
-    return promises.decide_request(user, revision=wanted, accept=decision == "accept", **given)
+    is_accepted = decision == "accept"
+    part = form.accepted() if is_accepted else None
+    return promises.decide_request(user, revision=wanted, accept=is_accepted, part=part, **given)
+
+
+def _decided_words(number: int, done: BudgetRevision) -> str:
+    if done.answers == number:
+        return f"Request {number} is accepted in part: revision {done.number} is the new budget."
+    if done.state == BudgetRevision.State.LIVE:
+        return f"Request {number} is accepted: it is the new budget of the workspace."
+    return f"Request {number} is {done.get_state_display().lower()}. The budget stays as it is."
+
+
+def _looked_at(
+    request: HttpRequest,
+    user: User,
+    workspace: Workspace,
+    wanted: BudgetRevision,
+    form: RequestForm,
+) -> HttpResponseBase:
+    """The consequences of the typed part; nothing is decided."""
+    require_admin(user, "Only a platform admin decides requests.")
+    context: dict[str, Any] = {"workspace": workspace, "revision": wanted, "form": form}
+    form.fields["reason"].required = False
+    if form.is_valid():
+        draft = form.carry_out(lambda: part_of(selectors.draft_of(wanted), form.accepted()))
+        if draft is not None:
+            context |= consequences(user, workspace, draft, form)
+    return render(request, "budgets/decide.html", context, partial="impact")
 
 
 def _impact(user: User, workspace: Workspace, wanted: BudgetRevision) -> dict[str, Any]:
@@ -132,5 +211,5 @@ def _impact(user: User, workspace: Workspace, wanted: BudgetRevision) -> dict[st
         "before": before,
         "rows": selectors.revision_diff(before, wanted) if before else (),
         "reasons": wanted.reasons,
-        "preview": selectors.preview_revision(user, workspace, selectors.draft_of(wanted)),
+        **consequences(user, workspace, selectors.draft_of(wanted)),
     }

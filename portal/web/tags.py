@@ -79,6 +79,12 @@ def tone(state: str, subject: str) -> str:
 
 
 @register.filter
+def named(slug: str, names: Mapping[str, str]) -> str:
+    """The name of a flavor; its slug where it has none that the reader may see."""
+    return names.get(slug, slug)
+
+
+@register.filter
 def gpus(count: int | None) -> str:
     """16 → ``16 GPUs``; nothing known → a dash."""
     if count is None:

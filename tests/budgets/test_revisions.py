@@ -11,7 +11,7 @@ import time_machine
 from budgets import selectors, services
 from budgets.errors import NotAllowed, Rejected, StaleVersion
 from budgets.models import Allocation, AuditEntry, Budget, BudgetRevision, Interval, MeterState
-from budgets.plan import Line, RevisionDraft, Spill, short_form_lines
+from budgets.plan import Line, Part, RevisionDraft, Spill, short_form_lines
 from budgets.services.budget.in_force import DROPPED_FLAVOR_GRACE
 from tests.builders import SmallFleet, agreed, hours, line
 from tests.factories import IntervalFactory
@@ -178,6 +178,51 @@ def test_decline_needs_a_reason_and_changes_nothing(fleet: SmallFleet):
     assert Budget.objects.get(workspace=fleet.vision).in_force is None
     with pytest.raises(Rejected, match="already"):
         services.decide_request(fleet.admin, reason="again", **{**decide, "expected_version": 3})
+
+
+def test_a_request_is_accepted_in_part_as_a_revision_that_names_it(fleet: SmallFleet):
+    waiting = fleet.revise(fleet.vision, line("h100", 40, 44), actor=fleet.owner)
+    end = selectors.utc_now() + timedelta(days=30)
+    made = services.decide_request(
+        fleet.admin,
+        revision=waiting,
+        accept=True,
+        reason="half of it",
+        expected_version=2,
+        part=Part((line("h100", 20, 24),), end),
+    )
+    waiting.refresh_from_db()
+    assert (made.number, made.answers, made.state, made.valid_until) == (2, 1, "live", end)
+    assert [(row.committed, row.ceiling) for row in made.lines.all()] == [(20, 24)]
+    assert (waiting.state, waiting.decided_by) == ("in_part", fleet.admin)
+    assert Budget.objects.get(workspace=fleet.vision).in_force == made
+    assert AuditEntry.objects.get(action="budget.accept").reason == "half of it"
+
+
+@pytest.mark.parametrize(
+    ("part", "want"),
+    [
+        pytest.param(
+            Part((line("h100", 41, 48),)),
+            {("lines.0.committed", "more_than_asked"), ("lines.0.ceiling", "more_than_asked")},
+            id="more GPUs",
+        ),
+        pytest.param(Part((line("l4", 1),)), {("lines.0.flavor", "not_asked")}, id="other GPUs"),
+        pytest.param(Part((line("h100", 0),)), {("", "nothing_accepted")}, id="no GPUs"),
+        pytest.param(Part((), hours(99_999)), {("valid_until", "more_than_asked")}, id="longer"),
+    ],
+)
+def test_a_part_is_never_more_than_the_request(fleet: SmallFleet, part, want):
+    end = selectors.utc_now() + timedelta(days=30)
+    waiting = fleet.revise(fleet.vision, line("h100", 40, 44), actor=fleet.owner, valid_until=end)
+    part = replace(part, valid_until=part.valid_until and end + timedelta(days=1))
+    with pytest.raises(Rejected) as caught:
+        services.decide_request(
+            fleet.admin, revision=waiting, accept=True, reason="x", expected_version=2, part=part
+        )
+    assert fault_set(caught.value) == want
+    waiting.refresh_from_db()
+    assert waiting.state == "requested"
 
 
 def test_withdraw_takes_back_requests_and_scheduled_ones_only(fleet: SmallFleet):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from budgets.models import BudgetRevision
+from tests.billing.conftest import active_card
 from tests.builders import line
 from tests.web.conftest import HTMX, Visitors
 
@@ -156,8 +157,23 @@ def test_check_tells_state_reach_and_largest_job(visitors: Visitors):
     text = visitors["owner"].post(CHECK, typed(visitors), **HTMX).content.decode()
 
     assert "live at once" in text
-    assert "Largest single job" in text
+    assert "The largest single job can have" in text
     assert "h100-spot" in text
+
+
+def test_check_tells_the_cost_now_and_after_and_the_room_in_the_envelope(visitors: Visitors):
+    fleet = visitors.fleet
+    active_card(fleet)
+    fleet.revise(fleet.vision, line("h100", 8))
+
+    shown = visitors["owner"].post(CHECK, typed(visitors, preferred="", ceiling=16), **HTMX)
+
+    now, after = shown.context["costs"]
+    text = shown.content.decode()
+    assert after.floor.amount == 2 * now.floor.amount > 0
+    assert f"{now.floor.amount:,.2f} EUR" in text and f"{after.floor.amount:,.2f} EUR" in text
+    assert "16 here, 8 now" in text and "16 of 32 left" in text
+    assert "fleet-h100" not in text, "what is left of the fleet is what others have left"
 
 
 def test_check_of_an_owner_names_no_other_account(visitors: Visitors):

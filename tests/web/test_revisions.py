@@ -113,3 +113,55 @@ def test_request_decided_meanwhile_leads_to_its_revision(requested: Visitors):
 
     assert answer.status_code == 302
     assert "declined" in requested.text("owner", f"{BASE}2/").lower()
+
+
+DECIDE = f"{BASE}2/decide/"
+
+
+def decision(visitors: Visitors, **changes) -> dict[str, object]:
+    return {
+        "version": version(visitors),
+        "reason": "half of it",
+        "decision": "accept",
+        "committed-h100": 24,
+        "ceiling-h100": 32,
+        "valid_until": "",
+        **changes,
+    }
+
+
+def test_an_admin_accepts_a_part_with_a_comment_that_the_owner_reads(requested: Visitors):
+    answer = requested["admin"].post(DECIDE, decision(requested), follow=True)
+
+    assert "accepted in part: revision 3 is the new budget" in answer.content.decode()
+    part = BudgetRevision.objects.get(number=3)
+    assert (part.answers, part.state, part.lines.get().committed) == (2, "live", 24)
+    text = requested.text("owner", BASE)
+    assert "in part" in text and "half of it" in text
+
+
+def test_more_than_asked_for_stands_beside_its_field(requested: Visitors):
+    answer = requested["admin"].post(DECIDE, decision(requested, **{"ceiling-h100": 41}))
+
+    assert answer.status_code == 422
+    assert set(answer.context["form"].errors) == {"ceiling-h100"}
+    assert BudgetRevision.objects.get(number=2).state == "requested"
+
+
+def test_looking_at_a_part_shows_cost_and_room_and_decides_nothing(requested: Visitors):
+    values = decision(requested, check="1", reason="")
+    answer = requested["admin"].post(DECIDE, values, headers={"HX-Request": "true"})
+
+    text = answer.content.decode()
+    assert answer.status_code == 200 and "<html" not in text
+    assert "24 here, 16 now" in text
+    assert 'id="fleet-h100-committed-used"' in text
+    assert BudgetRevision.objects.get(number=2).state == "requested"
+    assert requested["owner"].post(DECIDE, values).status_code == 403
+
+
+def test_an_owner_sees_the_envelope_and_not_the_fleet(requested: Visitors):
+    owner, admin = (requested.text(role, DECIDE) for role in ("owner", "admin"))
+
+    assert "envelope-h100" in owner and "fleet-h100" not in owner
+    assert "fleet-h100" in admin

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
 from budgets.amounts import HELD
+from budgets.charging import Rate
 from budgets.models import UsageRecord, Workspace
 from budgets.plan import Line
 from budgets.selectors.alerts import month_window
@@ -62,41 +63,67 @@ def preview_cost(workspace: Workspace, lines: Iterable[Line], now: datetime) -> 
     Actual hours of the month; a rate card that bills 730 fixed hours differs by that much. The
     caller has asked whether the workspace may be seen.
     """
+    found = preview_costs(workspace, [lines], now)
+    return found[0] if found else None
+
+
+def preview_costs(
+    workspace: Workspace, drafts: Sequence[Iterable[Line]], now: datetime
+) -> list[CostPreview]:
+    """:func:`preview_cost` of several drafts, by one look at prices and use; empty without prices.
+
+    The number of queries does not depend on the number of drafts.
+    """
     currency = portal_currency()
     if not currency:
-        return None
+        return []
     rates = rates_now(workspace.account_id, now)
     window = month_window(workspace.account_id, now)
     hours = int((window.end - window.start) / HOUR)
     used = _use_by_hour(workspace, now)
-    found = []
-    for line in lines:
-        rate = rates.get(FlavorName(line.flavor))
-        if rate is None:
-            found.append(LineCost(line.flavor, None, None, None))
-            continue
-        burst = Fraction(rate.burst)
-        floor = line.committed * hours * Fraction(rate.committed)
-        above = line.ceiling - line.committed
-        beyond = [
-            min(max(Fraction(seconds, HOUR_S) - line.committed, Fraction(0)), Fraction(above))
-            for seconds in used.get(line.flavor, ())
-        ]
-        share = Fraction(hours, LOOK_BACK // HOUR)
-        exact = (
-            floor,
-            floor + above * hours * burst,
-            floor + sum(beyond, Fraction(0)) * share * burst,
+    return [
+        _cost_of(
+            [
+                _line_cost(line, rates.get(FlavorName(line.flavor)), used, hours, currency)
+                for line in lines
+            ],
+            currency=currency,
+            hours=hours,
         )
-        found.append(LineCost(line.flavor, *(Money.rounded(e, currency=currency) for e in exact)))
+        for lines in drafts
+    ]
+
+
+def _line_cost(
+    line: Line, rate: Rate | None, used: Mapping[str, list[int]], hours: int, currency: str
+) -> LineCost:
+    if rate is None:
+        return LineCost(line.flavor, None, None, None)
+    burst = Fraction(rate.burst)
+    floor = line.committed * hours * Fraction(rate.committed)
+    above = line.ceiling - line.committed
+    beyond = [
+        min(max(Fraction(seconds, HOUR_S) - line.committed, Fraction(0)), Fraction(above))
+        for seconds in used.get(line.flavor, ())
+    ]
+    share = Fraction(hours, LOOK_BACK // HOUR)
+    exact = (
+        floor,
+        floor + above * hours * burst,
+        floor + sum(beyond, Fraction(0)) * share * burst,
+    )
+    return LineCost(line.flavor, *(Money.rounded(e, currency=currency) for e in exact))
+
+
+def _cost_of(lines: list[LineCost], *, currency: str, hours: int) -> CostPreview:
     return CostPreview(
         currency=currency,
-        lines=tuple(found),
+        lines=tuple(lines),
         hours=hours,
-        floor=_sum((row.floor for row in found), currency),
-        ceiling=_sum((row.ceiling for row in found), currency),
-        expected=_sum((row.expected for row in found), currency),
-        unpriced=tuple(row.flavor for row in found if row.floor is None),
+        floor=_sum((row.floor for row in lines), currency),
+        ceiling=_sum((row.ceiling for row in lines), currency),
+        expected=_sum((row.expected for row in lines), currency),
+        unpriced=tuple(row.flavor for row in lines if row.floor is None),
     )
 
 

@@ -17,11 +17,13 @@ from budgets.plan import (
     Reach,
     RevisionDraft,
     RevisionSpan,
+    Room,
     check_draft,
     check_envelope,
     check_fleet,
     impact,
     reach,
+    rooms,
 )
 from budgets.selectors.budget.future import parts_of, promises_at, split_for
 from budgets.selectors.budget.impact import anonymized_impact
@@ -49,6 +51,7 @@ class RevisionPreview:
         promises_before: What stands at the draft's beginning (this account and its pools).
         promises_after: The same with the draft in its place.
         impact: Who can borrow more or less; names the viewer may not see are replaced.
+        rooms: What it takes of the account's envelope, and of the fleet for who sees everything.
     """
 
     faults: tuple[Fault, ...]
@@ -60,6 +63,7 @@ class RevisionPreview:
     promises_before: Promises
     promises_after: Promises
     impact: tuple[ImpactRow, ...]
+    rooms: tuple[Room, ...]
 
 
 def preview_revision(
@@ -91,6 +95,8 @@ def preview_revision(
         impact=anonymized_impact(
             user, workspace, tuple(row for row in preview.impact if not row.cluster)
         ),
+        # What is left of the fleet is what others have left.
+        rooms=tuple(room for room in preview.rooms if room.kind == "envelope"),
     )
 
 
@@ -147,7 +153,7 @@ def judge_draft(
         sound = replace(sound, valid_from=None, valid_until=None)
     elif draft.valid_from is not None:
         start = max(draft.valid_from, now)
-    found, reasons = _fleet_findings(workspace, sound, draft, start)
+    found, reasons, taken = _fleet_findings(workspace, sound, draft, start)
     faults = told_to(roles, found)
     before = _promises_before(workspace, start, now)
     after, unmet = _promises_after(workspace, before, sound, draft, terms, start)
@@ -178,6 +184,7 @@ def judge_draft(
         promises_before=before,
         promises_after=after,
         impact=impact(before, after),
+        rooms=taken,
     )
 
 
@@ -215,8 +222,8 @@ def _fleet_findings(
     sound: RevisionDraft,
     draft: RevisionDraft,
     start: datetime,
-) -> tuple[list[Fault], list[Fault]]:
-    """Faults against the fleet, and reasons why an admin has to accept."""
+) -> tuple[list[Fault], list[Fault], tuple[Room, ...]]:
+    """Faults against the fleet, reasons why an admin has to accept, and what is left of both."""
     flavors = {line.flavor for line in sound.lines}
     before = fleet_timeline(start, flavors=flavors)
     after = with_draft(before, workspace, sound, start)
@@ -235,7 +242,15 @@ def _fleet_findings(
         before=before,
         fields=_fields(draft),
     )
-    return list(faults), list(reasons)
+    taken = rooms(
+        before,
+        after,
+        account=workspace.account.slug,
+        namespace=workspace.namespace,
+        flavors=dict.fromkeys(line.flavor for line in sound.lines if line.committed),
+        instant=start,
+    )
+    return list(faults), list(reasons), taken
 
 
 def with_draft(

@@ -10,7 +10,7 @@ from django.db.models import Max
 
 from budgets.errors import NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
-from budgets.plan import RevisionDraft, Spill
+from budgets.plan import Part, RevisionDraft, Spill, part_of
 from budgets.selectors import RevisionPreview, judge_draft
 from budgets.services.budget.dirty import mark_dirty
 from budgets.services.budget.in_force import settle_budget
@@ -64,12 +64,25 @@ def decide_request(
     accept: bool,
     reason: str,
     expected_version: int,
+    part: Part | None = None,
 ) -> BudgetRevision:
-    """Accept or decline a request; an accepted one begins now at the earliest.
+    """Accept a request, whole or in part, or decline it; what is accepted begins now or later.
+
+    Args:
+        actor: An admin.
+        revision: The request.
+        accept: Or decline.
+        reason: The owner reads it.
+        expected_version: ``Budget.version`` that the admin saw.
+        part: What is accepted of it; None for all.
+
+    Returns:
+        The request; of one accepted in part, the revision that answers it.
 
     Raises:
         StaleVersion: Somebody saved in between.
-        Rejected: No reason, not waiting any more, or it does not fit the fleet by now.
+        Rejected: No reason, not waiting any more, the part is more than was asked for, or it does
+            not fit the fleet by now.
     """
     flavors = revision.lines.values_list("flavor__slug", flat=True)
     budget, now = open_budget(revision.budget_id, expected_version, flavors=flavors)
@@ -78,30 +91,39 @@ def decide_request(
         words = f"Revision {waiting.number} is {waiting.get_state_display().lower()} already."
         raise Rejected.because("", "not_waiting", words)
     require_reason(reason)
+    whole = draft_of(waiting, start=max(waiting.valid_from, now))
+    draft = whole if part is None else part_of(whole, part)
+    is_part = accept and draft != whole
     changes: dict[str, object] = {
-        "state": State.LIVE if accept else State.DECLINED,
+        "state": State.IN_PART if is_part else State.LIVE if accept else State.DECLINED,
         "decided_by": actor,
         "decided_at": now,
         "decision_reason": reason[:500],
     }
+    answer = waiting
     if accept:
-        draft = draft_of(waiting, start=max(waiting.valid_from, now))
         judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
-        faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
-        reject_any(faults)
-        # The past is closed: what waited begins with its acceptance.
-        changes["valid_from"] = draft.valid_from
+        reject_any((*judged.faults, *cap_faults(budget.workspace, draft.lines, now)))
+        if is_part:
+            draft = replace(draft, reason=reason)
+            answer = _write(budget, actor, draft, judged, now=now, answers=waiting.number)
+        else:
+            # The past is closed: what waited begins with its acceptance.
+            changes["valid_from"] = draft.valid_from
     BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
     settle_budget(budget, now=now)
+    summary = f"{'accepted' if accept else 'declined'} request {waiting.number}"
+    if is_part:
+        summary += f" in part, as revision {answer.number}: {summary_of(draft)}"
     close_budget(
         budget,
         actor,
         action="budget.accept" if accept else "budget.decline",
         reason=reason,
-        summary=f"{'accepted' if accept else 'declined'} request {waiting.number}",
+        summary=summary,
         before={"state": State.REQUESTED, "valid_from": waiting.valid_from.isoformat()},
     )
-    return _fresh(waiting)
+    return _fresh(answer)
 
 
 @transaction.atomic
@@ -210,8 +232,9 @@ def _write(
     judged: RevisionPreview,
     *,
     now: datetime,
-    restored_from: int | None,
-    approval: Approval | None,
+    restored_from: int | None = None,
+    answers: int | None = None,
+    approval: Approval | None = None,
 ) -> BudgetRevision:
     is_waived = judged.state == "live" and bool(judged.request_reasons)
     newest = budget.revisions.aggregate(newest=Max("number"))["newest"] or 0
@@ -225,6 +248,7 @@ def _write(
         preference=list(draft.preference),
         spill=draft.spill.value,
         restored_from=restored_from,
+        answers=answers,
         is_dated_back=actor is not None and draft.valid_from is not None and draft.valid_from < now,
         approval=approval,
         state=judged.state,
