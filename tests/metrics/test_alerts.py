@@ -6,15 +6,18 @@ import json
 import re
 import subprocess
 import urllib.request
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from clusters import services
 from portal import metrics
+from portal.boards import BOARDS, board_of
 from tests.controlplane.processes import free_port
 from tests.metrics.test_metrics import TOKEN
 from tests.reconcile.fleet_rows import dev_server, register
@@ -54,6 +57,32 @@ def test_alerts_ask_for_numbers_that_there_are() -> None:
             assert re.sub(r"_(bucket|count|sum)$", "", name) in known, rule["alert"]
 
 
+@pytest.mark.django_db
+def test_boards_ask_for_numbers_that_there_are(tmp_path: Path) -> None:
+    call_command("grafana_boards", tmp_path, stdout=StringIO())
+    known = {family.name for family in metrics.families()} | PROCESS
+    files = sorted(tmp_path.iterdir())
+    assert [path.stem.rpartition("-")[2] for path in files] == ["admin", "finance", "owner"]
+    for path in files:
+        board = json.loads(path.read_text())
+        assert {variable["name"] for variable in board["templating"]["list"]} >= {"source"}
+        places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in board["panels"]]
+        assert len(set(places)) == len(places)
+        for query in queries(board):
+            for name in re.findall(r"\bportal_\w+", query):
+                assert re.sub(r"_(bucket|count|sum)$", "", name) in known, query
+
+
+def queries(board: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match="Name a folder you may write"):
+        call_command("grafana_boards", tmp_path / "file" / "boards")
+
+
 @pytest.mark.embedded
 @pytest.mark.django_db(transaction=True)
 def test_a_cluster_that_is_cut_off_fires_the_alert_and_the_page_says_so(
@@ -72,6 +101,9 @@ def test_a_cluster_that_is_cut_off_fires_the_alert_and_the_page_says_so(
 
             eventually(is_seen, seconds=60)
             assert "PortalClusterUnreachable" not in scraper.firing()
+            for name, board in BOARDS.items():
+                for query in queries(board_of(name, board)):
+                    scraper.understands(query.replace("$workspace", ".+"))
             server.stop()
             services.check_health()
             eventually(
@@ -129,6 +161,16 @@ class Scraper:
         """Values of an expression now."""
         found = self._get(f"query?query={urllib.request.quote(query)}")
         return [row["value"][1] for row in found.get("result", [])]
+
+    def understands(self, query: str) -> None:
+        """Have it evaluate a query.
+
+        Raises:
+            HTTPError: Prometheus cannot read it.
+        """
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?query={urllib.request.quote(query)}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            assert json.load(answer)["status"] == "success", query
 
     def firing(self) -> set[str]:
         """Names of the alerts that fire."""

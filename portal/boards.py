@@ -1,0 +1,217 @@
+"""Boards for Grafana over the numbers of :mod:`portal.metrics`, one for each reader.
+
+A panel is a line here; how Grafana writes it down is said once, in :func:`board_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+SCHEMA: Final = 39
+_WIDTH: Final = 24
+_HEIGHT: Final = 8
+_SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart.
+
+    Attributes:
+        title: What it answers.
+        queries: Legend, in Grafana's form, → PromQL.
+        unit: By Grafana's names of units.
+        kind: Grafana's name of the kind of chart.
+        width: Of 24 columns.
+    """
+
+    title: str
+    queries: Mapping[str, str]
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One board: what it is called, whom it can be narrowed to, and its panels from the top."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    variables: Mapping[str, str]
+
+
+_SPACE: Final = 'workspace=~"$workspace"'
+BOARDS: Final[Mapping[str, Board]] = {
+    "admin": Board(
+        "GPU budgets: platform",
+        (
+            Panel(
+                "Clusters that do not answer",
+                {"": "count(portal_cluster_reachable == 0) or vector(0)"},
+                kind="stat",
+                width=6,
+            ),
+            Panel(
+                "Shifts without a sign of life",
+                {"": "count(portal_shift_alive == 0) or vector(0)"},
+                kind="stat",
+                width=6,
+            ),
+            Panel("Objects set aside", {"": "sum(portal_shift_parked_keys)"}, kind="stat", width=6),
+            Panel(
+                "Requests that wait", {"": "portal_budget_requests_waiting"}, kind="stat", width=6
+            ),
+            Panel(
+                "GPUs promised and in use",
+                {
+                    "committed {{flavor}}": "sum by (flavor) (portal_budget_committed_gpus)",
+                    "used {{flavor}}": "sum by (flavor) (portal_budget_used_gpus)",
+                },
+            ),
+            Panel(
+                "GPUs waited for", {"{{flavor}}": "sum by (flavor) (portal_budget_pending_gpus)"}
+            ),
+            Panel("Sync lag", {"{{cluster}}": "portal_cluster_sync_lag_seconds"}, "s"),
+            Panel("Drift", {"{{cluster}}": "portal_cluster_drift"}),
+            Panel("Open dispatch rounds", {"{{cluster}}": "portal_dispatch_rounds_open"}),
+            Panel(
+                "Requests, 95th percentile",
+                {
+                    "p95": "histogram_quantile(0.95, sum by (le) "
+                    "(rate(portal_http_request_duration_seconds_bucket[5m])))"
+                },
+                "s",
+            ),
+            Panel(
+                "Tasks that failed in an hour",
+                {
+                    "{{task}}": "sum by (task) "
+                    '(increase(portal_task_duration_seconds_count{state="FAILURE"}[1h]))'
+                },
+            ),
+            Panel("Clocks off", {"{{cluster}}": "portal_cluster_clock_skew_seconds"}, "s"),
+        ),
+        {},
+    ),
+    "owner": Board(
+        "GPU budgets: workspace",
+        (
+            Panel(
+                "GPUs in use against the budget",
+                {
+                    "committed {{flavor}}": f"portal_budget_committed_gpus{{{_SPACE}}}",
+                    "burst limit {{flavor}}": f"portal_budget_ceiling_gpus{{{_SPACE}}}",
+                    "used {{flavor}}": f"portal_budget_used_gpus{{{_SPACE}}}",
+                },
+                width=24,
+            ),
+            Panel("Burst", {"{{flavor}}": f"portal_budget_burst_used_gpus{{{_SPACE}}}"}),
+            Panel("Lent to others", {"{{flavor}}": f"portal_budget_lent_gpus{{{_SPACE}}}"}),
+            Panel("GPUs waited for", {"{{flavor}}": f"portal_budget_pending_gpus{{{_SPACE}}}"}),
+            Panel(
+                "Jobs",
+                {
+                    "waiting": f"portal_jobs_waiting{{{_SPACE}}}",
+                    "running": f"portal_jobs_running{{{_SPACE}}}",
+                },
+            ),
+        ),
+        {"workspace": "label_values(portal_budget_committed_gpus, workspace)"},
+    ),
+    "finance": Board(
+        "GPU budgets: books",
+        (
+            Panel("Months to close", {"": "portal_months_to_close"}, kind="stat", width=8),
+            Panel(
+                "The oldest has been over for",
+                {"": "portal_oldest_month_to_close_age_seconds"},
+                "s",
+                "stat",
+                8,
+            ),
+            Panel(
+                "Workspaces held by a cap",
+                {"": "count(portal_spend_cap_in_force) or vector(0)"},
+                kind="stat",
+                width=8,
+            ),
+            Panel(
+                "Discrepancies",
+                {"{{cluster}} {{kind}}": "portal_discrepancies_open"},
+            ),
+            Panel("GPUs in undecided time", {"{{cluster}}": "portal_undecided_gpus"}),
+            Panel(
+                "The books end so long ago",
+                {"{{cluster}}": "time() - portal_meter_metered_until_timestamp_seconds"},
+                "s",
+            ),
+            Panel(
+                "GPUs in use by account",
+                {"{{account}}": "sum by (account) (portal_budget_used_gpus)"},
+            ),
+            Panel("Mails and webhooks", {"{{state}}": "portal_deliveries"}),
+            Panel("Files being written", {"": "portal_exports_running"}),
+        ),
+        {},
+    ),
+}
+
+
+def board_of(name: str, board: Board) -> dict[str, Any]:
+    """A board as Grafana imports it; the reader picks the Prometheus.
+
+    Args:
+        name: Its key in :data:`BOARDS`, part of its UID.
+        board: What it shows.
+    """
+    source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    asked = [
+        {
+            "name": variable,
+            "type": "query",
+            "datasource": _SOURCE,
+            "query": query,
+            "refresh": 2,
+            "includeAll": True,
+        }
+        for variable, query in board.variables.items()
+    ]
+    return {
+        "uid": f"gpu-budget-portal-{name}",
+        "title": board.title,
+        "tags": ["gpu-budget-portal"],
+        "schemaVersion": SCHEMA,
+        "editable": True,
+        "time": {"from": "now-24h", "to": "now"},
+        "refresh": "1m",
+        "templating": {"list": [source, *asked]},
+        "panels": _panels(board.panels),
+    }
+
+
+def _panels(panels: tuple[Panel, ...]) -> list[dict[str, Any]]:
+    """From left to right; a row is as high as every panel."""
+    found: list[dict[str, Any]] = []
+    x = y = 0
+    for number, panel in enumerate(panels, 1):
+        if x + panel.width > _WIDTH:
+            x, y = 0, y + _HEIGHT
+        found.append(
+            {
+                "id": number,
+                "type": panel.kind,
+                "title": panel.title,
+                "datasource": _SOURCE,
+                "gridPos": {"x": x, "y": y, "w": panel.width, "h": _HEIGHT},
+                "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
+                "targets": [
+                    {"refId": chr(65 + place), "expr": query, "legendFormat": legend}
+                    for place, (legend, query) in enumerate(panel.queries.items())
+                ],
+            }
+        )
+        x += panel.width
+    return found

@@ -1,0 +1,31 @@
+"""``manage.py grafana_boards FOLDER``: boards for Grafana, one file for each reader."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from portal.boards import BOARDS, board_of
+
+
+class Command(BaseCommand):
+    help = "Writes the boards of platform admin, workspace owner and finance as Grafana reads them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("folder", type=Path, help="where the JSON files go; made when missing")
+
+    def handle(self, *args: Any, folder: Path, **options: Any) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, board in BOARDS.items():
+                path = folder / f"gpu-budget-portal-{name}.json"
+                path.write_text(json.dumps(board_of(name, board), indent=2) + "\n")
+                self.stdout.write(str(path))
+        except OSError as error:
+            raise CommandError(
+                f"{folder}: {error.strerror}. Name a folder you may write."
+            ) from None
