@@ -213,22 +213,30 @@ def start_broker(children: Processes) -> str:
     return f"redis://127.0.0.1:{port}/0"
 
 
-def start_everything(children: Processes, port: int) -> None:
-    """In the order in which one needs the other, side by side where none does."""
+def start_everything(children: Processes, port: int, *, workers: int) -> None:
+    """In the order in which one needs the other, side by side where none does.
+
+    Raises:
+        DemoError: the data of before is of other clusters.
+    """
     python = sys.executable
     for name in ("logs", "clusters", "broker"):
         (FOLDER / name).mkdir(parents=True, exist_ok=True)
+    names = {"manager", "worker-1", "worker-2"} if workers else {"cluster"}
+    before = {path.stem for path in (FOLDER / "clusters").glob("*.kubeconfig")}
+    if before - names:
+        raise DemoError("its data is of other clusters; drop it first: make demo-reset")
     broker = start_broker(children)
     children.environment = environment(port, broker)
     kubeconfigs = FOLDER / "clusters"
-    children.start("clusters", [python, "-m", "clusters.devcluster", "--dir", kubeconfigs])
+    served: Command = ["clusters.devcluster", "--dir", kubeconfigs, "--workers", str(workers)]
+    children.start("clusters", [python, "-m", *served])
     manage: Command = [python, ROOT / "manage.py"]
     migrate = [*manage, "migrate", "--no-input", "--skip-checks"]
     with _running(children, migrate, [*manage, "collectstatic", "--no-input"]):
         pass
     gunicorn = [python, "-m", "gunicorn", "portal.wsgi:application", "--threads", "8"]
     children.start("web", [*gunicorn, "-b", f"127.0.0.1:{port}", "--no-control-socket"])
-    names = ("manager", "worker-1", "worker-2")
     wait_for(
         lambda: all((kubeconfigs / f"{name}.kubeconfig").is_file() for name in names),
         "the embedded clusters",
@@ -282,7 +290,12 @@ def stop_on_signal(signum: int, frame: FrameType | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "8000")))
-    port = parser.parse_args().port
+    kinds = {"fleet": 2, "one": 0}
+    parser.add_argument("--clusters", default=os.environ.get("CLUSTERS", "fleet"), choices=kinds)
+    chosen = parser.parse_args()
+    if chosen.clusters not in kinds:
+        parser.error("CLUSTERS is fleet (a manager and two workers) or one")
+    port, workers = chosen.port, kinds[chosen.clusters]
     begun = time.monotonic()
     FOLDER.mkdir(mode=0o700, exist_ok=True)
     children = Processes({**os.environ})
@@ -290,7 +303,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop_on_signal)
     try:
         check_port(port)
-        start_everything(children, port)
+        start_everything(children, port, workers=workers)
         greet(port, time.monotonic() - begun)
         while (name := children.dead()) is None:
             time.sleep(0.5)

@@ -151,14 +151,15 @@ def write_history(
         return 0
     clusters = {cluster.slug: cluster for cluster in Cluster.objects.all()}
     workers = tuple(slug for slug, row in clusters.items() if not row.is_manager)
-    manager = next(row for row in clusters.values() if row.is_manager)
+    manager = next((row.slug for row in clusters.values() if row.is_manager), "")
     now = services.utc_now()
     begin = now - timedelta(days=days) + timedelta(minutes=5)
     jobs = Simulation(tenants, workers, begin, now - timedelta(minutes=2), pools).run()
     events: list[WorkloadEvent] = []
     for number, job in enumerate(jobs):
-        for slug in (manager.slug, job.worker):
-            events += _events(job, cluster=slug, is_manager=slug == manager.slug, version=number)
+        if manager:
+            events += _events(job, cluster=manager, is_own=True, worker=job.worker, version=number)
+        events += _events(job, cluster=job.worker, is_own=not manager, version=number)
     store_events(events)
     for slug, row in clusters.items():
         source = Source(cluster_id=row.pk, slug=slug, gpu_resources=frozenset({GPU}))
@@ -171,13 +172,15 @@ def write_history(
     return len(jobs)
 
 
-def _events(job: Job, *, cluster: str, is_manager: bool, version: int) -> Iterator[WorkloadEvent]:
-    """Created, admitted, finished: what a watch would have told."""
+def _events(
+    job: Job, *, cluster: str, is_own: bool, version: int, worker: str = ""
+) -> Iterator[WorkloadEvent]:
+    """Created, admitted, finished: what a watch would have told of a job, or of its copy."""
     moments = (job.created, job.admitted, job.finished)
     for step, at in enumerate(moments):
-        if at is None or (step == 0 and not is_manager):
+        if at is None or (step == 0 and not is_own):
             continue
-        document = _workload(job, step=step, is_manager=is_manager)
+        document = _workload(job, step=step, is_own=is_own, worker=worker)
         # Older than anything that the embedded cluster will ever number.
         document["metadata"]["resourceVersion"] = str(3 * version + step + 1)
         yield event_of(
@@ -187,8 +190,8 @@ def _events(job: Job, *, cluster: str, is_manager: bool, version: int) -> Iterat
         )
 
 
-def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
-    created = job.created if is_manager else job.admitted
+def _workload(job: Job, *, step: int, is_own: bool, worker: str) -> dict[str, Any]:
+    created = job.created if is_own else job.admitted
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -203,9 +206,9 @@ def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
         "metadata": {
             "name": f"job-{job.name}-{job.uid[:5]}",
             "namespace": job.tenant.namespace,
-            "uid": job.uid if is_manager else str(uuid.uuid5(uuid.UUID(job.uid), job.worker)),
+            "uid": job.uid if is_own else str(uuid.uuid5(uuid.UUID(job.uid), job.worker)),
             "creationTimestamp": _text(created),
-            "labels": {} if is_manager else {labels.ORIGIN: settings.PORTAL_INSTALLATION},
+            "labels": {} if is_own else {labels.ORIGIN: settings.PORTAL_INSTALLATION},
             "ownerReferences": [owner],
         },
         "spec": {
@@ -216,11 +219,11 @@ def _workload(job: Job, *, step: int, is_manager: bool) -> dict[str, Any]:
                 {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
             ],
         },
-        "status": _status(job, is_finished=step == 2, is_manager=is_manager) if step else {},
+        "status": _status(job, is_finished=step == 2, worker=worker) if step else {},
     }
 
 
-def _status(job: Job, *, is_finished: bool, is_manager: bool) -> dict[str, Any]:
+def _status(job: Job, *, is_finished: bool, worker: str) -> dict[str, Any]:
     changes = [
         (
             "QuotaReserved",
@@ -249,7 +252,7 @@ def _status(job: Job, *, is_finished: bool, is_manager: bool) -> dict[str, Any]:
             for kind, reason, at, message in (changes if is_finished else changes[:2])
         ],
         "admission": {"clusterQueue": job.tenant.namespace, "podSetAssignments": [assignment]},
-        **({"clusterName": job.worker} if is_manager else {}),
+        **({"clusterName": worker} if worker else {}),
     }
 
 

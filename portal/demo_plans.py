@@ -94,7 +94,7 @@ def _maintenance(admin: User) -> None:
     begin = (utc_now() + timedelta(days=3)).replace(hour=20, minute=0, second=0, microsecond=0)
     plan_maintenance(
         admin,
-        cluster=Cluster.objects.get(slug="worker-2"),
+        cluster=Cluster.objects.running_jobs().order_by("position").last(),
         flavor=Flavor.objects.get(slug="h100"),
         starts_at=begin,
         ends_at=begin + timedelta(hours=8),

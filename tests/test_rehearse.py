@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from tests.controlplane.control_plane import ControlPlane
@@ -32,6 +33,10 @@ STEPS = [
     "page",
     "clean up",
 ]
+
+
+ALONE = [step for step in STEPS if step != "dispatch"]
+"""On one cluster: nothing is sent on."""
 
 
 def rehearse(*arguments: str, seconds: float = 240) -> tuple[int, dict[str, Any]]:
@@ -81,6 +86,20 @@ def test_rehearsal_is_green_on_embedded_clusters() -> None:
     assert report["ok"], report
     assert status == 0
     assert report["notes"][0].startswith("kept: namespace rehearsal-")
+
+
+@pytest.mark.embedded
+def test_rehearsal_is_green_on_one_embedded_cluster() -> None:
+    status, report = rehearse("--cluster")
+    assert [row["step"] for row in report["steps"]] == ALONE, report
+    assert report["ok"], report
+    assert status == 0
+    assert report["steps"][0]["facts"][0].startswith("cluster portal http://127.0.0.1:")
+
+
+def test_rehearsal_walks_on_one_cluster_or_on_a_fleet_not_on_both() -> None:
+    with pytest.raises(CommandError, match="not both"):
+        call_command("rehearse", "--cluster", "one.kubeconfig", "--worker", "two.kubeconfig")
 
 
 @pytest.mark.embedded
@@ -137,3 +156,42 @@ def test_rehearsal_is_green_on_a_portal_manager_over_workers_under_kueue(
     assert [row["step"] for row in report["steps"]] == STEPS
     modes = [fact.split()[1] for fact in report["steps"][0]["facts"]]
     assert modes == ["portal", "kueue", "kueue"]
+
+
+def granted_alone(plane: ControlPlane, folder: Path, *, mode: str) -> list[str]:
+    """Arguments for one cluster, under exactly the generated rights."""
+    grant_rights(plane, role="single", mode=mode)
+    path, user = folder / "cluster.kubeconfig", folder / "user.kubeconfig"
+    path.write_text(plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE))
+    user.write_text(plane.admin_kubeconfig.read_text())
+    return ["--cluster", str(path), "--mode", mode, "--user", str(user)]
+
+
+@pytest.mark.controlplane
+@pytest.mark.django_db
+def test_rehearsal_is_green_on_one_cluster_beside_a_real_kueue(
+    kueue_fleet: Fleet, tmp_path: Path
+) -> None:
+    """One real control plane where Kueue decides, under the generated rights."""
+    arguments = granted_alone(kueue_fleet.workers[0], tmp_path, mode="kueue")
+    status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
+    assert report["ok"], report
+    assert status == 0
+    assert [row["step"] for row in report["steps"]] == ALONE
+
+
+@pytest.mark.controlplane
+@pytest.mark.django_db
+def test_rehearsal_is_green_on_one_cluster_where_the_portal_decides(
+    bare_fleet: Fleet, tmp_path: Path
+) -> None:
+    """One real API server without a Kueue: the portal admits, and nothing is dispatched."""
+    plane = bare_fleet.workers[0]
+    plane.create_nodes(1, prefix="rehearsal")
+    plane.start_scheduler()
+    plane.start_kwok()
+    arguments = granted_alone(plane, tmp_path, mode="portal")
+    status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
+    assert report["ok"], report
+    assert status == 0
+    assert [row["step"] for row in report["steps"]] == ALONE

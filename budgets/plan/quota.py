@@ -30,7 +30,8 @@ def plan_quota(promises: Promises, place: ClusterPlace) -> QuotaPlan:
 
     Args:
         promises: Everything in force.
-        place: The manager, which carries whole lines, or a worker, which carries its part.
+        place: The manager, which carries whole lines, or a cluster where jobs run, which carries
+            its part.
 
     Returns:
         Parts sorted by name, platform pools before accounts, so that limits are there before
@@ -144,9 +145,7 @@ def _flavor(spec: FlavorPromise, place: ClusterPlace) -> FlavorPromise:
 def _pool_cohort(pool: PoolPromise, place: ClusterPlace) -> CohortPlan:
     """A root Cohort with the pool's own quota; limits mean nothing at a root."""
     quotas = {
-        flavor: QueueQuota(
-            gpus if place.is_manager else pool.split.get((flavor, place.name), 0), None, None
-        )
+        flavor: QueueQuota(_held(gpus, pool.split, flavor, place), None, None)
         for flavor, gpus in sorted(pool.amounts.items())
     }
     return CohortPlan(
@@ -164,7 +163,7 @@ def _account_cohort(
     """The account's Cohort; it lists every pair below it, for an unlisted pair lends everything."""
     quotas: dict[str, QueueQuota] = {}
     for flavor in [*sorted(flavors), HOST_FLAVOR]:
-        nominal = account.pool_on(flavor, "" if place.is_manager else place.name)
+        nominal = _held(account.pool.get(flavor, 0), account.pool_split, flavor, place)
         if parent is None:
             quotas[flavor] = QueueQuota(nominal, None, None)
         else:
@@ -178,6 +177,15 @@ def _account_cohort(
     )
 
 
+def _held(
+    whole: int, split: Mapping[tuple[str, str], int], flavor: str, place: ClusterPlace
+) -> int:
+    """GPUs of a pool in a place: all of them on the manager of the fleet where the flavor is."""
+    if flavor in place.elsewhere:
+        return 0
+    return whole if place.is_manager else split.get((flavor, place.name), 0)
+
+
 def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
     return QueuePlan(
         name=workspace.namespace,
@@ -189,7 +197,7 @@ def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
         subject=f"budget:{workspace.namespace}",
         generation=workspace.generation,
         # The manager dispatches nothing that has not passed it, so workers need none.
-        checks_spend=place.is_manager and workspace.checks_spend,
+        checks_spend=place.takes_jobs and workspace.checks_spend,
     )
 
 
@@ -197,8 +205,11 @@ def _line_quota(workspace: WorkspacePromise, line: Line, place: ClusterPlace) ->
     """Always three numbers: an unset borrowing limit is no limit, an unset lending limit lends all.
 
     On a worker the limit is B - C_w, so that the whole ceiling can be reached on one worker;
-    the manager keeps the sum. Where B = C nothing may be borrowed anywhere.
+    the manager keeps the sum. Where B = C nothing may be borrowed anywhere. A flavor that stands
+    in another fleet, or on a single cluster, is nothing here: there alone its ceiling counts.
     """
+    if line.flavor in place.elsewhere:
+        return QueueQuota(0, 0, 0)
     if place.is_manager:
         return QueueQuota(line.committed, line.ceiling - line.committed, line.lendable)
     committed, lendable = workspace.part_on(line.flavor, place.name)

@@ -130,7 +130,7 @@ class WorkspacePromise:
         split: (flavor, worker) → (C_w, L_w); absent means (0, 0).
         stop_policy: Kueue's stopPolicy.
         generation: The budget's generation.
-        checks_spend: New jobs wait for the portal's own AdmissionCheck on the manager.
+        checks_spend: New jobs wait for the portal's own AdmissionCheck where they are submitted.
     """
 
     account: str
@@ -170,6 +170,9 @@ class ClusterPlace:
         host_resources: Covered by the unlabelled, unlimited flavor ``host``.
         stop_policy: Of every queue there, while the worker is cordoned.
         cordoned_flavors: Slugs of flavors that take no new work there.
+        is_single: A cluster of its own: it carries its part, and takes jobs as a manager does.
+        elsewhere: Slugs of flavors that stand in the fleet or on a single cluster besides this
+            one; their lines are nothing here, so that no ceiling counts twice.
     """
 
     name: str
@@ -178,6 +181,13 @@ class ClusterPlace:
     host_resources: tuple[str, ...] = ("cpu", "memory", "ephemeral-storage")
     stop_policy: StopPolicy = StopPolicy.NONE
     cordoned_flavors: frozenset[str] = frozenset()
+    is_single: bool = False
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs are submitted there."""
+        return self.is_manager or self.is_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +211,7 @@ class QueuePlan:
         flavors: Flavor slugs in trying order, grouped by GPU resource when rendered.
         quotas: flavor slug → three numbers.
         try_next_flavor_before_borrowing: flavorFungibility.whenCanBorrow TryNextFlavor.
-        checks_spend: Jobs wait for the portal's own AdmissionCheck; only ever on the manager.
+        checks_spend: Jobs wait for the portal's own AdmissionCheck; only where they are submitted.
     """
 
     name: str

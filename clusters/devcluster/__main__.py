@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs until told to end; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m clusters.devcluster", description=__doc__)
     parser.add_argument("--dir", type=Path, help="folder for kubeconfigs and state")
-    parser.add_argument("--workers", type=int, default=2, help="workers beside the manager")
+    parser.add_argument("--workers", type=int, default=2, help="beside the manager; 0: one cluster")
     parser.add_argument("--config", type=Path, help="JSON file that describes the clusters")
     parser.add_argument(
         "--detached", action="store_true", help="go on when the starting process ends"

@@ -68,7 +68,10 @@ def read_plan(document: Mapping[str, Any], *, folder: Path) -> FleetPlan:
 
 
 def default_plan(folder: Path, *, workers: int) -> FleetPlan:
-    """A manager whose Jobs nobody runs, and workers with two kinds of GPU nodes."""
+    """A manager whose Jobs nobody runs, and workers with two kinds of GPU nodes.
+
+    Without workers: one cluster where Jobs are submitted and run.
+    """
     shapes = [
         NodeShape(
             f"{kind}-node",
@@ -78,6 +81,8 @@ def default_plan(folder: Path, *, workers: int) -> FleetPlan:
         )
         for kind in ("h100", "a100")
     ]
+    if not workers:
+        return FleetPlan([ClusterPlan("cluster", nodes=shapes)], folder, folder / "state")
     plans = [ClusterPlan("manager")]
     plans += [ClusterPlan(f"worker-{number + 1}", nodes=shapes) for number in range(workers)]
     return FleetPlan(plans, folder, folder / "state")

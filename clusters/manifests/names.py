@@ -146,10 +146,10 @@ REHEARSAL: Final = "rehearsal"
 """Installation id of ``manage.py rehearse``, which works beside the portal with its rights."""
 
 
-def lease_names(installation: str, *, is_manager: bool = False) -> tuple[str, ...]:
+def lease_names(installation: str, *, takes_jobs: bool = False) -> tuple[str, ...]:
     """Leases that shifts of this installation, and rehearsals of it, hold on a cluster."""
     private = dict.fromkeys((installation, REHEARSAL))
-    roles = ("quota", "usage", "shadow", *(("spend",) if is_manager else ()))
+    roles = ("quota", "usage", "shadow", *(("spend",) if takes_jobs else ()))
     return (
         *(f"gpu-budget-{role}-{owner}" for owner in private for role in roles),
         "gpu-budget-admission",

@@ -63,15 +63,16 @@ class Post:
     """A cluster's place in the fleet: what the rights depend on.
 
     Attributes:
-        is_manager: Manager or worker.
+        is_manager: Jobs are submitted here to run on workers; else they run here.
         is_portal_mode: The portal decides; else Kueue does.
         installation: Id of the portal's installation.
         workers: Worker slugs, for the Secrets that the manager holds.
         lease_namespace: Where shifts keep their Leases.
-        kinds: Kinds of jobs besides batch/v1 Job that are dispatched.
+        kinds: Kinds of jobs besides batch/v1 Job that are dispatched, or queue here.
         nominates: The portal nominates workers beside a live Kueue (manager only).
         cures: The guard may cure what it finds beside a live Kueue (manager only).
         has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
+        is_single: Jobs are submitted here, and run here.
     """
 
     is_manager: bool
@@ -83,6 +84,12 @@ class Post:
     nominates: bool = False
     cures: bool = False
     has_profiles: bool = False
+    is_single: bool = False
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs are submitted here."""
+        return self.is_manager or self.is_single
 
 
 def questions(rules: Iterable[Rule]) -> tuple[Right, ...]:

@@ -43,6 +43,8 @@ def portal_rules(post: Post) -> tuple[Rule, ...]:
             rules += _kind_rules(post.kinds)
         else:
             rules += _beside_rules(post)
+    elif post.is_single:
+        rules += _single_rules(post)
     else:
         rules += _worker_rules()
     return tuple(rules)
@@ -97,13 +99,13 @@ def _acting_rules(post: Post) -> Iterator[Rule]:
         yield _hint(_KUEUE, ("workloads/status",), ("get", "patch"), why)
     why = "deleting a job for its owner"
     yield _hint("batch", ("jobs",), ("delete",), why)
-    for kind in post.kinds if post.is_manager else ():
+    for kind in post.kinds if post.takes_jobs else ():
         yield _hint(kind.group, (kind.plural,), ("delete",), why)
 
 
 def _lease_rules(post: Post) -> Iterator[Rule]:
     lease = partial(Rule, "coordination.k8s.io", ("leases",), why="one writer at a time")
-    own = names.lease_names(post.installation, is_manager=post.is_manager)
+    own = names.lease_names(post.installation, takes_jobs=post.takes_jobs)
     yield lease(("create",), namespace=post.lease_namespace)
     yield lease(("get", "update"), namespace=post.lease_namespace, resource_names=own)
 
@@ -192,6 +194,14 @@ def _multikueue_rules(post: Post) -> Iterator[Rule]:
     if post.workers:
         own = tuple(names.secret_name(worker) for worker in post.workers)
         yield secret(("get", "patch", "delete"), resource_names=own)
+
+
+def _single_rules(post: Post) -> Iterator[Rule]:
+    """Where jobs are submitted and run: no MultiKueue, and the portal's own check alone."""
+    yield Rule(_KUEUE, ("admissionchecks",), _OWN, "the check of spend rules")
+    yield from _spend_rules(post)
+    if post.is_portal_mode:
+        yield Rule(_KUEUE, ("admissionchecks/status",), _STATUS, "answering the check")
 
 
 def _spend_rules(post: Post) -> Iterator[Rule]:

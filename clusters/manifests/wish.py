@@ -59,7 +59,7 @@ class PolicyWish:
     @property
     def takes_jobs(self) -> bool:
         """Whether people submit jobs here."""
-        return self.post.is_manager or self.allows_local_jobs
+        return self.post.takes_jobs or self.allows_local_jobs
 
 
 class Served(NamedTuple):

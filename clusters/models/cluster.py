@@ -23,8 +23,16 @@ class ClusterQuerySet(models.QuerySet["Cluster"]):
         return self.filter(state=Cluster.State.ACTIVE)
 
     def workers(self) -> Self:
-        """Those that jobs run on, in the order of the fleet."""
+        """Those that the manager dispatches to, in the order of the fleet."""
         return self.filter(role=Cluster.Role.WORKER).order_by("position", "slug")
+
+    def running_jobs(self) -> Self:
+        """Those that have GPUs: workers, and single clusters."""
+        return self.exclude(role=Cluster.Role.MANAGER)
+
+    def taking_jobs(self) -> Self:
+        """Those where jobs are submitted: the manager, and single clusters."""
+        return self.filter(role__in=(Cluster.Role.MANAGER, Cluster.Role.SINGLE))
 
     def without_secrets(self) -> Self:
         """For pages: sealed credentials are not read."""
@@ -37,6 +45,8 @@ class Cluster(FrozenFields):
     class Role(models.TextChoices):
         MANAGER = "manager"
         WORKER = "worker"
+        # Alone: jobs are submitted where they run.
+        SINGLE = "single"
 
     class Mode(models.TextChoices):
         KUEUE = "kueue", "Kueue decides"
@@ -118,8 +128,23 @@ class Cluster(FrozenFields):
 
     @property
     def is_manager(self) -> bool:
-        """Whether budgets are submitted here; else jobs run here."""
+        """Whether jobs are submitted here to run on workers; else they run here."""
         return self.role == self.Role.MANAGER
+
+    @property
+    def is_single(self) -> bool:
+        """Whether jobs are submitted here, and run here."""
+        return self.role == self.Role.SINGLE
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs are submitted here."""
+        return self.is_manager or self.is_single
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether jobs come here from the manager."""
+        return self.role == self.Role.WORKER
 
 
 class ClusterHealth(models.Model):

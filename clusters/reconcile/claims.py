@@ -168,7 +168,7 @@ def roles_for(cluster: Cluster) -> tuple[str, ...]:
         roles.append(ShiftRun.Role.SHADOW)
         if cluster.is_manager and (cluster.guard != Cluster.Guard.OFF or nominates_beside(cluster)):
             roles.append(ShiftRun.Role.DISPATCH)
-    if cluster.is_manager:
+    if cluster.takes_jobs:
         roles.append(ShiftRun.Role.SPEND)
     return tuple(str(role.value) for role in roles)
 

@@ -51,6 +51,7 @@ class ClusterFacts:
     guard: str = Cluster.Guard.TELL
     kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
     forgotten_subjects: tuple[str, ...] = ()
+    is_single: bool = False
 
     @property
     def may_write(self) -> bool:

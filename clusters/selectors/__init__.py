@@ -24,6 +24,7 @@ from clusters.selectors.maintenance import (
     worker_at_stake,
 )
 from clusters.selectors.overview import ClusterToday, clusters_today, job_counts
+from clusters.selectors.places import submitted_on
 from clusters.selectors.preemptions import preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml

@@ -120,7 +120,10 @@ def dispatch_races(user: User) -> list[RaceRow]:
         .annotate(Count("pk"), Sum("gpu_total"))
     }
     floors = dict(
-        Allocation.objects.filter(line__revision__budget__in_force=F("line__revision"))
+        Allocation.objects.filter(
+            line__revision__budget__in_force=F("line__revision"),
+            cluster__in=workers.order_by().values("slug"),
+        )
         .order_by()
         .values_list("cluster")
         .annotate(gpus=Sum("committed"))

@@ -13,7 +13,6 @@ from budgets.selectors import free_rooms, roles_of, utc_now
 from budgets.selectors.roles import workspaces_of
 from clusters.models import Cluster, MaintenanceFloor, MaintenanceWindow, WorkloadState
 from clusters.selectors.bars import HOLDING
-from clusters.selectors.places import active_workers
 
 State = MaintenanceWindow.State
 OPEN = (State.SCHEDULED, State.ACTIVE)
@@ -101,8 +100,11 @@ def worker_at_stake(slug: str) -> WorkerAtStake:
 
 
 def covered_workers(cluster: Cluster | None) -> tuple[str, ...]:
-    """Slugs of the workers that a window covers."""
-    return (cluster.slug,) if cluster is not None else active_workers()
+    """Slugs of the clusters that a window covers, of those where jobs run."""
+    if cluster is not None:
+        return (cluster.slug,)
+    rows = Cluster.objects.active().running_jobs().order_by("position", "slug")
+    return tuple(rows.values_list("slug", flat=True))
 
 
 def preview_window(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from django.conf import settings
 
 from budgets.models import Flavor
 from budgets.plan import ClusterPlace
+from budgets.selectors.fleet.places import flavor_places
 from clusters.documents.resources import Resource
 from clusters.kueue.multikueue.dispatchers import dispatcher_named
 from clusters.kueue.multikueue.settings import DispatchSettings
@@ -24,7 +25,53 @@ def active_workers() -> tuple[str, ...]:
     return tuple(Cluster.objects.active().workers().values_list("slug", flat=True))
 
 
-def place_of(slug: str, *, is_manager: bool, workers: Iterable[str] = ()) -> ClusterPlace:
+def flavors_elsewhere(clusters: Iterable[Cluster]) -> Mapping[str, frozenset[str]]:
+    """Cluster slug → flavors whose GPUs are not in its fleet.
+
+    The manager with its workers is one fleet, each single cluster another. A flavor stands in one
+    of them: where it has GPUs; of several the manager's fleet, then the first in order. One query
+    where there are several fleets, else none.
+
+    Args:
+        clusters: The active ones, in their order.
+    """
+    fleets = {row.slug: row.slug if row.is_single else "" for row in clusters}
+    order = sorted(dict.fromkeys(fleets.values()), key=bool)
+    if len(order) < 2:
+        return {}
+    homes = {}
+    for flavor, places in flavor_places().items():
+        there = {fleets[place] for place in places if place in fleets}
+        if there:
+            homes[flavor] = next(fleet for fleet in order if fleet in there)
+    return {
+        slug: frozenset(flavor for flavor, home in homes.items() if home != fleet)
+        for slug, fleet in fleets.items()
+    }
+
+
+def submitted_on(flavors: Iterable[str]) -> list[Cluster]:
+    """Clusters where jobs of a budget of these flavors are submitted. Two queries at most.
+
+    Of several fleets those where one of the flavors stands; all of them for no flavor.
+    """
+    clusters = list(Cluster.objects.active().only("slug", "name", "role"))
+    elsewhere, wanted = flavors_elsewhere(clusters), set(flavors)
+    return [
+        row
+        for row in clusters
+        if row.takes_jobs and (not wanted or wanted - elsewhere.get(row.slug, frozenset()))
+    ]
+
+
+def place_of(
+    slug: str,
+    *,
+    is_manager: bool,
+    is_single: bool = False,
+    workers: Iterable[str] = (),
+    elsewhere: Iterable[str] = (),
+) -> ClusterPlace:
     """The plan's view of a cluster; host resources that the admin added are covered, too.
 
     Windows of maintenance that are in force now are part of it. One query.
@@ -39,6 +86,8 @@ def place_of(slug: str, *, is_manager: bool, workers: Iterable[str] = ()) -> Clu
         cordoned_flavors=(
             cordons.flavors_on_manager(dispatched_to) if is_manager else cordons.flavors_on(slug)
         ),
+        is_single=is_single,
+        elsewhere=frozenset(elsewhere),
     )
     extra: tuple[str, ...] = tuple(getattr(settings, "PORTAL_HOST_RESOURCES", ()))
     covered = tuple(dict.fromkeys(place.host_resources + extra))
@@ -61,7 +110,7 @@ def post_of(cluster: Cluster) -> Post:
     if cluster.is_manager:
         known = Cluster.objects.registered().workers()
         workers = tuple(known.values_list("slug", flat=True))
-    dispatch, guard = _manager_settings()
+    dispatch, guard = _settings_of(cluster) if cluster.is_single else _manager_settings()
     is_beside = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
     return Post(
         is_manager=cluster.is_manager,
@@ -73,6 +122,7 @@ def post_of(cluster: Cluster) -> Post:
         nominates=is_beside and dispatch.in_force.is_ours,
         cures=is_beside and guard == Cluster.Guard.CURE,
         has_profiles=bool(settings.PORTAL_ACCESS_PROVIDERS),
+        is_single=cluster.is_single,
     )
 
 
@@ -83,19 +133,25 @@ def nominates_beside(cluster: Cluster) -> bool:
     return is_kueues and dispatcher_named(str(section.get("dispatcherName"))).is_ours
 
 
-def dispatched_kinds() -> tuple[Resource, ...]:
-    """Kinds of jobs besides batch/v1 Job that the manager's Configuration names. One query."""
-    return _manager_settings()[0].kinds
+def submitted_kinds() -> tuple[Resource, ...]:
+    """Kinds of jobs besides batch/v1 Job that are submitted on some cluster. One query."""
+    rows = Cluster.objects.registered().taking_jobs().only("kueue_configuration", "guard")
+    return tuple(dict.fromkeys(kind for row in rows for kind in _settings_of(row)[0].kinds))
 
 
 def _manager_settings() -> tuple[DispatchSettings, str]:
     """How the manager dispatches, and what its guard may do. One query."""
     found = Cluster.objects.registered().filter(role=Cluster.Role.MANAGER)
-    stored, guard = found.values_list("kueue_configuration", "guard").first() or ({}, "")
+    manager = found.only("kueue_configuration", "guard").first()
+    return (DispatchSettings(), "") if manager is None else _settings_of(manager)
+
+
+def _settings_of(cluster: Cluster) -> tuple[DispatchSettings, str]:
+    """By the Configuration that is stored for a cluster."""
     try:
-        return DispatchSettings.from_document(stored), guard
+        return DispatchSettings.from_document(cluster.kueue_configuration), cluster.guard
     except ValueError:
-        return DispatchSettings(), guard  # what cannot be read is told where it is stored
+        return DispatchSettings(), cluster.guard  # what cannot be read is told where it is stored
 
 
 def policy_wish(cluster: Cluster) -> PolicyWish:

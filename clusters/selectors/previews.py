@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 
 from budgets.models import User
-from budgets.plan import Promises, plan_quota
+from budgets.plan import ClusterPlace, Promises, plan_quota
 from budgets.selectors import roles_of
 from clusters.manifests.diff import FieldChange, changes
 from clusters.manifests.names import Document, Key, key_of
-from clusters.manifests.translate import render
+from clusters.manifests.translate import Site, render
 from clusters.models import Cluster
-from clusters.selectors.places import place_of, site_of
+from clusters.selectors.places import flavors_elsewhere, place_of, site_of
 
 _NUMBERS = {
     "nominalQuota": "committed",
@@ -48,7 +48,7 @@ def preview_manifests(
     """Render both sides for every active cluster and name the differences.
 
     Where a draft would stand on the workers depends on what others have there: who does not see
-    everything is shown the manager's objects, which have the whole lines.
+    everything is shown where jobs are submitted: there the whole lines are.
 
     Args:
         user: The viewer.
@@ -60,7 +60,7 @@ def preview_manifests(
     """
     shown = Cluster.objects.active()
     if not roles_of(user).sees_everything:
-        shown = shown.filter(role=Cluster.Role.MANAGER)
+        shown = shown.taking_jobs()
     slugs = set(shown.values_list("slug", flat=True))
     return [
         ClusterChanges(slug, differing)
@@ -90,20 +90,30 @@ def changed_quota(promises_before: Promises, promises_after: Promises) -> dict[s
 def _both_sides(
     promises_before: Promises, promises_after: Promises
 ) -> Iterator[tuple[str, dict[Key, Document], dict[Key, Document]]]:
-    """Slug of every active cluster, manager first, and what it carries on each side. One query."""
+    """Slug of every active cluster, manager first, and what it carries on each side.
+
+    Two queries at most, and one for each cluster.
+    """
     clusters = list(Cluster.objects.active().only("slug", "role", "mode", "generation"))
-    workers = [cluster.slug for cluster in clusters if not cluster.is_manager]
+    workers = [cluster.slug for cluster in clusters if cluster.is_worker]
+    elsewhere = flavors_elsewhere(clusters)
     for cluster in clusters:
+        place = place_of(
+            cluster.slug,
+            is_manager=cluster.is_manager,
+            is_single=cluster.is_single,
+            workers=workers,
+            elsewhere=elsewhere.get(cluster.slug, ()),
+        )
+        site = site_of(is_manager=cluster.is_manager, generation=cluster.generation)
         yield (
             cluster.slug,
-            _documents(promises_before, cluster, workers),
-            _documents(promises_after, cluster, workers),
+            _documents(promises_before, place, site),
+            _documents(promises_after, place, site),
         )
 
 
-def _documents(promises: Promises, cluster: Cluster, workers: list[str]) -> dict[Key, Document]:
-    place = place_of(cluster.slug, is_manager=cluster.is_manager, workers=workers)
-    site = site_of(is_manager=cluster.is_manager, generation=cluster.generation)
+def _documents(promises: Promises, place: ClusterPlace, site: Site) -> dict[Key, Document]:
     return {
         key_of(document): document for document in render(plan_quota(promises, place), site=site)
     }

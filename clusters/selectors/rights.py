@@ -49,7 +49,8 @@ def rights_documents(
     Args:
         cluster: As there.
         workers: As there.
-        kinds: Kinds of jobs besides batch/v1 Job; None for those that the manager names.
+        kinds: Kinds of jobs besides batch/v1 Job; None for those that the manager names, or a
+            single cluster's own Configuration.
     """
     wish = policy_wish(cluster)
     post = replace(
@@ -60,7 +61,7 @@ def rights_documents(
     documents = role_documents(
         portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"
     )
-    if not cluster.is_manager:
+    if cluster.is_worker:
         documents += role_documents(
             multikueue_rules(post.kinds),
             account=names.MULTIKUEUE_ACCOUNT,

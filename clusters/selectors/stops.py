@@ -30,7 +30,7 @@ class Stops:
     Attributes:
         budgets: Namespace → what holds its budget.
         cordons: What maintenance covers.
-        workers: Slugs of all workers; every other cluster is a manager.
+        workers: Slugs of all clusters where jobs run; every other one is a manager.
         dispatched_to: Those that the manager dispatches to.
     """
 
@@ -50,7 +50,7 @@ class Stops:
         cordons, is_worker = self.cordons, cluster in self.workers
         workers = (cluster,) if is_worker else self.dispatched_to
         if is_worker:
-            what = f"worker {cluster}"
+            what = f"worker {cluster}" if cluster in self.dispatched_to else f"cluster {cluster}"
             policy, flavors = cordons.on(cluster), cordons.flavors_on(cluster)
         else:
             what = "every worker"
@@ -123,10 +123,10 @@ def _asks(row: Waiting) -> bool:
 def _stops(namespaces: Collection[str]) -> Stops:
     workers: list[str] = []
     active: list[str] = []
-    rows = Cluster.objects.workers()
-    for slug, state in rows.values_list("slug", "state"):
+    rows = Cluster.objects.running_jobs().order_by("position", "slug")
+    for slug, state, role in rows.values_list("slug", "state", "role"):
         workers.append(slug)
-        if state == Cluster.State.ACTIVE:
+        if state == Cluster.State.ACTIVE and role == Cluster.Role.WORKER:
             active.append(slug)
     return Stops(budget_holds(namespaces), cordons_now(), frozenset(workers), tuple(active))
 

@@ -7,6 +7,7 @@ of a task, an audit entry, an error or a log.
 from __future__ import annotations
 
 from clusters.services.blocks import resolve_block
+from clusters.services.capacity import state_capacity
 from clusters.services.health import check_health
 from clusters.services.inspection import (
     held_kubeconfig,

@@ -20,10 +20,9 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.models import Cluster
 from clusters.reconcile.context import registered
 from clusters.reconcile.quota.decide import (
-    MULTIKUEUE_RESOURCES,
-    QUOTA_RESOURCES,
     Newer,
     newer_than_known,
+    resources_of,
 )
 from clusters.reconcile.quota.wanted import SUBJECTS, known_generations
 from clusters.services.generations import locked, record_change
@@ -71,7 +70,7 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
     registration = registered(cluster.slug)
     assert registration is not None, "a blocked cluster is registered"
     label = f"{labels.INSTALLATION}={settings.PORTAL_INSTALLATION}"
-    kinds = (*QUOTA_RESOURCES, *(MULTIKUEUE_RESOURCES if cluster.is_manager else ()))
+    kinds = resources_of(is_manager=cluster.is_manager, is_single=cluster.is_single)
     documents: list[dict[str, Any]] = []
     try:
         with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:

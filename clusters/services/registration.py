@@ -64,7 +64,8 @@ def register_cluster(
         actor: An admin, or None for the portal itself.
         slug: Immutable name, as Kubernetes names go.
         name: For people.
-        role: ``manager`` or ``worker``.
+        role: ``single`` where jobs are submitted and run on the same cluster; ``manager`` or
+            ``worker`` of a fleet.
         mode: ``kueue`` or ``portal``; the proof of a live Kueue decides whether it is offered.
         kubeconfig: Pasted text.
         context: Which context of it; may be left out when there is one, or a current one.
@@ -102,7 +103,7 @@ def register_cluster(
     _require_no_other(row)
     row.kubeconfig_sealed = seal(minimal)
     _store(actor, row, table)
-    if row.role == Cluster.Role.WORKER:
+    if row.is_worker:
         _first_token(row)
     return row
 
@@ -188,10 +189,13 @@ def _stays(row: Cluster, *, abandon: bool) -> list[str]:
 def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
     faults = []
     if role not in Cluster.Role.values:
-        faults.append(Fault("role", "unknown", "The roles are manager and worker."))
+        faults.append(Fault("role", "unknown", "The roles are single, manager and worker."))
     alike = Cluster.objects.registered().filter(role=role)
     if role == Cluster.Role.MANAGER and alike.exists():
-        faults.append(Fault("role", "one_manager", "There is a manager already; one is the limit."))
+        words = (
+            "There is a manager already; its fleet has one. A single cluster can stand beside it."
+        )
+        faults.append(Fault("role", "one_manager", words))
     if role == Cluster.Role.WORKER and alike.count() >= WORKER_LIMIT:
         message = f"There are {WORKER_LIMIT} workers, which is the most that one manager can list."
         faults.append(Fault("role", "worker_limit", message))
@@ -227,14 +231,19 @@ def _require_no_other(row: Cluster) -> None:
         uid=row.uid, server=row.server, authority=row.ca_fingerprint, other_than=row.slug
     )
     if found is not None:
-        raise _registered_already(found)
+        raise _registered_already(found, row)
 
 
-def _registered_already(found: Cluster) -> Rejected:
+def _registered_already(found: Cluster, row: Cluster) -> Rejected:
     message = (
         f"This is the cluster {found.name} ({found.slug}), which is registered already. Give the "
         f"kubeconfig of another cluster, or change the credential of {found.slug} on its page."
     )
+    if found.role != row.role:
+        message += (
+            f" A registered cluster keeps its role: to make a {row.role} of the {found.role} "
+            f"{found.slug}, de-register it first, which stops what runs there in workspaces."
+        )
     return Rejected.because("kubeconfig", "registered_already", message)
 
 
@@ -253,7 +262,7 @@ def _store(actor: User | None, row: Cluster, table: PreflightTable) -> None:
     except IntegrityError:
         # Somebody else registered it a moment ago.
         found = holder_of(uid=row.uid, server=row.server, other_than="")
-        raise _registered_already(found or row) from None
+        raise _registered_already(found or row, row) from None
     ClusterHealth.objects.create(cluster=row)
     raise_manager_generation()
     shown = state_of(row, "role", "mode", "server", "user_kind")

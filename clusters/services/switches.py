@@ -102,7 +102,12 @@ def set_guard(actor: User | None, *, cluster: Cluster, guard: str, reason: str =
         Rejected: no such setting, or not a manager.
     """
     if not cluster.is_manager:
-        message = f"The guard is set on the manager; it looks after the worker {cluster.slug}, too."
+        message = (
+            f"{cluster.slug} is a cluster of its own: the guard looks after dispatch, and nothing "
+            "is dispatched there."
+            if cluster.is_single
+            else f"The guard is set on the manager; it looks after the worker {cluster.slug}, too."
+        )
         raise Rejected.because("guard", "not_a_manager", message)
     return _changed(actor, cluster, "cluster.guard", reason, guard=guard)
 

@@ -40,7 +40,7 @@ def rotate_multikueue_token(actor: User | None, *, cluster: Cluster, reason: str
         Rejected: the worker does not give one.
     """
     require_admin(actor)
-    if cluster.is_manager:
+    if not cluster.is_worker:
         raise Rejected.because("cluster", "not_a_worker", "Only workers have such a token.")
     try:
         ends = mint(cluster, now=timezone.now())

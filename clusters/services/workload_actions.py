@@ -25,7 +25,7 @@ from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due
 from clusters.reconcile.context import Clients
 from clusters.selectors.bars import DEACTIVATED
-from clusters.selectors.places import dispatched_kinds
+from clusters.selectors.places import submitted_kinds
 
 Phase, Verb, State = WorkloadState.Phase, WorkloadAction.Verb, WorkloadAction.State
 MOST = 200
@@ -119,7 +119,7 @@ def run_workload_actions(*, now: datetime | None = None) -> dict[str, int]:
     """Carry out what is due; see :func:`clusters.reconcile.acting.carry_out_due`."""
     clients = Clients()
     try:
-        return carry_out_due(clients.of, kinds=dispatched_kinds(), now=now or utc_now())
+        return carry_out_due(clients.of, kinds=submitted_kinds(), now=now or utc_now())
     finally:
         clients.close()
 

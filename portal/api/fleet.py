@@ -11,6 +11,7 @@ from budgets import models, selectors
 from budgets import services as promises
 from budgets.models import User
 from budgets.selectors.fleet.grid import FleetCell, FleetTotal
+from clusters import services as enforcement
 from portal.api.paging import BY_NAMESPACE, BY_SLUG, CREATED
 from portal.api.shapes import (
     GpusField,
@@ -234,7 +235,7 @@ class Capacities(Noun):
         CREATED,
         filters={"cluster": "cluster", "flavor": "flavor__slug"},
     )
-    create = deed(promises.set_capacity, takes=CapacityInput, code=MADE)
+    create = deed(enforcement.state_capacity, takes=CapacityInput, code=MADE)
 
 
 class EnvelopesView(View):

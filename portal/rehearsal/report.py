@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 POLL_S = 0.1
+EMBEDDED = "embedded"
+"""Instead of a kubeconfig: a cluster of the rehearsal's own."""
 
 
 class StepFailed(Exception):
@@ -20,6 +22,7 @@ class StepFailed(Exception):
 class Options:
     """What ``manage.py rehearse`` was given."""
 
+    cluster: str | None
     manager: str | None
     worker: list[str] | None
     user: str | None
@@ -36,7 +39,11 @@ class Options:
 
     @property
     def is_embedded(self) -> bool:
-        return self.manager is None
+        return self.manager is None and self.cluster in (None, EMBEDDED)
+
+    @property
+    def is_single(self) -> bool:
+        return self.cluster is not None
 
 
 @dataclass

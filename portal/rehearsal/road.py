@@ -30,6 +30,8 @@ from portal.rehearsal.world import gpu_job, kubeconfigs
 
 ACCOUNT = "rehearsal"
 JOB = "rehearsal"
+ROLES = {"manager": Cluster.Role.MANAGER, "cluster": Cluster.Role.SINGLE}
+"""Of clusters by their slugs here; all others are workers."""
 
 
 class Rehearsal:
@@ -78,14 +80,14 @@ class Rehearsal:
             mode = self._options.mode or default
 
             def register(slug: str) -> str:
-                is_manager = slug == "manager"
+                is_worker = slug.startswith("worker-")
                 try:
                     cluster = services.register_cluster(
                         self.admin,
                         slug=slug,
                         name=slug,
-                        role=Cluster.Role.MANAGER if is_manager else Cluster.Role.WORKER,
-                        mode=mode if is_manager else self._options.worker_mode or mode,
+                        role=ROLES.get(slug, Cluster.Role.WORKER),
+                        mode=(self._options.worker_mode if is_worker else None) or mode,
                         kubeconfig=configs[slug],
                     )
                 finally:
@@ -110,7 +112,7 @@ class Rehearsal:
             )
             account = promises.create_account(self.admin, slug=ACCOUNT, name="Rehearsal")
             for slug in self.workers:
-                promises.set_capacity(
+                services.state_capacity(
                     self.admin, cluster=slug, flavor=flavor, gpus=2 * gpus, reason="Rehearsal"
                 )
             self.workspace = promises.create_workspace(
@@ -191,7 +193,8 @@ class Rehearsal:
         return f"{failed.kind} {failed.name}: {failed.message}" if failed else ""
 
     def _submit(self, configs: dict[str, str]) -> None:
-        text = Path(self._options.user).read_text() if self._options.user else configs["manager"]
+        way_in = next(slug for slug in configs if slug in ROLES)
+        text = Path(self._options.user).read_text() if self._options.user else configs[way_in]
         with self._report.step("submit") as facts:
             self.user = KubeClient.from_kubeconfig(text)
             namespace = self.workspace.namespace
@@ -203,13 +206,14 @@ class Rehearsal:
                 image=self._options.image,
                 resource=self._options.resource,
                 command=self._options.run or (),
+                is_dispatched=not self._options.is_single,
             )
             self.user.create(r.JOB, job)
             self._made_job = True
             facts.append(f"job {namespace}/{JOB} with {self._options.gpus} GPUs")
 
     def _workload(self) -> dict[str, Any]:
-        """The manager's Workload of the Job, {} before it is there."""
+        """The Workload of the Job where it was submitted, {} before it is there."""
         selection = Selection(namespace=self.workspace.namespace)
         for item in self.user.list(r.WORKLOAD, selection).items:
             owners = item["metadata"].get("ownerReferences") or []
@@ -227,14 +231,15 @@ class Rehearsal:
     def _follow(self) -> None:
         timeout = self._options.timeout
         with self._report.step("admit"):
-            wait_until("quota on the manager", timeout, lambda: self._condition("QuotaReserved"))
-        with self._report.step("dispatch") as facts:
-            worker = wait_until(
-                "a worker",
-                timeout,
-                lambda: (self._workload().get("status") or {}).get("clusterName"),
-            )
-            facts.append(f"to {worker}")
+            wait_until("its quota", timeout, lambda: self._condition("QuotaReserved"))
+        if not self._options.is_single:
+            with self._report.step("dispatch") as facts:
+                worker = wait_until(
+                    "a worker",
+                    timeout,
+                    lambda: (self._workload().get("status") or {}).get("clusterName"),
+                )
+                facts.append(f"to {worker}")
         with self._report.step("run"):
             wait_until(
                 "the job running",
@@ -294,8 +299,8 @@ class Rehearsal:
                 self.user.close()
             if not self._shifts:  # a step before them failed; they are who takes clusters out
                 self._start_shifts()
-            self._deregister(Cluster.Role.WORKER)
-            self._deregister(Cluster.Role.MANAGER)
+            for role in (Cluster.Role.WORKER, Cluster.Role.MANAGER, Cluster.Role.SINGLE):
+                self._deregister(role)
 
     def _deregister(self, role: str) -> None:
         """The portal's own way out: queues are drained, everything of ours is deleted."""

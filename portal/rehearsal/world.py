@@ -16,12 +16,15 @@ from portal.rehearsal.report import Options
 
 def kubeconfigs(options: Options, stack: ExitStack) -> dict[str, str]:
     """Cluster slug → kubeconfig; starts embedded clusters where none were given."""
+    if options.is_single and not options.is_embedded:
+        return {"cluster": Path(str(options.cluster)).read_text()}
     if not options.is_embedded:
         named = {"manager": str(options.manager)}
         named |= {f"worker-{i}": path for i, path in enumerate(options.worker or [], start=1)}
         return {slug: Path(path).read_text() for slug, path in named.items()}
     folder = stack.enter_context(TemporaryDirectory(prefix="portal-rehearsal-clusters-"))
-    fleet = stack.enter_context(EmbeddedFleet(default_plan(Path(folder), workers=2)))
+    plan = default_plan(Path(folder), workers=0 if options.is_single else 2)
+    fleet = stack.enter_context(EmbeddedFleet(plan))
     return {slug: server.kubeconfig for slug, server in fleet.servers.items()}
 
 
@@ -36,6 +39,7 @@ def gpu_job(
     cpu: int = 1,
     memory: str = "1Gi",
     command: Sequence[str] = (),
+    is_dispatched: bool = True,
 ) -> dict[str, Any]:
     """A Job of one pod as a person would submit it: CPU, memory and GPUs, and its queue.
 
@@ -49,6 +53,7 @@ def gpu_job(
         cpu: Cores.
         memory: A quantity.
         command: Of its container; empty: the image's own.
+        is_dispatched: It is submitted on a manager, to run on a worker.
     """
     annotations = {
         RUN_SECONDS: str(seconds),
@@ -73,7 +78,7 @@ def gpu_job(
         },
         "spec": {
             "suspend": True,
-            "managedBy": labels.MULTIKUEUE,
+            **({"managedBy": labels.MULTIKUEUE} if is_dispatched else {}),
             "backoffLimit": 0,
             "template": {
                 "metadata": {"annotations": annotations},

@@ -106,7 +106,8 @@ def _receivers(user: Any) -> Offer:
 
 
 def _workers(user: Any) -> Offer:
-    rows = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER, state=Cluster.State.ACTIVE)
+    found = seen.visible_clusters(user).filter(state=Cluster.State.ACTIVE)
+    rows = found.exclude(role=Cluster.Role.MANAGER)
     return {row.slug: (row.name, row) for row in rows}
 
 

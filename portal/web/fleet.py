@@ -112,7 +112,7 @@ def windows(request: HttpRequest, user: User) -> HttpResponseBase:
 @page("GET", "POST", only_admins=ADMINS)
 def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
-    workers = seen.visible_clusters(user).filter(role=Cluster.Role.WORKER)
+    workers = seen.visible_clusters(user).exclude(role=Cluster.Role.MANAGER)
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
     form = WindowForm(
         typed(request),

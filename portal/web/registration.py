@@ -82,7 +82,12 @@ class PlaceForm(PortalForm):
         label="Slug", max_length=40, help_text="Never changes; capacity and use are kept under it."
     )
     name = forms.CharField(label="Name", max_length=120)
-    role = radio("It is", worker="a worker: jobs run there", manager="the manager: jobs arrive")
+    role = radio(
+        "It is",
+        single="a cluster of its own: jobs are submitted there, and run there",
+        manager="the manager of a fleet: jobs are submitted there, and run on workers",
+        worker="a worker of the fleet: jobs come from the manager",
+    )
     mode = radio(
         "Who decides there",
         kueue="Kueue: its controller runs there, the portal writes quota",
@@ -135,7 +140,7 @@ def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:
     initial = {
         "held": enforcement.hold_kubeconfig(user, text=text),
         "context": chosen.name,
-        "role": "worker",
+        "role": "single",
         "mode": "kueue",
     }
     place = PlaceForm(initial=initial, contexts=usable)

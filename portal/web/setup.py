@@ -11,6 +11,7 @@ from budgets import selectors
 from budgets import services as promises
 from budgets.models import Capacity, Envelope, MeasuredCapacity, User
 from clusters import selectors as seen
+from clusters import services as enforcement
 from portal.web import setup_forms
 from portal.web.forms import NameForm
 from portal.web.htmx import render
@@ -39,7 +40,11 @@ STEP_PAGES = {
 }
 PARTS = (
     ("setup_flavors", "GPU flavors", "Kinds of GPU nodes: labels, taints, resource name."),
-    ("clusters", "Clusters", "The manager and its workers, registered with a kubeconfig."),
+    (
+        "clusters",
+        "Clusters",
+        "One cluster, or a manager and its workers, registered with a kubeconfig.",
+    ),
     ("setup_capacity", "Capacity", "GPUs of each flavor on each cluster, stated or measured."),
     ("setup_accounts", "Accounts and envelopes", "Customers, and what they may promise."),
     ("setup_workspaces", "Workspaces", "A namespace, a queue and a budget each."),
@@ -242,7 +247,7 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
     clusters = {
-        row.slug: (row.slug, row.slug) for row in seen.cluster_rows(user) if row.role == "worker"
+        row.slug: (row.slug, row.slug) for row in seen.cluster_rows(user) if row.role != "manager"
     }
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")
@@ -260,7 +265,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
                 "offered": {"cluster": clusters},
                 "flavors": selectors.visible_flavors(user),
             },
-            do=lambda typed: promises.set_capacity(user, **typed),
+            do=lambda typed: enforcement.state_capacity(user, **typed),
             button="State capacity",
         ),
         Section(

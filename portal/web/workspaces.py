@@ -131,6 +131,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         "outlook": _outlooks([found]).get(found.pk),
         "usage_url": f"{reverse('usage')}?workspace={namespace}&days={WEEK_DAYS}",
         "job_yaml": _job_to_copy(found),
+        "submitted_on": seen.submitted_on(bar.flavor for bar in context["bars"]),
         "cordoned": seen.windows_of(found),
         "held": selectors.last_hold(found),
         "spend_effect": effect_of(found),

@@ -23,6 +23,8 @@ POSTS = {
     "manager-portal": Post(True, True, "test", workers=("east", "west")),
     "worker-kueue": Post(False, False, "test"),
     "worker-portal": Post(False, True, "test"),
+    "single-kueue": Post(False, False, "test", is_single=True),
+    "single-portal": Post(False, True, "test", is_single=True),
 }
 
 
@@ -32,7 +34,7 @@ def test_rights_are_as_in_the_golden_file(name: str) -> None:
     documents = role_documents(
         portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"
     )
-    if not post.is_manager:
+    if not post.takes_jobs:
         documents += role_documents(
             multikueue_rules(), account=names.MULTIKUEUE_ACCOUNT, name="gpu-budget-multikueue"
         )[1:]
@@ -67,6 +69,13 @@ def test_secrets_are_only_ever_reached_by_their_own_name(name: str) -> None:
     assert all(access.name for access in asked if access.verb != "create")
     assert all(access.namespace == "kueue-system" for access in asked)
     assert bool(asked) is (name == "manager-kueue")
+
+
+@pytest.mark.parametrize("name", ["single-kueue", "single-portal"])
+def test_a_cluster_of_its_own_asks_for_nothing_of_multikueue(name: str) -> None:
+    asked = questions(portal_rules(POSTS[name]))
+    assert not {r for r in asked if "multikueue" in r.resource or r.resource == "serviceaccounts"}
+    assert ("create", "admissionchecks") in {(right.verb, right.resource) for right in asked}
 
 
 def test_tokens_are_only_minted_for_the_multikueue_account() -> None:

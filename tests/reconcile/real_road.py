@@ -104,7 +104,7 @@ def installation(settings) -> str:
     return str(settings.PORTAL_INSTALLATION)
 
 
-def _hand_over_namespaces(plane: ControlPlane) -> None:
+def hand_over_namespaces(plane: ControlPlane) -> None:
     """As an admin does for a namespace that is there already: the policies keep the portal off."""
     labels_now = {"metadata": {"labels": {labels.INSTALLATION: settings.PORTAL_INSTALLATION}}}
     with admin_client(plane) as client:
@@ -116,7 +116,7 @@ def _hand_over_namespaces(plane: ControlPlane) -> None:
 def road(fleet: Fleet, *, mode: str) -> Iterator[Road]:
     """Grant, register, sync; afterwards everything is drained and pruned again."""
     for plane in fleet.clusters:
-        _hand_over_namespaces(plane)
+        hand_over_namespaces(plane)
     register_real(fleet.manager, "manager", role="manager", mode=mode, workers=WORKERS)
     for slug, plane in zip(WORKERS, fleet.workers, strict=True):
         register_real(plane, slug, role="worker", mode=mode)

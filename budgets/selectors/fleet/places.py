@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from budgets.models import Interval
+from budgets.models import Allocation, Capacity, Interval, MeasuredCapacity, PoolAllocation
+from budgets.selectors.clock import utc_now
 
 
 def at_places(places: Iterable[tuple[str, str]]) -> Q:
@@ -51,3 +52,21 @@ def counted_intervals(start: datetime, end: datetime, **which: object) -> QueryS
     overlapping = Q(end__isnull=True) | Q(end__gt=start)
     found = Interval.objects.filter(overlapping, start__lt=end, **which)
     return found.exclude(state=Interval.State.SUPERSEDED)
+
+
+def flavor_places() -> dict[str, set[str]]:
+    """Flavor slug → slugs of the clusters that have GPUs of it, or parts of promises. One query."""
+    now = utc_now()
+    stated = Capacity.objects.filter(Q(valid_until=None) | Q(valid_until__gt=now), gpus__gt=0)
+    parts = Allocation.objects.filter(
+        line__revision__budget__in_force=F("line__revision"), committed__gt=0
+    )
+    found: dict[str, set[str]] = {}
+    rows = stated.order_by().values_list("flavor__slug", "cluster")
+    for flavor, cluster in rows.union(
+        MeasuredCapacity.objects.order_by().values_list("flavor__slug", "cluster"),
+        parts.order_by().values_list("line__flavor__slug", "cluster"),
+        PoolAllocation.objects.filter(gpus__gt=0).order_by().values_list("flavor__slug", "cluster"),
+    ):
+        found.setdefault(flavor, set()).add(cluster)
+    return found

@@ -23,8 +23,6 @@ from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.past import block
 from clusters.reconcile.quota.decide import (
-    MULTIKUEUE_RESOURCES,
-    QUOTA_RESOURCES,
     REFERRING,
     RESOURCES,
     WRITES,
@@ -37,6 +35,7 @@ from clusters.reconcile.quota.decide import (
     look_of,
     newer_than_known,
     order_of,
+    resources_of,
     write_of,
 )
 from clusters.reconcile.quota.record import Result, SyncRecords
@@ -83,8 +82,9 @@ class QuotaBody(Controller[Key]):
 
     def watched(self) -> Iterable[Watched]:
         """Objects of other owners, too: a taken name must be known before it is written."""
-        is_manager = self.context.cluster.is_manager
-        return map(Watched, QUOTA_RESOURCES + (MULTIKUEUE_RESOURCES if is_manager else ()))
+        facts = self.context.cluster
+        kinds = resources_of(is_manager=facts.is_manager, is_single=facts.is_single)
+        return map(Watched, kinds)
 
     def keys_of(self, seen: Seen) -> Iterable[Key]:
         """The object's own key, if what quota sync looks at changed."""

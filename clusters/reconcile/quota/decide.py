@@ -25,6 +25,15 @@ from clusters.reconcile.runtime.writer import Write
 
 QUOTA_RESOURCES = (r.NAMESPACE, r.RESOURCE_FLAVOR, r.COHORT, r.CLUSTER_QUEUE, r.LOCAL_QUEUE)
 MULTIKUEUE_RESOURCES = (r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG, r.ADMISSION_CHECK)
+
+
+def resources_of(*, is_manager: bool, is_single: bool) -> tuple[r.Resource, ...]:
+    """Kinds of objects that quota sync keeps on a cluster, in the order of application."""
+    if is_manager:
+        return (*QUOTA_RESOURCES, *MULTIKUEUE_RESOURCES)
+    return (*QUOTA_RESOURCES, *((r.ADMISSION_CHECK,) if is_single else ()))
+
+
 RESOURCES = {
     resource.kind: resource for resource in (*QUOTA_RESOURCES, *MULTIKUEUE_RESOURCES, r.SECRET)
 }

@@ -15,7 +15,12 @@ from clusters.manifests.names import Document, Key, key_of
 from clusters.manifests.translate import Site, render
 from clusters.models import Cluster, MaintenanceWindow
 from clusters.reconcile.context import ClusterFacts
-from clusters.selectors.places import active_workers, place_of, site_of
+from clusters.selectors.places import (
+    active_workers,
+    flavors_elsewhere,
+    place_of,
+    site_of,
+)
 
 Fingerprint = tuple[Any, ...]
 SUBJECTS: dict[str, tuple[type[Model], str]] = {
@@ -76,7 +81,11 @@ def wanted_on(facts: ClusterFacts) -> Wanted:
     place = place_of(
         facts.slug,
         is_manager=facts.is_manager,
+        is_single=facts.is_single,
         workers=active_workers() if facts.is_manager else (),
+        elsewhere=flavors_elsewhere(Cluster.objects.active().only("slug", "role")).get(
+            facts.slug, ()
+        ),
     )
     known = known_generations(facts)
     if facts.state != Cluster.State.ACTIVE:

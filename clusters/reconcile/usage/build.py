@@ -71,8 +71,9 @@ def build(source: Source, uids: Collection[str]) -> Built:
         3. only then are the events read, and states and intervals are written from them.
     """
     wanted = sorted(set(uids))
-    reader = EventReader(source.gpu_resources)
     clusters = list(Cluster.objects.only("slug", "role", "state", "mode", "kueue_configuration"))
+    alone = frozenset(row.slug for row in clusters if row.is_single)
+    reader = EventReader(source.gpu_resources, alone=alone)
     origins = _origins(clusters)
     made = _make_states(source, wanted, reader, origins)
     with transaction.atomic():

@@ -25,6 +25,7 @@ from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.kueue.amounts import parse_amount
+from clusters.models import Cluster
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.reconcile.usage.measure import (
@@ -35,6 +36,7 @@ from clusters.reconcile.usage.measure import (
     with_used,
 )
 from clusters.reconcile.usage.states import COUNTED, held_on
+from clusters.selectors.places import flavors_elsewhere
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -123,9 +125,13 @@ class Counting:
         pods: list[Document] = []
         with contextlib.suppress(Forbidden):
             pods = _current(self._watches.of(POD), late_s=PODS_LATE_S)
+        # GPUs count in the fleet where their flavor stands.
+        clusters = Cluster.objects.active().only("slug", "role")
+        elsewhere = flavors_elsewhere(clusters).get(self._slug, frozenset())
         flavors = [
             FlavorNodes(row.slug, row.resource_name, row.node_labels)
             for row in Flavor.objects.filter(archived_at__isnull=True)
+            if row.slug not in elsewhere
         ]
         rows = measure(nodes, pods, flavors=flavors)
         pk = self._context.cluster.pk

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 from django.db.models import TextField
 from django.db.models.functions import Cast
+from msgspec.structs import replace
 
 from budgets import intervals as ledger
 from budgets.models.reading import read_rows
@@ -42,10 +43,11 @@ class EventReader:
 
     Args:
         gpu_resources: Device resources that flavors count.
+        alone: Single clusters: nothing there is a copy, whatever mark it has.
     """
 
-    def __init__(self, gpu_resources: frozenset[str]) -> None:
-        self._gpu_resources = gpu_resources
+    def __init__(self, gpu_resources: frozenset[str], *, alone: frozenset[str]) -> None:
+        self._gpu_resources, self._alone = gpu_resources, alone
         self._read: dict[int, Recorded | None] = {}
         self._before: dict[Place, ledger.Read] = {}
 
@@ -102,7 +104,7 @@ class EventReader:
             resource_version=version,
             observed_at=observed,
             type=LEDGER_TYPES[kind],
-            facts=read.facts,
+            facts=replace(read.facts, origin="") if cluster in self._alone else read.facts,
             last_seen_at=last,
             completed_at=completed_at,
             after_gap=read.after_gap,

@@ -160,8 +160,8 @@ def mode_faults(slug: str, role: str, mode: str) -> list[Fault]:
     """Why a mode is none, or does not go with the rest of the fleet; empty when it does."""
     if mode not in Cluster.Mode.values:
         return [Fault("mode", "unknown", "The modes are kueue and portal.")]
-    others = Cluster.objects.registered().exclude(slug=slug).exclude(role=role).exclude(mode=mode)
-    other = others.first()
+    fleet = Cluster.objects.registered().exclude(role=Cluster.Role.SINGLE).exclude(slug=slug)
+    other = fleet.exclude(role=role).exclude(mode=mode).first()
     words = ""
     if other is None:
         return []

@@ -1,4 +1,4 @@
-"""Lets jobs arrive on the demo's manager, so that every page has life. Runs until stopped."""
+"""Lets jobs arrive on the demo's clusters, so that every page has life. Runs until stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
-from portal.management.commands.seed_demo import WORKSPACES
+from portal.management.commands.seed_demo import ONE, WORKSPACES
 from portal.rehearsal.world import gpu_job
 
 log = structlog.stdlib.get_logger(__name__)
@@ -42,7 +42,10 @@ class Command(BaseCommand):
         stop = threading.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: stop.set())
-        text = (options["kubeconfigs"] / "manager.kubeconfig").read_text()
+        one = options["kubeconfigs"] / f"{ONE}.kubeconfig"
+        self.is_dispatched = not one.is_file()
+        way_in = options["kubeconfigs"] / "manager.kubeconfig" if self.is_dispatched else one
+        text = way_in.read_text()
         chance = random.Random(SEED)  # noqa: S311  the demo's load, not a secret
         with KubeClient.from_kubeconfig(text) as client:
             number, begun = 0, time.monotonic()
@@ -51,7 +54,7 @@ class Command(BaseCommand):
                 try:
                     number = self.tick(client, chance, number, turn)
                 except ClusterError as error:
-                    # The manager's namespaces appear with the first sync; try again.
+                    # The namespaces appear with the first sync; try again.
                     log.info("demo_job_refused", reason=error.reason)
 
     def tick(
@@ -82,6 +85,7 @@ class Command(BaseCommand):
             image="registry.example/train:1",
             cpu=4 * gpus,
             memory=f"{32 * gpus}Gi",
+            is_dispatched=self.is_dispatched,
         )
         client.create(r.JOB, job)
         return number + 1

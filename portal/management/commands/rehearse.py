@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.fernet import Fernet
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from clusters.manifests.names import REHEARSAL
-from portal.rehearsal.report import Options
+from portal.rehearsal.report import EMBEDDED, Options
 
 
 class Command(BaseCommand):
@@ -31,9 +31,16 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--cluster",
+            nargs="?",
+            const=EMBEDDED,
+            metavar="KUBECONFIG",
+            help="one cluster, where jobs are submitted and run; an embedded one without a file",
+        )
         parser.add_argument("--manager", type=Path, help="kubeconfig of the manager")
         parser.add_argument("--worker", type=Path, action="append", help="kubeconfig of a worker")
-        parser.add_argument("--user", type=Path, help="kubeconfig that submits the Job (manager's)")
+        parser.add_argument("--user", type=Path, help="kubeconfig that submits the Job")
         parser.add_argument("--mode", choices=("kueue", "portal"), help="who decides everywhere")
         parser.add_argument("--worker-mode", choices=("kueue", "portal"), help="on the workers")
         parser.add_argument("--gpus", type=int, default=1, help="GPUs of the rehearsed Job")
@@ -56,6 +63,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["cluster"] and (options["manager"] or options["worker"]):
+            raise CommandError(
+                "Give --cluster for one cluster, or --manager and --worker; not both."
+            )
         chosen = {field.name: options[field.name] for field in fields(Options)}
         with tempfile.TemporaryDirectory(prefix="portal-rehearsal-") as folder:
             environment = {

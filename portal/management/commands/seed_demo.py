@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -49,7 +50,8 @@ CAPACITY = {
     "worker-1": {"h100": 64, "h100-spot": 32, "a100": 32, "l4": 16},
     "worker-2": {"h100": 32, "h100-spot": 32, "a100": 64, "l4": 32},
 }
-CLUSTERS = (
+ONE = "cluster"
+FLEET = (
     ("manager", Cluster.Role.MANAGER, "Manager"),
     ("worker-1", Cluster.Role.WORKER, "Frankfurt"),
     ("worker-2", Cluster.Role.WORKER, "Dublin"),
@@ -79,6 +81,12 @@ PRICES = (
 STEPS = {"h100": (billing.TierDraft("committed", 2_000, "1.95"),)}
 
 
+def merged(capacity: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """The nodes of all workers on the one cluster."""
+    total = sum((Counter(flavors) for flavors in capacity.values()), Counter[str]())
+    return {ONE: dict(total)}
+
+
 class Command(BaseCommand):
     help = __doc__
 
@@ -95,9 +103,11 @@ class Command(BaseCommand):
         with transaction.atomic():
             self.people()
             self.fleet()
-        self.clusters(options["kubeconfigs"])
+        folder = options["kubeconfigs"]
+        is_one = (folder / f"{ONE}.kubeconfig").is_file()
+        self.clusters(folder, ((ONE, Cluster.Role.SINGLE, "Frankfurt"),) if is_one else FLEET)
         with transaction.atomic():
-            self.quota(begin)
+            self.quota(begin, merged(CAPACITY) if is_one else CAPACITY)
             for row in WORKSPACES:
                 self.promise(begin, *row)
             self.money(begin)
@@ -153,7 +163,7 @@ class Command(BaseCommand):
             workspace = self.workspaces[namespace]
             services.grant_role(self.admin, user=self.owner, role=Role.OWNER, workspace=workspace)
 
-    def clusters(self, folder: Path) -> None:
+    def clusters(self, folder: Path, rows: Sequence[tuple[str, str, str]]) -> None:
         """Side by side: each registration waits some seconds for the proof that no Kueue runs."""
 
         def register(row: tuple[str, str, str]) -> None:
@@ -170,12 +180,12 @@ class Command(BaseCommand):
             finally:
                 connection.close()
 
-        with ThreadPoolExecutor(len(CLUSTERS)) as pool:
-            list(pool.map(register, CLUSTERS))
+        with ThreadPoolExecutor(len(rows)) as pool:
+            list(pool.map(register, rows))
 
-    def quota(self, begin: datetime) -> None:
+    def quota(self, begin: datetime, capacity: Mapping[str, Mapping[str, int]]) -> None:
         """Nodes, envelopes and pools since some days ago, for the history to be under."""
-        for cluster, flavors in CAPACITY.items():
+        for cluster, flavors in capacity.items():
             for flavor, gpus in flavors.items():
                 services.set_capacity(
                     None,  # the portal itself: these nodes were there before it was

@@ -1,0 +1,331 @@
+"""A cluster of its own, from the budget to the bill: on embedded and on real API servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from budgets import services
+from budgets.models import Interval, StatementLine, UsageRecord, Workspace
+from budgets.services import billing
+from budgets.services.spending import remove_spend_rule
+from clusters import selectors
+from clusters.devcluster.controllers import JobRunner
+from clusters.documents import labels
+from clusters.documents.conditions import is_true
+from clusters.errors import NotFound
+from clusters.kube import resources as r
+from clusters.kube.client import KubeClient, Selection
+from clusters.kube.pulse import Pulse
+from clusters.manifests.names import SPEND_CHECK
+from clusters.models import Cluster, WorkloadState
+from clusters.reconcile.admission.body import AdmissionBody
+from clusters.reconcile.context import Clients, ShiftContext, registered
+from clusters.vault import unseal
+from portal.rehearsal.world import gpu_job
+from tests.billing.conftest import active_card, price
+from tests.builders import SmallFleet, line
+from tests.controlplane.fleet import Fleet
+from tests.controlplane.kwok_nodes import NodeShape
+from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
+from tests.reconcile.real_clusters import admin_client, register_real
+from tests.reconcile.real_road import Road, hand_over_namespaces
+from tests.reconcile.spend_hand import SpendHand, granted, spend_hand, spent
+from tests.reconcile.usage_hand import UsageHand, ago, kueue_on, usage_hand
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.django_db
+LAB = "gpu-east"
+"""Where the small fleet has most of its GPUs; here it is a cluster of its own."""
+VISION, SPEECH = "acme-vision", "acme-speech"
+
+
+@dataclass
+class Lone:
+    """The one cluster: who submits there, and the bodies that a test turns."""
+
+    fleet: SmallFleet
+    user: KubeClient
+    quota: Hand
+    usage: UsageHand
+    spend: SpendHand
+    admission: AdmissionBody | None
+
+    def turn(self) -> None:
+        self.quota.settle(turns=1)
+        if self.admission is not None:
+            self.admission.turn()
+        self.spend.body.turn()
+        self.usage.body._reported_at = 0.0
+        self.usage.body.turn()
+
+    def until(self, check: Callable[[], Any]) -> Any:
+        ends = time.monotonic() + 2 * PATIENCE_S
+        while True:
+            self.turn()
+            if found := check():
+                return found
+            assert time.monotonic() < ends, self.told()
+            time.sleep(0.02)
+
+    def told(self) -> str:
+        found = self.user.list(r.WORKLOAD).items
+        return str([(item["metadata"]["name"], item.get("status")) for item in found])
+
+    def submit(self, name: str, namespace: str = VISION, *, seconds: int = 600) -> None:
+        made = gpu_job(name, namespace, gpus=8, seconds=seconds, image="none", is_dispatched=False)
+        self.user.create(r.JOB, made)
+
+    def workload(self, name: str, namespace: str = VISION) -> dict[str, Any]:
+        for found in self.user.list(r.WORKLOAD, Selection(namespace=namespace)).items:
+            owners = found["metadata"].get("ownerReferences") or []
+            if any(owner["name"] == name for owner in owners):
+                return found
+        return {}
+
+    def runs(self, name: str, namespace: str = VISION) -> bool:
+        job = self.user.get(r.JOB, name, namespace=namespace)
+        is_started = bool((job.get("status") or {}).get("startTime"))
+        return is_started and is_true(self.workload(name, namespace), "Admitted")
+
+    def waits(self, name: str) -> bool:
+        found = self.workload(name)
+        return bool(found) and not is_true(found, "QuotaReserved")
+
+    def is_over(self, name: str, namespace: str = VISION) -> bool:
+        return is_true(self.workload(name, namespace), "Finished")
+
+    def clear(self) -> None:
+        for namespace in (VISION, SPEECH):
+            for job in self.user.list(r.JOB, Selection(namespace=namespace)).items:
+                with suppress(NotFound):
+                    self.user.delete(r.JOB, job["metadata"]["name"], namespace=namespace)
+
+
+@contextmanager
+def admission_body(slug: str) -> Iterator[AdmissionBody]:
+    """Of a registered cluster, with real watches and without a Lease."""
+    registration = registered(slug)
+    assert registration is not None
+    stop, clients = threading.Event(), Clients()
+    with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+        context = ShiftContext(
+            registration,
+            client=client,
+            clients=clients,
+            pulse=Pulse(client),
+            stop=stop,
+            fence=lambda: None,
+            holder="test",
+        )
+        body = AdmissionBody(context)
+        try:
+            body.open()
+            yield body
+        finally:
+            stop.set()
+            body.close()
+            clients.close()
+
+
+@contextmanager
+def lone(fleet: SmallFleet, user: KubeClient, *, mode: str) -> Iterator[Lone]:
+    """gpu-east is registered as a cluster of its own by now; nothing else is there."""
+    services.retire_capacity(None, cluster="gpu-west", reason="There is one cluster.")
+    facts = registered(LAB)
+    assert facts is not None
+    assert facts.facts.is_single
+    with ExitStack() as stack:
+        client = stack.enter_context(KubeClient.from_kubeconfig(unseal(facts.sealed)))
+        found = Lone(
+            fleet,
+            user,
+            stack.enter_context(quota_hand(LAB)),
+            stack.enter_context(usage_hand(LAB)),
+            stack.enter_context(spend_hand(client, facts.facts)),
+            stack.enter_context(admission_body(LAB)) if mode == "portal" else None,
+        )
+        yield found
+        found.clear()
+        Cluster.objects.update(state=Cluster.State.DRAINING, writes_enabled=True)
+        found.until(lambda: not Cluster.objects.exclude(state="removed").exists())
+
+
+@pytest.fixture
+def embedded(fleet: SmallFleet, settings) -> Iterator[Lone]:
+    """The portal decides on an embedded cluster."""
+    settings.PORTAL_INSTALLATION = "lone"
+    with dev_server(LAB, webhooks=True) as server:
+        runner = JobRunner(server.cluster)
+        runner.start()
+        register(LAB, server.kubeconfig, role="single", mode="portal")
+        try:
+            with (
+                KubeClient.from_kubeconfig(server.kubeconfig) as user,
+                lone(fleet, user, mode="portal") as found,
+            ):
+                yield found
+        finally:
+            runner.stop()
+
+
+def real(fleet: SmallFleet, planes: Fleet, settings, *, mode: str) -> Iterator[Lone]:
+    """Of a shared fleet its first worker alone, under the generated rights of a single cluster."""
+    settings.PORTAL_INSTALLATION = f"t{time.monotonic_ns() % 10**9}"
+    settings.KUEUE_PROOF_SECONDS = PATIENCE_S if mode == "kueue" else 0.5
+    plane = planes.workers[0]
+    hand_over_namespaces(plane)
+    plane.create_nodes(3, shape=NodeShape(labels={"gpu": "h100"}), prefix=f"lone-{mode}")
+    register_real(plane, LAB, role="single", mode=mode)
+    with admin_client(plane) as user, lone(fleet, user, mode=mode) as found:
+        yield found
+
+
+@pytest.fixture
+def kueue(fleet: SmallFleet, kueue_fleet: Fleet, settings) -> Iterator[Lone]:
+    """A real Kueue decides on a real API server."""
+    yield from real(fleet, kueue_fleet, settings, mode="kueue")
+
+
+@pytest.fixture
+def bare(fleet: SmallFleet, bare_fleet: Fleet, settings) -> Iterator[Lone]:
+    """The portal decides on a real API server."""
+    bare_fleet.workers[0].start_scheduler()
+    bare_fleet.workers[0].start_kwok()
+    yield from real(fleet, bare_fleet, settings, mode="portal")
+
+
+COLUMNS = [
+    pytest.param("embedded", marks=pytest.mark.embedded),
+    pytest.param("kueue", marks=pytest.mark.controlplane),
+    pytest.param("bare", marks=pytest.mark.controlplane),
+]
+
+
+@pytest.fixture(params=COLUMNS)
+def cluster(request: pytest.FixtureRequest) -> Lone:
+    return request.getfixturevalue(request.param)
+
+
+def is_synced(cluster: Lone) -> bool:
+    """Whether the newest budgets stand on the cluster, their queues included."""
+    found = {row["metadata"]["name"] for row in cluster.user.list(r.LOCAL_QUEUE).items}
+    return "default" in found and Road.is_settled()
+
+
+def kinds_there(cluster: Lone) -> set[str]:
+    listed = (r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG, r.ADMISSION_CHECK, r.SECRET)
+    return {
+        f"{kind.kind} {item['metadata']['name']}"
+        for kind in listed
+        for item in cluster.user.list(kind).items
+        if item["metadata"].get("labels", {}).get(labels.INSTALLATION)
+        == cluster.quota.context.cluster.installation
+    }
+
+
+def billable(workspace: Workspace) -> int:
+    """GPU-seconds of closed intervals; none is left open."""
+    rows = Interval.objects.filter(workspace=workspace).exclude(state="superseded")
+    assert {row.kind for row in rows} <= {"billable"}
+    return sum(
+        row.gpus * int((row.end - row.start).total_seconds()) for row in rows if row.end is not None
+    )
+
+
+def test_a_budget_is_admitted_reclaimed_metered_and_billed_on_one_cluster(cluster: Lone) -> None:
+    """The floor, then burst out of what a neighbour lends, until the neighbour wants it back."""
+    fleet = cluster.fleet
+    fleet.revise(fleet.vision, line("h100", 8, 16))
+    fleet.revise(fleet.speech, line("h100", 8))
+    active_card(fleet, price("h100", "360.00", "720.00", "0"))
+    cluster.until(lambda: is_synced(cluster))
+    assert kinds_there(cluster) == set()
+
+    # 1. Admission: the floor and the burst run, more waits for its ceiling.
+    cluster.submit("floor")
+    cluster.until(lambda: cluster.runs("floor"))
+    cluster.submit("burst")
+    cluster.until(lambda: cluster.runs("burst"))
+    cluster.submit("beyond")
+    cluster.until(lambda: cluster.waits("beyond"))
+    # 2. The neighbour's floor is a guarantee: what was lent comes back.
+    cluster.submit("theirs", SPEECH)
+    cluster.until(lambda: cluster.runs("theirs", SPEECH) and not cluster.runs("burst"))
+    assert cluster.runs("floor")
+
+    # 3. The page of jobs has each once, on this cluster.
+    cluster.until(lambda: WorkloadState.objects.filter(cluster__slug=LAB).count() == 4)
+    page = selectors.workloads(fleet.owner, selectors.WorkloadFilter())
+    assert {row.name.split("-")[1] for row in page.rows} == {"floor", "burst", "beyond"}
+    assert {row.worker for row in page.rows} == {LAB}
+
+    # 4. Use: what the intervals hold is in the facts, floor and burst apart.
+    cluster.clear()
+    open_ones = Interval.objects.filter(end=None).exclude(state="superseded")
+    cluster.until(lambda: not cluster.user.list(r.WORKLOAD, Selection(namespace=VISION)).items)
+    cluster.until(lambda: not open_ones.exists())
+
+    def has_metered() -> bool:
+        services.meter_usage(services.utc_now())
+        rows = UsageRecord.objects.filter(workspace=fleet.vision)
+        return sum(row.committed_used + row.burst for row in rows) == billable(fleet.vision) > 0
+
+    cluster.until(has_metered)
+    rows = UsageRecord.objects.filter(workspace=fleet.vision)
+    burst_s = sum(row.burst for row in rows)
+    assert burst_s > 0
+
+    # 5. Money: burst at its own price, to the second.
+    months = {f"{row.hour:%Y-%m}" for row in rows if row.burst}
+    for month in months:
+        billing.draw_up_statements(fleet.finance, month=month)
+    lines = StatementLine.objects.filter(workspace=fleet.vision, kind="burst")
+    billed = sum(row.amount for row in lines)
+    exact = Decimal(burst_s) * 720 / 3600
+    assert abs(billed - exact) <= Decimal("0.01") * len(lines)
+
+
+def test_a_hard_cap_holds_new_jobs_back_on_one_cluster(cluster: Lone) -> None:
+    """The portal's own check, where jobs are submitted; MultiKueue's is not there."""
+    fleet = cluster.fleet
+    fleet.revise(fleet.vision, line("h100", 8, 16))
+    spent(fleet, burst_hours=20)
+    rule = granted(fleet, 10)
+    cluster.until(lambda: is_synced(cluster) and kinds_there(cluster))
+    assert kinds_there(cluster) == {f"AdmissionCheck {SPEND_CHECK}"}
+    cluster.submit("capped")
+    cluster.until(lambda: cluster.workload("capped"))
+    cluster.until(lambda: stop_policy(cluster) == "Hold")
+    assert not cluster.runs("capped")
+    remove_spend_rule(fleet.owner, rule=rule, reason="test")
+    cluster.spend.settle_now()
+    cluster.until(lambda: cluster.runs("capped"))
+
+
+@pytest.mark.embedded
+def test_what_calls_itself_a_copy_is_billed_on_a_cluster_of_its_own(
+    fleet: SmallFleet, settings
+) -> None:
+    """Beside a fleet whose manager marks its copies so; there is nobody to copy from here."""
+    register("hub", "none", role="manager", mode="portal")
+    with dev_server(LAB) as server:
+        register(LAB, server.kubeconfig, role="single", mode="portal")
+        with KubeClient.from_kubeconfig(server.kubeconfig) as client, usage_hand(LAB) as hand:
+            there = kueue_on(client, VISION)
+            there.submit("false", origin=settings.PORTAL_INSTALLATION)
+            there.admit("false", ago(60))
+            hand.until(Interval.objects.exists)
+    assert Interval.objects.get().kind == Interval.Kind.BILLABLE
+    assert not WorkloadState.objects.get().is_remote_copy
+
+
+def stop_policy(cluster: Lone) -> str:
+    return str(cluster.user.get(r.CLUSTER_QUEUE, VISION)["spec"].get("stopPolicy"))
