@@ -33,6 +33,12 @@ MULTIKUEUE = f"{PREFIX}multikueue"
 MANAGED = f"{PREFIX}managed"
 # What holds a pod back until its Workload is admitted.
 ADMISSION_GATE = f"{PREFIX}admission"
+# What holds a pod back until it is told which domain of a topology it runs in.
+TOPOLOGY_GATE = f"{PREFIX}topology"
+# On pods that are placed: their Workload, and the index that their pod set begins with.
+WORKLOAD = f"{PREFIX}workload"
+INDEX_OFFSET = f"{PREFIX}pod-index-offset"
+UNCONSTRAINED = f"{PREFIX}podset-unconstrained-topology"
 POD_GROUP = f"{PREFIX}pod-group-name"
 POD_GROUP_TOTAL = f"{PREFIX}pod-group-total-count"
 POD_GROUP_FAST = f"{PREFIX}pod-group-fast-admission"
@@ -80,5 +86,6 @@ WOKEN = "gpu-budget-portal.dev/woken-at"
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 HOSTNAME = "kubernetes.io/hostname"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"

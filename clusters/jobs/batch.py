@@ -83,6 +83,8 @@ class BatchJob(JobKind):
     is_required = True
     answers_for_jobs = False
     tells_when = True
+    is_placed = True
+    pod_index = labels.COMPLETION_INDEX
 
     def workload_name_of(self, job: Document) -> str:
         return workloads.prebuilt_name(job) or slice_name(job, slice_of(job))
@@ -112,8 +114,10 @@ class BatchJob(JobKind):
             found["minCount"] = fewest
         return [found]
 
-    def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
-        made = super().workload_for(job, priority=priority)
+    def workload_for(
+        self, job: Document, *, priority: Priority, is_placed: bool = False
+    ) -> dict[str, Any]:
+        made = super().workload_for(job, priority=priority, is_placed=is_placed)
         annotations = annotations_of(job)
         copied = {k: v for k, v in annotations.items() if k.startswith("provreq.kueue")}
         if is_elastic(job):
@@ -157,7 +161,9 @@ class BatchJob(JobKind):
         """Built on the template as the Workload keeps it: marks of an earlier start go as well."""
         assignment = next(iter(workloads.assignments_of(workload)), {})
         original = workload["spec"]["podSets"][0]["template"]
-        wanted = marks_for(job, workload, assignment, original=original, flavors=flavors)
+        wanted = marks_for(
+            job, workload, assignment, original=original, flavors=flavors, is_placed=self.is_placed
+        )
         changed = {"suspend": False, **_counts(job, assignment.get("count"))}
         template = _template_patch(job, wanted)
         return remote.guarded(job, changed | ({"template": template} if template else {}))

@@ -45,6 +45,7 @@ class PodSetsAt:
             nothing does.
         name: Fixed name; empty where ``name_field`` or the key in a map is it.
         name_field: Field below it that names it.
+        part_index: Label that numbers its replicas, which number their pods each by themselves.
     """
 
     at: str
@@ -52,6 +53,7 @@ class PodSetsAt:
     counts: tuple[tuple[str, ...], ...] = (("replicas",),)
     name: str = ""
     name_field: str = ""
+    part_index: str = ""
 
     def name_of(self, key: str, entry: Document) -> str:
         """Name of one pod set, which stands under a key."""
@@ -107,6 +109,18 @@ class Described(JobKind):
     ready_counts: str = ""
     unclear: tuple[str, tuple[str, ...], str] = ("", (), "")
     added: tuple[str, ...] = ()
+    is_placed: bool = False
+    pod_index: str = ""
+
+    def ranks(self, job: Document, pod_set: str) -> dict[str, Any]:
+        """With parts that number their pods each by themselves, as ``part_index`` says."""
+        found = super().ranks(job, pod_set)
+        for place in self.pod_sets_at if found else ():
+            for key, entry in entries(job["spec"], place.at) if place.part_index else ():
+                if place.name_of(key, entry) == pod_set:
+                    parts = counting.count(entry.get("replicas"))
+                    found |= {"subGroupIndexLabel": place.part_index, "subGroupCount": parts}
+        return found
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
         yield from super().counts(job)
@@ -154,7 +168,10 @@ class Described(JobKind):
         for item in workload["spec"]["podSets"]:
             original = item["template"]
             assignment = assigned.get(item["name"], {"name": item["name"]})
-            marks = marks_for(job, workload, assignment, original=original, flavors=flavors)
+            marks = marks_for(
+                job, workload, assignment,
+                original=original, flavors=flavors, is_placed=self.is_placed,
+            )  # fmt: skip
             wanted[item["name"]] = _marked(original, marks)
         spec = self._with_templates(job["spec"], wanted)
         put(spec, self.suspend, False)

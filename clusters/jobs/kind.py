@@ -63,6 +63,8 @@ class JobKind:
         takes_status: The status of a copy is written to the manager's object.
         answers_for_jobs: A Job below one of it does not queue by itself.
         stops_by_deletion: Only a deletion stops what was started.
+        is_placed: In portal mode its pods are brought to the domains of a topology.
+        pod_index: Label that numbers the pods of a pod set; empty where none does.
     """
 
     resource: Resource
@@ -82,6 +84,13 @@ class JobKind:
     takes_status = True
     answers_for_jobs = True
     stops_by_deletion = False
+    is_placed = False
+    pod_index = ""
+
+    @property
+    def full_kind(self) -> str:
+        """As annotations and Workloads name it: ``batch/v1, Kind=Job``."""
+        return f"{self.resource.api_version}, Kind={self.resource.kind}"
 
     # Which Workloads it has
 
@@ -135,12 +144,30 @@ class JobKind:
         )
         return next((str(name) for name in named if name), "")
 
-    def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
-        """The Workload to create for a job that brought none."""
+    def ranks(self, job: Document, pod_set: str) -> dict[str, Any]:
+        """Fields of a ``topologyRequest`` that say how the pods of a pod set are numbered."""
+        return {"podIndexLabel": self.pod_index} if self.pod_index else {}
+
+    def asked(self, job: Document, *, is_placed: bool = False) -> list[dict[str, Any]]:
+        """Pod sets with what they ask of the topology.
+
+        Args:
+            job: Of this kind.
+            is_placed: There are flavors with a topology, so that pods may be placed unasked.
+        """
+        return [
+            topology.asking(item, ranks=self.ranks(job, item["name"]), is_placed=is_placed)
+            for item in self.pod_sets(job)
+        ]
+
+    def workload_for(
+        self, job: Document, *, priority: Priority, is_placed: bool = False
+    ) -> dict[str, Any]:
+        """The Workload to create for a job that brought none; see :meth:`asked`."""
         spec: dict[str, Any] = {
             "active": True,
             "queueName": workloads.queue_of(job),
-            "podSets": [topology.asking(item) for item in self.pod_sets(job)],
+            "podSets": self.asked(job, is_placed=is_placed),
             "priority": priority.value,
         }
         if priority.reference is not None:

@@ -117,9 +117,11 @@ class LeaderWorkerSets(JobKind):
         """Whether a Workload is one of a replica that is gone."""
         return workload["metadata"]["name"] not in replica_by_name(job)
 
-    def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
+    def workload_for(
+        self, job: Document, *, priority: Priority, is_placed: bool = False
+    ) -> dict[str, Any]:
         """The Workload of one replica."""
-        made = super().workload_for(job, priority=priority)
+        made = super().workload_for(job, priority=priority, is_placed=is_placed)
         made["metadata"] |= {
             "annotations": {
                 labels.IS_GROUP_WORKLOAD: "true",

@@ -26,6 +26,7 @@ class Marks:
     labels: dict[str, str]
     annotations: dict[str, str]
     tolerations: list[Document]
+    gates: list[Document]
 
     @classmethod
     def of(cls, template: Document) -> Marks:
@@ -36,6 +37,7 @@ class Marks:
             labels=dict(metadata.get("labels") or {}),
             annotations=dict(metadata.get("annotations") or {}),
             tolerations=list(pod.get("tolerations") or []),
+            gates=list(pod.get("schedulingGates") or []),
         )
 
     def add(self, update: Document) -> None:
@@ -53,6 +55,7 @@ class Marks:
             ("metadata", "annotations", self.annotations),
             ("spec", "nodeSelector", self.selector),
             ("spec", "tolerations", self.tolerations),
+            ("spec", "schedulingGates", self.gates),
         )
 
 
@@ -63,11 +66,39 @@ def marks_for(
     *,
     original: Document,
     flavors: Mapping[str, Document],
+    is_placed: bool = False,
 ) -> Marks:
     """What the pods of one admitted pod set have to carry, by its template as its owner wrote it.
 
     Raises:
-        StartRefused: the template and the admission contradict each other.
+        StartRefused: the template and the admission contradict each other, or pods are to be
+            placed by topology that are not ``is_placed``.
+    """
+    wanted = flavored(workload, assignment, original=original, flavors=flavors)
+    wanted.labels.update(_labels(job, workload, assignment))
+    if assignment.get("topologyAssignment"):
+        if not is_placed:
+            raise StartRefused(
+                f"pods of a {job.get('kind', 'Job')} are not placed by topology here, and the "
+                "admission places them"
+            )
+        wanted.add({"annotations": _placing(workload, assignment)})
+        gate = {"name": labels.TOPOLOGY_GATE}
+        wanted.gates.extend([] if gate in wanted.gates else [gate])
+    return wanted
+
+
+def flavored(
+    workload: Document,
+    assignment: Document,
+    *,
+    original: Document,
+    flavors: Mapping[str, Document],
+) -> Marks:
+    """What a template, its flavors and the checks demand of the pods of one pod set.
+
+    Raises:
+        StartRefused: they contradict each other.
     """
     wanted = Marks.of(original)
     for name in dict.fromkeys((assignment.get("flavors") or {}).values()):
@@ -75,8 +106,23 @@ def marks_for(
         wanted.add({"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
     for update in _updates(workload, assignment.get("name", "")):
         wanted.add(update)
-    wanted.labels.update(_labels(job, workload, assignment))
     return wanted
+
+
+def _placing(workload: Document, assignment: Document) -> dict[str, str]:
+    """What tells whoever takes the gate off which Workload says where pods run."""
+    found = {labels.WORKLOAD: str(workload["metadata"]["name"])}
+    request: Mapping[str, Any] = next(
+        (
+            item.get("topologyRequest") or {}
+            for item in workload["spec"]["podSets"]
+            if item["name"] == assignment.get("name")
+        ),
+        {},
+    )
+    if all(request.get(name) is None for name in ("required", "preferred", "unconstrained")):
+        found[labels.UNCONSTRAINED] = "true"
+    return found
 
 
 def _labels(job: Document, workload: Document, assignment: Document) -> dict[str, str]:

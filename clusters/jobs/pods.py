@@ -249,9 +249,11 @@ class Pods(JobKind):
         roles = Counter(map(role_of, self._counted(job)))
         return all(count <= room.get(role, 0) for role, count in roles.items())
 
-    def workload_for(self, job: Document, *, priority: Priority) -> dict[str, Any]:
+    def workload_for(
+        self, job: Document, *, priority: Priority, is_placed: bool = False
+    ) -> dict[str, Any]:
         """Every pod of a group owns its Workload, and none controls it."""
-        made = super().workload_for(job, priority=priority)
+        made = super().workload_for(job, priority=priority, is_placed=is_placed)
         if group_of(job):
             made["metadata"]["ownerReferences"] = [_owner(pod) for pod in self.members(job)]
             made["metadata"]["annotations"] = {labels.IS_GROUP_WORKLOAD: "true"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from clusters.documents.labels import COMPLETION_INDEX
 from clusters.documents.resources import Resource
 from clusters.jobs.described import Described, PodSetsAt, named
 
@@ -32,9 +33,12 @@ JOB_SET: Final = Described(
             template="template.spec.template",
             counts=(("replicas",), ("template.spec.parallelism", "template.spec.completions")),
             name_field="name",
+            part_index="jobset.sigs.k8s.io/job-index",
         ),
     ),
     ready_counts="replicatedJobsStatus",
+    is_placed=True,
+    pod_index=COMPLETION_INDEX,
 )
 
 # The training kinds of Kubeflow: a map of replica types each, and one run policy for all.

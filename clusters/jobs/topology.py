@@ -1,7 +1,6 @@
 """What the pods of a job ask of the topology, from annotations to a pod set's ``topologyRequest``.
 
-Only what is asked for: labels that rank pods are not taken over, as nobody here places them. What
-cannot be read becomes what the API server, or the engine, refuses; it is never left out.
+What cannot be read becomes what the API server, or the engine, refuses; it is never left out.
 
 Source: Kueue pkg/controller/jobframework/tas.go, v0.19.2.
 """
@@ -45,11 +44,21 @@ def topology_request(annotations: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def asking(pod_set: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod set with the request that its template makes, unless it has one."""
+def asking(
+    pod_set: Mapping[str, Any], *, ranks: Mapping[str, Any], is_placed: bool = False
+) -> dict[str, Any]:
+    """A pod set with the request that its template makes, unless it has one.
+
+    Args:
+        pod_set: As its job has it.
+        ranks: Fields of the request that say which labels number its pods.
+        is_placed: Its pods may be placed though their template asks for nothing.
+    """
     annotations = (pod_set["template"].get("metadata") or {}).get("annotations") or {}
     request = topology_request(annotations)
-    return {**({"topologyRequest": request} if request else {}), **pod_set}
+    if request or (is_placed and ranks):
+        return {"topologyRequest": {**request, **ranks}, **pod_set}
+    return dict(pod_set)
 
 
 def _layers(text: str) -> list[Any]:

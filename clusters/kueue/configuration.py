@@ -69,6 +69,10 @@ class Gates:
     tas_respect_node_affinity_preferred: bool = False
     tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_failed_node_replacement_fail_fast: bool = True
+    tas_failed_node_replacement: bool = True
+    tas_replace_node_on_pod_termination: bool = True
+    tas_replace_node_on_node_taints: bool = True
+    tas_replace_node_due_to_not_ready_over_fixed_time: bool = False
     skip_reassignment_for_pod_owned_workloads: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False
     scheduler_library_integration: bool = False
@@ -129,8 +133,9 @@ class Configuration:
         blocks_admission: one workload starts at a time, when all others' pods are ready.
         pods_ready: time-outs, ``None`` when they are switched off.
         gates: feature gates.
-        places_pods: whoever carries decisions out brings pods to the domains that are chosen; where
-            that is not so, what asks for a topology is refused.
+        placed_kinds: kinds, as ``batch/v1, Kind=Job``, whose pods whoever carries decisions out
+            brings to the domains that are chosen: others are refused that ask for a topology, and
+            what is dispatched is left to its worker. ``None`` for a scheduler alone: all kinds.
     """
 
     fair_strategies: tuple[FairStrategy, ...] = ()
@@ -142,7 +147,7 @@ class Configuration:
     blocks_admission: bool = False
     pods_ready: PodsReadyRules | None = field(default_factory=PodsReadyRules)
     gates: Gates = field(default_factory=Gates)
-    places_pods: bool = True
+    placed_kinds: frozenset[str] | None = None
 
     @property
     def has_fair_sharing(self) -> bool:

@@ -132,6 +132,9 @@ def _deciding_rules() -> Iterator[Rule]:
     yield Rule("batch", ("jobs",), ("patch", "update"), "starting and suspending jobs")
     yield Rule("batch", ("jobs/status",), _STATUS, "the manager's copy")
     yield Rule("", ("pods",), _READ, "whether pods are ready")
+    yield _hint("", ("pods",), ("patch",), "bringing pods to the racks that were chosen for them")
+    why = "ending pods that wait for a node that failed"
+    yield _hint("", ("pods/status",), ("patch",), why)
     yield Rule("scheduling.k8s.io", ("priorityclasses",), _READ, "priorities of jobs")
     yield _hint("", ("events",), ("create", "patch"), "telling users")
 

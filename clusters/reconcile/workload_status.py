@@ -60,6 +60,8 @@ def admit_patch(
     fields: dict[str, Any] = {"admission": dict(decision.admission)}
     if (workload.get("status") or {}).get("resourceRequests"):
         fields["resourceRequests"] = None
+    if (workload.get("status") or {}).get("unhealthyNodes"):
+        fields["unhealthyNodes"] = None
     listed = (workload.get("status") or {}).get("admissionChecks") or []
     if decision.checks or listed:
         fields["admissionChecks"] = listed_checks(workload, decision.checks, now=now)

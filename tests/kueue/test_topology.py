@@ -372,7 +372,7 @@ def test_a_queue_without_its_topology_says_so():
 )
 def test_where_nobody_places_pods_what_asks_for_it_is_refused(request_, want):
     world = World()
-    world.engine = Engine(Configuration(places_pods=False))
+    world.engine = Engine(Configuration(placed_kinds=frozenset()))
     world.feed(
         {"kind": "Namespace", "metadata": {"name": "ns"}},
         flavor("f0", nodeLabels={"pool": "a"}, topologyName="topo"),
@@ -384,6 +384,29 @@ def test_where_nobody_places_pods_what_asks_for_it_is_refused(request_, want):
         f"pods are not placed by topology here, and pod set main {want}: use a queue whose "
         "flavors have no topology, without a topology request"
     )
+
+
+@pytest.mark.parametrize(("kind", "is_admitted"), [("Job", True), ("RayJob", False), ("", True)])
+def test_a_kind_whose_pods_nobody_places_is_refused(kind, is_admitted):
+    world = World()
+    world.engine = Engine(Configuration(placed_kinds=frozenset({"v1, Kind=Job"})))
+    document = workload("w", "q", asking(1, required=RACK))
+    if kind:
+        owner = {"apiVersion": "v1", "kind": kind, "name": "w", "uid": "u", "controller": True}
+        document["metadata"]["ownerReferences"] = [owner]
+    world.feed(
+        topology(BLOCK, RACK, HOST),
+        flavor("f0", nodeLabels={"pool": "a"}, topologyName="topo"),
+        cluster_queue("q", group(f0=quota(8))),
+        node("n", "b1-r1"),
+        document,
+    )
+    assert bool(world.admitted()) == is_admitted
+    if not is_admitted:
+        assert world.message("w") == (
+            "pods of a RayJob are not placed by topology here, and pod set main asks for it: use a "
+            "queue whose flavors have no topology, without a topology request, or a Job"
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clusters.kueue.topology.tree import Leaf
+from clusters.kueue.topology.tree import Leaf, TopologyTree
 from clusters.kueue.workload.workloads import Workload
 from tests.kueue.builders import GPU, World, preemption, workload
-from tests.kueue.test_topology import BLOCK, HOST, RACK, asking, fleet, node
+from tests.kueue.test_topology import BLOCK, HOST, RACK, asking, fleet, node, pod
 
 FEW, MANY = 20, 10_000
 
@@ -115,3 +115,52 @@ def test_fleets_keep_within_their_nodes():
 @pytest.mark.slow
 def test_many_fleets_keep_within_their_nodes():
     assert sum(live(seed) for seed in range(FEW, MANY)) > MANY
+
+
+def picture(tree: TopologyTree) -> dict[str, Any]:
+    """All that a search reads of a tree, in an order of its own."""
+
+    def amounts(found: dict[str, int]) -> dict[str, int]:
+        return {name: amount for name, amount in found.items() if amount}
+
+    return {
+        "levels": [sorted(level) for level in tree.by_level],
+        "below": {
+            domain.values: sorted(child.values for child in domain.children)
+            for level in tree.by_level
+            for domain in level.values()
+        },
+        "leaves": {
+            name: (leaf.values, leaf.node, leaf.nodes, amounts(leaf.free), amounts(leaf.rest))
+            for name, leaf in tree.leaves.items()
+        },
+        "of": {name: leaf.name for name, leaf in tree.leaf_of.items()},
+    }
+
+
+@pytest.mark.parametrize("levels", [(BLOCK, RACK, HOST), (BLOCK, RACK)], ids=["hosts", "racks"])
+def test_a_tree_that_followed_every_node_is_as_one_built_anew(levels):
+    rng = Random(len(levels))
+    for _ in range(FEW):
+        world = fleet(levels=levels)
+        for index in range(8):
+            world.feed(random_workload(rng, f"w{index}"))
+        for _ in range(40):
+            name, rack = f"n{rng.randint(0, 5)}", f"b{rng.randint(1, 2)}-r{rng.randint(1, 2)}"
+            if rng.random() < 0.3:
+                world.engine.delete("Node", key=name, now=world.now)
+            else:
+                changes: dict[str, Any] = {"unschedulable": rng.random() < 0.2}
+                document = node(name, rack, gpus=rng.choice([2, 4]), **changes)
+                if rng.random() < 0.1:
+                    document["metadata"]["labels"][HOST] = "n0"
+                world.feed(document)
+            if rng.random() < 0.3:
+                bound = pod(f"p{rng.randint(0, 3)}", gpus=1)
+                bound["spec"]["nodeName"] = name
+                world.feed(bound)
+            world.run()
+            [placer] = world.engine.state.snapshot.places._placers.values()
+            followed = picture(placer.tree)
+            world.engine.state.snapshot.places._build(placer)
+            assert followed == picture(placer.tree)

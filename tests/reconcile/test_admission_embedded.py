@@ -274,23 +274,3 @@ def test_admission_counts_what_is_used_reserved_and_waiting(world):
     assert status()["reservingWorkloads"] == 2
     local = place.get(r.LOCAL_QUEUE, "default", NS)["status"]
     assert (local["admittedWorkloads"], local["pendingWorkloads"]) == (2, 1)
-
-
-def test_admission_refuses_a_job_that_asks_for_a_topology_with_a_sentence(world):
-    place = world["w1"]
-    asking = job("racked", gpus=1)
-    marks = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}}
-    asking["spec"]["template"]["metadata"] = marks
-    place.create(*quota_objects(8), asking, job("plain", gpus=1))
-    world.start("w1", "admission")
-    eventually(lambda: is_true(place.workload_of("plain"), "Admitted"))
-    waiting = eventually(
-        lambda: condition(place.workload_of("racked"), "QuotaReserved"),
-        why=lambda: str(place.workload_of("racked")),
-    )
-    assert (waiting["status"], waiting["message"]) == (
-        "False",
-        "pods are not placed by topology here, and pod set main asks for it: use a queue whose "
-        "flavors have no topology, without a topology request",
-    )
-    assert place.job("racked")["spec"]["suspend"] is True

@@ -49,5 +49,5 @@ def test_annotations_become_the_request(annotations, want):
     marks = {f"{P}{name}": value for name, value in annotations.items()}
     assert topology_request(marks) == want
     template = {"metadata": {"annotations": marks}, "spec": {}}
-    made = asking({"name": "main", "count": 1, "template": template})
+    made = asking({"name": "main", "count": 1, "template": template}, ranks={})
     assert made.get("topologyRequest", {}) == want

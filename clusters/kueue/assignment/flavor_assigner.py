@@ -113,7 +113,9 @@ class FlavorAssigner:
         self._snapshot = snapshot
         self._configuration = configuration
         self._oracle = oracle
-        self.topology = TopologyAssigner(snapshot.places, places_pods=configuration.places_pods)
+        self.topology = TopologyAssigner(
+            snapshot.places, leaves_to_workers=configuration.placed_kinds is not None
+        )
         # By flavor's name, with the specification that it was concluded from.
         self._verdicts: WeakKeyDictionary[PodShape, dict[str, tuple[FlavorSpec, str]]] = (
             WeakKeyDictionary()

@@ -50,19 +50,26 @@ def unfollowed(
     asking = next((item for item in workload.pod_sets if takes_part(item, queue)), None)
     if asking is None:
         return ""
-    if not configuration.places_pods:
-        why = (
-            "asks for it" if asking.shape.topology.is_explicit else "is in a queue where it has to"
-        )
+    kinds = configuration.placed_kinds
+    if kinds is not None and (not kinds or workload.owner not in ("", *kinds)):
+        is_explicit = asking.shape.topology.is_explicit
+        why = "asks for it" if is_explicit else "is in a queue where it has to"
+        of_kind = f" of a {_short(workload.owner)}" if kinds else ""
         return (
-            f"pods are not placed by topology here, and pod set {asking.name} {why}: "
+            f"pods{of_kind} are not placed by topology here, and pod set {asking.name} {why}: "
             "use a queue whose flavors have no topology, without a topology request"
+            + (f", or a {' or a '.join(sorted(map(_short, kinds)))}" if kinds else "")
         )
     if gates.scheduler_library_integration:
         return _NOT_FOLLOWED.format("SchedulerLibraryIntegration", asking.name)
     if gates.elastic_jobs_via_workload_slices_with_tas and workload.is_elastic:
         return _NOT_FOLLOWED.format("ElasticJobsViaWorkloadSlicesWithTAS", asking.name)
     return ""
+
+
+def _short(kind: str) -> str:
+    """The last word of ``batch/v1, Kind=Job``."""
+    return kind.rpartition("=")[2]
 
 
 def takes_part(pod_set: PodSet, queue: ClusterQueueState) -> bool:
@@ -88,16 +95,18 @@ class Placed:
 class TopologyAssigner:
     """Looks for domains against a snapshot.
 
-    What workers place is not looked at where nobody places pods: they are asked as it was written.
+    Args:
+        places: What is known of the nodes.
+        leaves_to_workers: What workers place is not looked at: they are asked as it was written.
     """
 
-    def __init__(self, places: Places, *, places_pods: bool) -> None:
+    def __init__(self, places: Places, *, leaves_to_workers: bool) -> None:
         self._places = places
         self._gates = places.gates
-        self._places_pods = places_pods
+        self._leaves_to_workers = leaves_to_workers
 
     def _is_off(self, queue: ClusterQueueState) -> bool:
-        is_left_to_workers = queue.is_remote and not self._places_pods
+        is_left_to_workers = queue.is_remote and self._leaves_to_workers
         return is_left_to_workers or not self._gates.topology_aware_scheduling
 
     def refusal(

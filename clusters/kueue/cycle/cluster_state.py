@@ -46,6 +46,7 @@ _place_of = attrgetter(
     "is_requeue_blocked",
     "requeue_at",
     "gated_by",
+    "owner",
 )
 
 
@@ -216,8 +217,8 @@ class ClusterState:
 
     def condition(self, spec: ClusterQueueSpec) -> ActiveCondition:
         """Active condition of a ClusterQueue."""
-        places_pods = self.configuration.places_pods
-        has_topology = places_pods and self.configuration.gates.topology_aware_scheduling
+        places_any = self.configuration.placed_kinds != frozenset()
+        has_topology = places_any and self.configuration.gates.topology_aware_scheduling
         return queue_condition(
             spec,
             flavors=self.snapshot.flavors,
@@ -390,5 +391,6 @@ def _holds_alike(holding: Holding, after: Workload) -> bool:
         holding.is_evicted == after.is_evicted
         and before.priority == after.priority
         and before.is_pods_ready == after.is_pods_ready
+        and before.unhealthy_nodes == after.unhealthy_nodes
         and before.reservation.is_admitted == after.reservation.is_admitted
     )

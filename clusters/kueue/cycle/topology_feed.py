@@ -19,12 +19,14 @@ def set_topology(state: ClusterState, name: str, levels: tuple[str, ...] | None)
     else:
         known[name] = levels
     state.activity_changed()
+    state.revision += 1
 
 
 def set_node(state: ClusterState, name: str, spec: NodeSpec | None) -> None:
     """Note a node, ``None`` for one that is gone; what waits may fit now."""
     if state.snapshot.places.set_node(name, spec):
         state.wake_active()
+        state.revision += 1
 
 
 def set_pod(state: ClusterState, key: str, use: PodUse | None) -> None:
@@ -35,3 +37,4 @@ def set_pod(state: ClusterState, key: str, use: PodUse | None) -> None:
     for name, queue in state.snapshot.queues.items() if freed else ():
         if any(not freed.isdisjoint(group.flavors) for group in queue.spec.groups):
             state.wake(name)
+            state.revision += 1

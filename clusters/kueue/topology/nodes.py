@@ -30,7 +30,7 @@ Amounts: TypeAlias = Mapping[str, int]
 
 PODS: Final = "pods"
 _PREFIX: Final = "kueue.x-k8s.io/"
-_PLACED_BY_KUEUE: Final = tuple(
+PLACED_BY_KUEUE: Final = tuple(
     f"{_PREFIX}{name}"
     for name in (
         "podset-preferred-topology",
@@ -104,7 +104,7 @@ def parse_pod(document: Document) -> PodUse:
     node = spec.get("nodeName") or ""
     annotations = metadata.get("annotations") or {}
     has_ended = (document.get("status") or {}).get("phase") in _ENDED
-    if has_ended or any(name in annotations for name in _PLACED_BY_KUEUE):
+    if has_ended or any(name in annotations for name in PLACED_BY_KUEUE):
         node = ""
     amounts = dict(pod_requests(spec, surroundings=_AS_IS, path="").of_pod) if node else {}
     amounts[PODS] = amounts.get(PODS, 0) + 1

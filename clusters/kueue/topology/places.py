@@ -66,14 +66,16 @@ class Places:
             del self.nodes[name]
         else:
             self.nodes[name] = spec
-        concerned = [
-            placer
-            for placer in self._placers.values()
-            if any(_is_in(placer.tree, item) for item in (before, spec) if item is not None)
-        ]
-        for placer in concerned:
-            self._build(placer)
-        return bool(concerned)
+        is_concerned = False
+        for placer in self._placers.values():
+            left, came = (
+                item if item is not None and _is_in(placer.tree, item) else None
+                for item in (before, spec)
+            )
+            if left is not None or came is not None:
+                is_concerned = True
+                self._follow(placer, left, came)
+        return is_concerned
 
     def set_pod(self, key: str, use: PodUse | None) -> str:
         """Note a pod, ``None`` for one that is gone; returns the node that it freed, if any."""
@@ -164,6 +166,18 @@ class Places:
         if not (own.tree.is_by_host and self.gates.tas_handle_overlapping_flavors):
             return (own,)
         return [placer for placer in self._placers.values() if placer.tree.is_by_host]
+
+    def _follow(self, placer: Placer, left: NodeSpec | None, came: NodeSpec | None) -> None:
+        """Let a tree follow one member, as it was and as it is."""
+        tree = placer.tree
+        if any(tree.is_shared(item) for item in (left, came) if item is not None):
+            self._build(placer)
+            return
+        if left is not None and left.is_usable:
+            tree.remove(left, pods=self._on_node.get(left.name, {}))
+        if came is not None and came.is_usable:
+            tree.add(came, pods=self._on_node.get(came.name, {}))
+        placer.forget_nodes()
 
     def _build(self, placer: Placer) -> None:
         tree = placer.tree

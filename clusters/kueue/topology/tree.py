@@ -83,11 +83,13 @@ class Leaf(Domain):
 
     Attributes:
         node: its node, where the lowest level is the hostname.
+        nodes: names of its nodes, all of them.
         free: allocatable amounts less what pods without a placement take; may be negative.
         rest: ``free`` less what placed workloads take.
     """
 
     node: NodeSpec | None = None
+    nodes: set[str] = field(default_factory=set)
     free: dict[str, int] = field(default_factory=dict)
     rest: dict[str, int] = field(default_factory=dict)
 
@@ -149,19 +151,51 @@ class TopologyTree:
         self.by_level = [{} for _ in self.levels]
         self.leaves, self.leaf_of = {}, {}
         for node in nodes:
-            values = tuple(node.labels[level] for level in self.levels)
-            name = values[-1] if self.is_by_host else domain_name(values)
-            leaf = self.leaves.get(name)
-            if leaf is None:
-                leaf = Leaf(name, values, node=node if self.is_by_host else None)
-                self.leaves[name] = self.by_level[-1][name] = leaf
-                self._connect(leaf)
-            self.leaf_of[node.name] = leaf
-            _add(leaf.free, node.allocatable)
-            _subtract(leaf.free, pods.get(node.name, {}))
-        for name, leaf in self.leaves.items():
-            leaf.rest = dict(leaf.free)
+            self.add(node, pods=pods.get(node.name, {}))
+
+    def is_shared(self, node: NodeSpec) -> bool:
+        """Whether another node has the same hostname: which of them counts, only order tells."""
+        leaf = self.leaves.get(node.labels[self.levels[-1]]) if self.is_by_host else None
+        return leaf is not None and leaf.nodes != {node.name}
+
+    def add(self, node: NodeSpec, *, pods: Amounts) -> None:
+        """Take in a usable member that is new. O(depth).
+
+        Args:
+            node: of the flavor.
+            pods: what pods without a placement take there.
+        """
+        values = tuple(node.labels[level] for level in self.levels)
+        name = values[-1] if self.is_by_host else domain_name(values)
+        leaf = self.leaves.get(name)
+        if leaf is None:
+            leaf = Leaf(name, values, node=node if self.is_by_host else None)
+            self.leaves[name] = self.by_level[-1][name] = leaf
+            self._connect(leaf)
             _subtract(leaf.rest, self.usage.get(name, {}))
+        leaf.nodes.add(node.name)
+        self.leaf_of[node.name] = leaf
+        for amounts in (leaf.free, leaf.rest):
+            _add(amounts, node.allocatable)
+            _subtract(amounts, pods)
+
+    def remove(self, node: NodeSpec, *, pods: Amounts) -> None:
+        """Undo ``add``; domains without a node are gone. O(depth and siblings)."""
+        leaf = self.leaf_of.pop(node.name)
+        leaf.nodes.discard(node.name)
+        for amounts in (leaf.free, leaf.rest):
+            _subtract(amounts, node.allocatable)
+            _add(amounts, pods)
+        if leaf.nodes:
+            return
+        del self.leaves[leaf.name]
+        domain: Domain | None = leaf
+        while domain is not None and not domain.children:
+            del self.by_level[len(domain.values) - 1][domain.name]
+            above = domain.parent
+            if above is not None:
+                above.children.remove(domain)
+            domain = above
 
     def _connect(self, domain: Domain) -> None:
         while len(domain.values) > 1:

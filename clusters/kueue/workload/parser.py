@@ -120,6 +120,7 @@ class WorkloadParser:
             additions=_additions(status),
             is_single_pod=_is_single_pod(metadata),
             is_elastic=annotations.get(labels.ELASTIC) == "true",
+            owner=_owner(metadata, annotations),
         )
 
     def reshape(self, workload: Workload, *, surroundings: PodSurroundings) -> Workload:
@@ -219,6 +220,16 @@ def _additions(status: Mapping[str, Any]) -> dict[str, PodAdditions]:
                 tolerations=(*before.tolerations, *parse_tolerations(item.get("tolerations"))),
             )
     return found
+
+
+def _owner(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
+    """Kind of the job: as an annotation tells, else of who controls it, else of its first owner."""
+    told = annotations.get(labels.OWNER_GVK)
+    if told:
+        return sys.intern(told)
+    owners = metadata.get("ownerReferences") or ()
+    owner = next((item for item in owners if item.get("controller")), next(iter(owners), None))
+    return "" if owner is None else sys.intern(f"{owner.get('apiVersion')}, Kind={owner['kind']}")
 
 
 def _is_single_pod(metadata: Mapping[str, Any]) -> bool:

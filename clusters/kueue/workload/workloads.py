@@ -130,6 +130,7 @@ class Workload:
         additions: what AdmissionChecks that are ready add to its pods, by pod set.
         is_single_pod: a Pod owns it, which can move nowhere.
         is_elastic: its size may change while it runs.
+        owner: kind of the job it stands for, as ``batch/v1, Kind=Job``; empty where none is told.
     """
 
     key: str
@@ -158,6 +159,7 @@ class Workload:
     additions: Mapping[str, PodAdditions] = field(default_factory=dict)
     is_single_pod: bool = False
     is_elastic: bool = False
+    owner: str = ""
 
     @property
     def local_queue(self) -> str:

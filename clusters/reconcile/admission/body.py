@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar, Final
@@ -28,13 +28,15 @@ from clusters.kueue.cycle.decisions import CycleResult
 from clusters.kueue.cycle.engine import CycleFailed, Engine, culprits
 from clusters.kueue.cycle.intake import UnreadableDocument
 from clusters.reconcile.admission.decided import Decided
+from clusters.reconcile.admission.errands import POD_KEY, Errands
 from clusters.reconcile.admission.events import events_of, set_aside
 from clusters.reconcile.admission.pace import CyclePace, LowPriority
+from clusters.reconcile.admission.placement import Placement, Placing
 from clusters.reconcile.admission.plan import Surroundings, plan
 from clusters.reconcile.admission.queue_status import queue_keys, queue_write
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.runtime.cache import Place
+from clusters.reconcile.runtime.cache import Effect, Place
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.job_cache import JobCache
@@ -101,13 +103,11 @@ class AdmissionBody(Controller[str]):
         super().__init__(context, hook=hook, cache=JobCache(job_kinds))
         self._shown = dict.fromkeys(job_kinds, self._job_shown)
         self._shown[r.WORKLOAD] = self._workload_shown
-        # Nobody brings pods to domains here: what asks for a topology waits, and is told why.
-        self._engine = Engine(
-            replace(
-                Configuration.from_document(context.cluster.kueue_configuration or None),
-                places_pods=False,
-            )
-        )
+        found = Configuration.from_document(context.cluster.kueue_configuration or None)
+        self._placed_kinds = frozenset(kind.full_kind for kind in named if kind.is_placed)
+        self._engine = Engine(replace(found, placed_kinds=self._placed_kinds))
+        self._placement = Placement(context, self.tell)
+        self._errands = Errands(self._placement, self.cache, self.queue)
         self._decided = Decided(self._engine)
         # What the engine is not to know of: it could not be taken in, or decided on.
         self._outside: set[Place] = set()
@@ -141,10 +141,12 @@ class AdmissionBody(Controller[str]):
         """The reader ends with the shift."""
         gc.unfreeze()
         self._reader.close()
+        self._placement.close()
 
     def turn(self) -> None:
         """Take in, act, run cycles, and tell what can wait."""
         self._around = None
+        self._follow_rights()
         super().turn()
         if self.may_write and self._is_settled():
             self._sample()
@@ -178,14 +180,33 @@ class AdmissionBody(Controller[str]):
         """Take one object in: the cache first, then the engine, then its keys."""
         resource, document, is_gone = seen.resource, seen.document, seen.change is Change.DELETED
         key = key_of(document)
-        put = self.cache.drop if is_gone else self.cache.put
+        is_placing = isinstance(seen, Placing)
+        cache = self._placement.cache if is_placing else self.cache
+        put = cache.drop if is_gone else cache.put
         if not put(resource, document):
             if (resource, key) not in self._outside:
                 return
             # It is tried again, and never by an older state that comes in late.
-            document = self.cache.get(resource, key) or document
+            document = cache.get(resource, key) or document
+        if is_placing:
+            self._feed(resource, key, document, is_gone=is_gone)
+            self.queue.add_all(self._placement.concerned(resource, document))
+            return
         self._is_untold = True
         self._shown.get(resource, self._other_shown)(resource, key, document, is_gone)
+
+    def take_effect(self, effect: Effect) -> bool:
+        """What was done to a placed pod is known at once."""
+        if effect.resource != r.POD or not self._placement.is_wanted:
+            return super().take_effect(effect)
+        seen = self._placement.seen(effect)
+        is_read = seen is None or self.take_safely(seen)
+        return is_read and (r.POD not in self._shown or super().take_effect(effect))
+
+    def listed(self, seen: Seen) -> None:
+        """Nodes and pods come later than all else, where a flavor has a topology."""
+        if isinstance(seen, Placing):
+            self._placement.listed(seen.resource)
 
     def _job_shown(self, resource: Resource, key: str, document: Document, is_gone: bool) -> None:
         named = workload_keys(document) if is_gone else self.cache.named_by(resource, key)
@@ -198,6 +219,8 @@ class AdmissionBody(Controller[str]):
     ) -> None:
         self._feed(resource, key, document, is_gone=is_gone)
         self.queue.add(key)
+        if self._placement.is_wanted:
+            self._placement.follow(key, None if is_gone else document)
         before = annotations_of(document).get(labels.SLICE_OF)
         if before:
             self.queue.add(before)
@@ -207,6 +230,8 @@ class AdmissionBody(Controller[str]):
     def _other_shown(self, resource: Resource, key: str, document: Document, is_gone: bool) -> None:
         if resource in _OF_ENGINE:
             self._feed(resource, key, document, is_gone=is_gone)
+        if resource == r.RESOURCE_FLAVOR and self._has_topology(key):
+            self._placement.want()
         if self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
             self.queue.add_all(self.cache.keys_to_plan())
@@ -253,6 +278,8 @@ class AdmissionBody(Controller[str]):
         Decisions of the engine that are not written yet go before what the objects ask for.
         """
         around = self._around = self._around or self._look_around()
+        if key.startswith(POD_KEY):
+            return self._errands.write_for(key)
         if ":" in key:
             return queue_write(self._engine, self.cache, key, now=around.now)
         workload = self.cache.get(r.WORKLOAD, key)
@@ -262,7 +289,14 @@ class AdmissionBody(Controller[str]):
         step = plan(workload, self._job_of(key, workload), around)
         if step.look_again is not None:
             self.queue.add_at(key, step.look_again)
+        if step.write is None and workload is not None and self._placement.is_wanted:
+            gates = self._engine.configuration.gates
+            return self._errands.of_workload(key, workload, gates=gates, now=around.now)
         return step.write
+
+    def concerned(self, key: str) -> Iterable[str]:
+        """What was done for a pod is news for its Workload."""
+        return self._errands.concerned(key) if key.startswith(POD_KEY) else (key,)
 
     def _look_around(self) -> Surroundings:
         """What all keys of one turn share."""
@@ -368,7 +402,7 @@ class AdmissionBody(Controller[str]):
                 self._clear(item.key for item in result.decisions)
             self._decided.take(result.decisions, self.cache.of(r.WORKLOAD))
             self.queue.add_all(item.key for item in result.admitted)
-            self.queue.add_all(item.key for item in result.preempted)
+            self.queue.add_all(item.key for item in (*result.preempted, *result.evicted))
             self._low.add(item.key for item in result.pending)
             self._reader.mark(item.key for item in result.pending if item.has_changed)
             self.handle_all()
@@ -443,7 +477,7 @@ class AdmissionBody(Controller[str]):
 
     def _is_settled(self) -> bool:
         """Whether the engine knows what is in force; False while it rests after a failure."""
-        if time.monotonic() < self._rests_until:
+        if time.monotonic() < self._rests_until or not self._placement.is_known:
             return False
         try:
             self._engine.state.settle(self.context.now())
@@ -485,28 +519,45 @@ class AdmissionBody(Controller[str]):
             self._limiter.forget(key)
             self.faults.clear(_in_cycles(key))
 
-    def _rebuild(self) -> None:
+    def _has_topology(self, flavor: str) -> bool:
+        state, gates = self._engine.state, self._engine.configuration.gates
+        found = state.snapshot.flavors.get(flavor)
+        return found is not None and bool(found.topology) and gates.topology_aware_scheduling
+
+    def _follow_rights(self) -> None:
+        """Where nodes and pods may not be read, what asks for a topology waits, and is told why."""
+        kinds = frozenset() if self._placement.is_missing else self._placed_kinds
+        if self._engine.configuration.placed_kinds != kinds:
+            self._rebuild(replace(self._engine.configuration, placed_kinds=kinds))
+
+    def _rebuild(self, configuration: Configuration | None = None) -> None:
         """A fresh engine with all that the cache has, and with what was decided and not written."""
-        engine = self._fed_engine()
+        engine = self._fed_engine(configuration or self._engine.configuration)
         self._decided.move_to(engine)
         self._engine, self._around = engine, None
         self._pace.change()
 
-    def _fed_engine(self) -> Engine:
+    def _fed_engine(self, configuration: Configuration) -> Engine:
         now = self.context.now()
-        engine = Engine(self._engine.configuration)
+        engine = Engine(configuration)
+        for resource, key, document in self._of_engine():
+            if (resource, key) in self._outside:
+                continue
+            try:
+                engine.upsert(document, kind=resource.kind, now=now)
+            except Exception as error:
+                self._outside.add((resource, key))
+                self.faults.park(f"{resource.kind} {key}", error, doing=Doing.READING)
+                if not isinstance(error, UnreadableDocument):
+                    return self._fed_engine(configuration)
+        return engine
+
+    def _of_engine(self) -> Iterator[tuple[Resource, str, Document]]:
+        """All that the engine is told, in the order in which it is fed best."""
         for resource in ENGINE_KINDS:
             for key, document in self.cache.of(resource).items():
-                if (resource, key) in self._outside:
-                    continue
-                try:
-                    engine.upsert(document, kind=resource.kind, now=now)
-                except Exception as error:
-                    self._outside.add((resource, key))
-                    self.faults.park(f"{resource.kind} {key}", error, doing=Doing.READING)
-                    if not isinstance(error, UnreadableDocument):
-                        return self._fed_engine()
-        return engine
+                yield resource, key, document
+        yield from self._placement.documents()
 
 
 def _in_cycles(key: str) -> str:

@@ -105,7 +105,10 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
         return _refusing(job, fault)
     if prebuilt_name(job):
         return None
-    body = kind.workload_for(job, priority=_priority_of(job, around))
+    flavors = around.engine.state.snapshot.flavors.values()
+    has_topology = any(flavor.topology for flavor in flavors)
+    priority = _priority_of(job, around)
+    body = kind.workload_for(job, priority=priority, is_placed=has_topology)
     metadata = body["metadata"]
     return Write(
         "create-workload", Verb.CREATE, r.WORKLOAD, metadata["namespace"], metadata["name"], body
@@ -231,7 +234,7 @@ def _out_of_sync(
     return spec_write(
         "rewrite",
         workload,
-        podSets=kind_of(job).pod_sets(job),
+        podSets=kind_of(job).asked(job),
         maximumExecutionTimeSeconds=max_execution_seconds(job),
     )
 

@@ -180,6 +180,9 @@ class Controller(Generic[K]):
     def take_other(self, item: Any) -> None:
         """Take in what else the role puts into the inbox."""
 
+    def listed(self, seen: Seen) -> None:
+        """A whole list was told, and taken in."""
+
     def opened(self) -> None:
         """The first lists were taken in, if it waits for them; before the first turn."""
 
@@ -367,7 +370,9 @@ class Controller(Generic[K]):
 
     def _take_item(self, item: Any) -> None:
         if isinstance(item, Seen):
-            if item.change is not Change.SYNCED:
+            if item.change is Change.SYNCED:
+                self.listed(item)
+            else:
                 self.take_safely(item)
         elif isinstance(item, Answer):
             self._take_answer(item)
