@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusters.selectors.acted import action_for, actions_on, stuck_actions
-from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
+from clusters.selectors.bars import BudgetBar, bars_now, sorted_workspaces, workload_counts
 from clusters.selectors.cluster_detail import ClusterDetail, cluster_detail, objects_of
 from clusters.selectors.differences import shadow_report
 from clusters.selectors.dispatch import OfferRow, dispatch_races, dispatch_trail
@@ -28,6 +28,7 @@ from clusters.selectors.places import submitted_on
 from clusters.selectors.preemptions import preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
+from clusters.selectors.search import Found, search
 from clusters.selectors.sync import sync_state
 from clusters.selectors.workload_detail import WorkloadDetail, workload_detail, workload_hours
 from clusters.selectors.workloads import WorkloadFilter, WorkloadRow, jobs_now, workloads

@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.utils import timezone
 
-from budgets.models import BudgetLine, Flavor, Pool, Workspace
+from budgets.models import BudgetLine, Flavor, MonthOutlook, Pool, Workspace
 from budgets.units import apportion
 from clusters.models import Cluster, WorkloadState
 
 Phase = WorkloadState.Phase
 HOLDING = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
 DEACTIVATED = "Deactivated"
+IS_WAITING = Q(phase=Phase.PENDING) & ~Q(reason=DEACTIVATED)
+IS_HELD = Q(phase__in=HOLDING)
+"""Of rows that stand for a job each: which wait, and which hold GPUs or are about to."""
 _NONE = BudgetLine(committed=0, ceiling=0, lendable=0)
 
 
@@ -95,6 +102,37 @@ def bars_now(workspaces: Iterable[Workspace]) -> dict[int, list[BudgetBar]]:
     }
 
 
+SORTS = ("name", "-name", "spent", "-spent", "running", "-running", "waiting", "-waiting")
+
+
+def sorted_workspaces(found: QuerySet[Workspace], sort: str) -> QuerySet[Workspace]:
+    """Workspaces in one of the orders :data:`SORTS`; equals by their namespace.
+
+    Args:
+        found: Those that the viewer may see.
+        sort: What is no order of ours leaves them as they are.
+    """
+    column, sign = sort.removeprefix("-"), "-" if sort.startswith("-") else ""
+    if sort not in SORTS:
+        return found
+    if column == "name":
+        return found.order_by(f"{sign}name", "namespace")
+    if column == "spent":
+        now = timezone.now()
+        months = MonthOutlook.objects.filter(
+            workspace=OuterRef("pk"), month_start__lte=now, month_end__gt=now
+        )
+        figure: Any = Coalesce(Subquery(months.values("spent")[:1]), Value(Decimal(0)))
+    else:
+        wanted = IS_WAITING if column == "waiting" else IS_HELD
+        jobs = WorkloadState.objects.filter(
+            wanted, namespace=OuterRef("namespace"), is_remote_copy=False
+        )
+        counted = jobs.order_by().values("namespace").annotate(count=Count("pk"))
+        figure = Coalesce(Subquery(counted.values("count")), 0)
+    return found.annotate(figure=figure).order_by(f"{sign}figure", "namespace")
+
+
 def workload_counts(workspaces: Iterable[Workspace]) -> dict[str, tuple[int, int]]:
     """Jobs that wait and jobs that run (or are about to), by namespace. One query.
 
@@ -107,8 +145,8 @@ def workload_counts(workspaces: Iterable[Workspace]) -> dict[str, tuple[int, int
         .order_by()
         .values_list("namespace")
         .annotate(
-            waiting=Count("pk", filter=Q(phase=Phase.PENDING) & ~Q(reason=DEACTIVATED)),
-            running=Count("pk", filter=Q(phase__in=HOLDING)),
+            waiting=Count("pk", filter=IS_WAITING),
+            running=Count("pk", filter=IS_HELD),
         )
     )
     return {namespace: (waiting, running) for namespace, waiting, running in found}

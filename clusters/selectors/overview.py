@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
 from budgets.errors import NotAllowed
 from budgets.models import User
 from budgets.selectors import roles_of
 from clusters.models import Drift, GuardIncident, ShiftRun, WorkloadState
-from clusters.selectors.bars import DEACTIVATED, HOLDING
+from clusters.selectors.bars import HOLDING, IS_HELD, IS_WAITING
 from clusters.selectors.cluster_detail import ShiftRow, shift_rows
 from clusters.selectors.fleet import ClusterRow, cluster_rows
 
@@ -99,10 +99,7 @@ def job_counts(user: User) -> tuple[int, int]:
         raise NotAllowed("Jobs of all accounts are counted for platform roles.")
     counts = WorkloadState.objects.filter(
         is_remote_copy=False, phase__in=(Phase.PENDING, *HOLDING)
-    ).aggregate(
-        waiting=Count("pk", filter=Q(phase=Phase.PENDING) & ~Q(reason=DEACTIVATED)),
-        running=Count("pk", filter=Q(phase__in=HOLDING)),
-    )
+    ).aggregate(waiting=Count("pk", filter=IS_WAITING), running=Count("pk", filter=IS_HELD))
     return counts["waiting"], counts["running"]
 
 

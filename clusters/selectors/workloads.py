@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -34,6 +35,14 @@ SORTS: Mapping[str, tuple[str, bool]] = {
     "created": ("created_at", False),
     "-gpus": ("gpu_total", True),
     "gpus": ("gpu_total", False),
+    "workspace": ("namespace", False),
+    "-workspace": ("namespace", True),
+}
+# Column → what a cursor says of it, as a value.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "created_at": datetime.fromisoformat,
+    "gpu_total": int,
+    "namespace": str,
 }
 LIMIT_MOST = 500
 
@@ -124,7 +133,7 @@ def workloads(
         raise Rejected.because("sort", "unknown_sort", f"Choose one of {', '.join(SORTS)}.")
     limit = max(1, min(limit, LIMIT_MOST))
     column, is_descending = SORTS[wanted.sort]
-    found = _filtered(_visible(user).filter(is_remote_copy=False), wanted)
+    found = _filtered(visible_states(user).filter(is_remote_copy=False), wanted)
     if cursor:
         found = found.filter(_beyond(cursor, wanted.sort))
     sign = "-" if is_descending else ""
@@ -142,7 +151,7 @@ def jobs_now(user: User, namespace: str, *, most: int) -> tuple[WorkloadPage, Wo
         namespace: Of the workspace.
         most: Rows of each at most.
     """
-    found = _visible(user).filter(is_remote_copy=False, namespace=namespace)
+    found = visible_states(user).filter(is_remote_copy=False, namespace=namespace)
     parts = [
         list(found.filter(phase__in=phases).order_by("-created_at", "-pk")[: most + 1])
         for phases in ((Phase.PENDING,), (Phase.RESERVED, Phase.RUNNING))
@@ -174,7 +183,7 @@ def visible_state(user: User, cluster: str, uid: str) -> WorkloadState:
     Raises:
         WorkloadState.DoesNotExist: It is not there, or not for this user.
     """
-    return _visible(user).get(cluster__slug=cluster, uid=uid)
+    return visible_states(user).get(cluster__slug=cluster, uid=uid)
 
 
 def copies_of(states: Iterable[WorkloadState]) -> dict[tuple[str, str], list[WorkloadState]]:
@@ -236,7 +245,8 @@ def _words(gpus: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {flavor}" for flavor, count in sorted(gpus.items()) if count)
 
 
-def _visible(user: User) -> QuerySet[WorkloadState]:
+def visible_states(user: User) -> QuerySet[WorkloadState]:
+    """Workloads of the workspaces that a user may see, with their clusters; copies too."""
     spaces = visible_workspaces(user, include_archived=True).order_by()
     return WorkloadState.objects.filter(namespace__in=spaces.values("namespace")).select_related(
         "cluster"
@@ -278,7 +288,9 @@ def _beyond(cursor: str, sort: str) -> Q:
         made_for, text, pk = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         if made_for != sort:
             raise ValueError("made for another order")
-        value = datetime.fromisoformat(text) if column == "created_at" else int(text)
+        value = _READ[column](text)
+        if "\0" in str(value):
+            raise ValueError("no text")
         if isinstance(value, datetime):
             if value.tzinfo is None:
                 raise ValueError("no time zone")

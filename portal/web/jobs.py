@@ -36,6 +36,9 @@ SORTS = [
     ("-created", "newest first"),
     ("created", "oldest first"),
     ("-gpus", "most GPUs first"),
+    ("gpus", "fewest GPUs first"),
+    ("workspace", "by workspace"),
+    ("-workspace", "by workspace, from the end"),
 ]
 PAGE = 50
 Verb = WorkloadAction.Verb
@@ -94,6 +97,7 @@ def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
     context = {
         "form": form,
         "rows": found.rows,
+        "sort": wanted.sort,
         "next_cursor": found.next_cursor,
         "is_first": not typed["cursor"],
         "is_selecting": typed["select"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -26,6 +26,8 @@ from portal.web.numbers import hours_text
 from portal.web.pages import page
 from portal.web.tables import csv_answer
 
+RANGE = "usage_range"
+RANGE_KEYS = ("days", "start", "until")
 MOST_DAYS = 370
 MOST_DAYS_BY_HOUR = 62
 HOURS_UP_TO = 8
@@ -117,14 +119,16 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
         @functools.wraps(look)
         def wrapped(request: HttpRequest, user: User) -> HttpResponseBase:
             visible = selectors.visible_workspaces(user, include_archived=True)
+            asked = _with_days(request.GET, request.session.get(RANGE, {}))
             form = UsageForm(
-                _with_days(request.GET),
+                asked,
                 names=list(visible.values_list("namespace", flat=True)),
                 flavors=list(selectors.visible_flavors(user, include_archived=True)),
             )
-            context = {"form": form, "ranges": _ranges(request)}
+            context = {"form": form, "ranges": _ranges(request, asked)}
             if not form.is_valid():
                 return render(request, template, context, partial="result", status=422)
+            _remember(request)
             chosen = _filter(form.cleaned_data)
             if template == TABLES and request.GET.get("format") == "csv":
                 return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
@@ -296,18 +300,33 @@ def _heat(user: Any, chosen: selectors.UsageFilter) -> dict[str, Any]:
     }
 
 
-def _with_days(query: QueryDict) -> QueryDict:
-    """``days=7`` means the last seven days, and is what a bare address means too."""
-    if query.get("start") or query.get("until"):
-        return query
+def _with_days(query: QueryDict, remembered: Mapping[str, str]) -> QueryDict:
+    """``days=7`` means the last seven days, and is what a bare address means too.
+
+    Args:
+        query: Of the address.
+        remembered: The range that the reader chose last, for an address that names none.
+    """
     full = query.copy()
-    days = query.get("days", "7")
+    if not any(query.get(name) for name in RANGE_KEYS):
+        full.update(remembered)
+    if full.get("start") or full.get("until"):
+        return full
+    days = full.get("days", "7")
     is_number = days.isdecimal() and len(days) < 6 and int(days) > 0
     count = min(int(days), MOST_DAYS) if is_number else 7
     today = timezone.localdate()
+    full["days"] = str(count)
     full["start"] = str(today - timedelta(days=count - 1))
     full["until"] = str(today)
     return full
+
+
+def _remember(request: HttpRequest) -> None:
+    """A range that was chosen holds on the other looks at the use, until another is chosen."""
+    chosen = {name: request.GET[name] for name in RANGE_KEYS if request.GET.get(name)}
+    if chosen and request.session.get(RANGE) != chosen:
+        request.session[RANGE] = chosen
 
 
 def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
@@ -337,13 +356,16 @@ def _midnight(day: Any) -> datetime:
     return local.astimezone(UTC)
 
 
-def _ranges(request: HttpRequest) -> list[tuple[str, str, bool]]:
-    """Links to the usual ranges of this page, everything else kept."""
-    query = request.GET
+def _ranges(request: HttpRequest, asked: QueryDict) -> list[tuple[str, str, bool]]:
+    """Links to the usual ranges of this page, everything else kept.
+
+    Args:
+        request: Of the page.
+        asked: The query as it was read; it has ``days`` where the range is one of these.
+    """
     found = []
     for days, words in (("1", "Today"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days")):
-        kept = [(k, v) for k, v in query.lists() if k not in {"days", "start", "until", "step"}]
+        kept = [(k, v) for k, v in request.GET.lists() if k not in {*RANGE_KEYS, "step"}]
         address = urlencode([*((k, v) for k, vs in kept for v in vs), ("days", days)])
-        is_current = not query.get("start") and query.get("days", "7") == days
-        found.append((words, f"{request.path}?{address}", is_current))
+        found.append((words, f"{request.path}?{address}", asked.get("days") == days))
     return found

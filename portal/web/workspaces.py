@@ -69,9 +69,9 @@ def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
 
 
 def _listed(request: HttpRequest, user: User, *, needs: Sequence[Need] = ()) -> HttpResponseBase:
-    shown = Paginator(selectors.visible_workspaces(user), PER_PAGE).get_page(
-        request.GET.get("page")
-    )
+    sort = request.GET.get("sort", "")
+    ordered = seen.sorted_workspaces(selectors.visible_workspaces(user), sort)
+    shown = Paginator(ordered, PER_PAGE).get_page(request.GET.get("page"))
     found = list(shown.object_list)
     bars = seen.bars_now(found)
     counts = seen.workload_counts(found)
@@ -91,6 +91,7 @@ def _listed(request: HttpRequest, user: User, *, needs: Sequence[Need] = ()) -> 
     context = {
         "rows": rows,
         "shown": shown,
+        "sort": sort,
         "waiting": sum(waiting for waiting, _ in counts.values()),
         "running": sum(running for _, running in counts.values()),
         "has_costs": bool(outlooks),

@@ -127,6 +127,17 @@
   document.addEventListener("DOMContentLoaded", () => enhance(document));
   document.addEventListener("htmx:load", (event) => enhance(event.detail.elt.parentElement || document));
 
+  // "/" leads to the search, unless something is being typed.
+  document.addEventListener("keydown", (event) => {
+    const isTyped = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (event.key !== "/" || isTyped || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    const box = document.querySelector(".search input");
+    if (!box) return;
+    event.preventDefault();
+    box.focus();
+    box.select();
+  });
+
   // One open menu at a time, Escape closes it.
   document.addEventListener("click", (event) => {
     document.querySelectorAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; });

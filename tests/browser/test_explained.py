@@ -112,6 +112,7 @@ def test_owner_reads_why_a_job_waits(visit, explained):
 def test_admin_asks_what_if(visit, explained, scripts: bool):
     watched = visit(scripts=scripts)
     page = watched.sign_in("ada")
+    page.get_by_role("link", name="Workspaces", exact=True).click()
     page.get_by_role("link", name="Vision").click()
     page.get_by_role("link", name="What if …").click()
     form = page.get_by_role("form", name="Change a budget")

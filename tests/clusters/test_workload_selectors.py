@@ -219,7 +219,9 @@ def test_workloads_filter(
     assert {row.name for row in selectors.workloads(fleet.admin, wanted).rows} == want
 
 
-@pytest.mark.parametrize("sort", ["-created", "created", "-gpus", "gpus"])
+@pytest.mark.parametrize(
+    "sort", ["-created", "created", "-gpus", "gpus", "workspace", "-workspace"]
+)
 def test_workloads_pages_hold_every_job_once(
     fleet: SmallFleet, clusters: dict[str, Cluster], sort: str
 ) -> None:

@@ -76,7 +76,9 @@ def pages_of(visitors: Visitors, role: str) -> Iterator[Reader]:
         path = urlsplit(address).path
         if path.startswith(LEFT_OUT):
             continue
-        kind = resolve(path).url_name, tuple(sorted(dict(parse_qsl(urlsplit(address).query))))
+        # The same rows in another order are the same kind.
+        keys = dict(parse_qsl(urlsplit(address).query)).keys() - {"sort"}
+        kind = resolve(path).url_name, tuple(sorted(keys))
         if kind in seen:
             continue
         seen.add(kind)
