@@ -160,8 +160,8 @@ CHANGES: Mapping[str, ClusterChange] = {
     "configuration": ClusterChange(
         _configure,
         "Kueue Configuration",
-        "What stands in no API: fair sharing, transformations and the like. Forecasts and the "
-        "portal's own decisions follow it.",
+        "Kueue keeps these settings in a file, not in its API. The portal's forecasts and its own "
+        "decisions follow what is entered here.",
         "Save",
         "Saved.",
         setting="kueue_configuration",

@@ -30,6 +30,7 @@ from clusters.services.registration import (
 )
 from clusters.services.switches import (
     edit_cluster,
+    read_configuration,
     set_drift_policy,
     set_gpu_namespaces,
     set_guard,
@@ -44,7 +45,17 @@ from clusters.services.tokens import (
     rotate_due_tokens,
     rotate_multikueue_token,
 )
-from clusters.services.what_if import Asked, ShownReply, ask_add, ask_drain, ask_raise, replies_to
+from clusters.services.what_if import (
+    Asked,
+    ShownReply,
+    Verdict,
+    ask_add,
+    ask_drain,
+    ask_raise,
+    raised_draft,
+    replies_to,
+    verdict_of,
+)
 from clusters.services.workload_actions import (
     act_on_workloads,
     jobs_at_stake,

@@ -144,15 +144,21 @@ def read_configuration(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
         except UnreadableText as error:
             raise Rejected.because(field, "not_yaml", str(error)) from error
     if given is not None and not isinstance(given, Mapping):
-        message = "Paste the whole Configuration document."
+        message = "Paste the whole Configuration document, as YAML with names and values."
         raise Rejected.because(field, "not_a_document", message)
     found = dict(given or {})
-    try:
-        Configuration.from_document(found)
-        DispatchSettings.from_document(found)
-    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-        message = f"Not a Kueue Configuration: {error}"
-        raise Rejected.because(field, "invalid", message) from error
+    faults = []
+    for name in found:
+        part = {name: found[name]}
+        try:
+            Configuration.from_document(part)
+            DispatchSettings.from_document(part)
+        except ValueError as error:
+            faults.append(Fault(field, "invalid", f"{name}: {error}."))
+        except (TypeError, AttributeError, KeyError, OverflowError):
+            words = "Kueue expects another shape here; compare it with Kueue's documentation"
+            faults.append(Fault(field, "invalid", f"{name}: {words}."))
+    reject_any(faults)
     return found
 
 

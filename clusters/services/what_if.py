@@ -90,7 +90,7 @@ def ask_raise(actor: User | None, *, workspace: Workspace, flavor: Flavor, by: i
     if roles is not None and not roles.may_edit(workspace):
         raise NotAllowed("Only who may change this budget can ask what a change would lead to.")
     _require_number(by, may_be_negative=True)
-    draft = _raised(workspace, flavor, by)
+    draft = raised_draft(workspace, flavor, by)
     preview = judge_draft(workspace, draft, roles=roles, now=utc_now())
     documents = changed_quota(preview.promises_before, preview.promises_after)
     notes = tuple(dict.fromkeys(fault.message for fault in preview.faults))
@@ -156,6 +156,59 @@ def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
     return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all clusters together answered.
+
+    Attributes:
+        words: One sentence or two.
+        is_good: A waiting job starts, and nobody's job is preempted or stopped.
+    """
+
+    words: str
+    is_good: bool
+
+
+def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
+    """The answers as one; None until every cluster has answered.
+
+    Jobs wait on the manager, so that it says how many start; a worker then needs room for them.
+    """
+    answers = [row.answer for row in replies if row.answer is not None]
+    if not answers or len(answers) < len(replies):
+        return None
+    hubs = Cluster.objects.filter(role=Cluster.Role.MANAGER).values_list("slug", flat=True)
+    of_hubs = [row.answer for row in replies if row.cluster in set(hubs) and row.answer]
+    started = max(answer.started_count for answer in of_hubs or answers)
+    preempted = max(answer.preempted_count for answer in answers)
+    stopped = max(answer.stopped_count for answer in answers)
+    others = any(answer.preempted or answer.stopped for answer in answers)
+    when = "as soon as a worker has room" if of_hubs else "at once"
+    words = [
+        f"{started:,} waiting {_jobs(started)} {when}." if started else "No waiting job starts."
+    ]
+    if preempted or stopped:
+        taken = [
+            f"{count:,} running {verb_one if count == 1 else verb_many}"
+            for count, verb_one, verb_many in (
+                (preempted, "job is preempted", "jobs are preempted"),
+                (stopped, "job is stopped", "jobs are stopped"),
+            )
+            if count
+        ]
+        again = "It queues" if preempted + stopped == 1 else "They queue"
+        words.append(f"{' and '.join(taken)}. {again} again.")
+    elif others:
+        words.append("Jobs of others are preempted or stopped for it.")
+    else:
+        words.append("No running job is preempted or stopped.")
+    return Verdict(" ".join(words), bool(started) and not others)
+
+
+def _jobs(count: int) -> str:
+    return "job starts" if count == 1 else "jobs start"
+
+
 def _with_account_nodes(promises: Promises, slug: str, part: tuple[str, str], by: int) -> Promises:
     accounts = tuple(
         replace(
@@ -182,7 +235,7 @@ def _plus(amounts: Mapping[K, int], key: K, by: int) -> dict[K, int]:
     return {**amounts, key: amounts.get(key, 0) + by}
 
 
-def _raised(workspace: Workspace, flavor: Flavor, by: int) -> RevisionDraft:
+def raised_draft(workspace: Workspace, flavor: Flavor, by: int) -> RevisionDraft:
     """The budget in force with one line changed; both numbers move, what may be borrowed stays."""
     revision = workspace.budget.in_force
     rows = list(revision.lines.select_related("flavor")) if revision is not None else []

@@ -14,6 +14,7 @@ from budgets.errors import Fault, Rejected
 from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
+from clusters.selectors.configured import notes_of, settings_of
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
 from portal.web.fleet import summaries
@@ -86,7 +87,9 @@ class ConfigurationForm(PortalForm):
     """The Kueue Configuration that holds there."""
 
     kueue_configuration = YamlField(
-        label="Kueue Configuration", help_text="YAML. Empty: what the cluster tells itself."
+        label="Kueue Configuration",
+        help_text="Paste the YAML of Kueue's Configuration, from the ConfigMap "
+        "kueue-manager-config. Leave it empty and the portal reads it from the cluster.",
     )
 
 
@@ -220,8 +223,18 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
             "what": what,
             "change": change,
             "stake": seen.worker_at_stake(slug) if is_farewell else None,
+            **(_configured(detail) if change == "configuration" else {}),
         },
     )
+
+
+def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
+    document = detail.kueue_configuration
+    try:
+        enforcement.read_configuration(document)
+    except Rejected as rejected:  # told by the cluster itself, which nobody checked
+        return {"notes": [fault.message for fault in rejected.faults]}
+    return {"settings": settings_of(document), "notes": notes_of(document)}
 
 
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets.models import User
+from budgets.selectors.budget.cost_preview import CostPreview, preview_costs
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
@@ -50,7 +51,7 @@ class WhatIfForm(PortalForm):
 
     change = ""
     title = ""
-    button = "Ask"
+    button = "Show what would happen"
     ask: ClassVar[Callable[..., Any]]
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
@@ -133,7 +134,7 @@ def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
     kinds = {kind.change: kind for kind in (ADMINS if is_admin else OWNERS)}
     if request.method == "POST":
         return _asked(request, user, kinds)
-    context = _answered(user, _keys(request))
+    context = _answered(user, _keys(request), request.GET)
     if is_partial(request):
         return polled(request, TEMPLATE, context, partial="answer")
     typed = request.GET if request.GET.get("change") in kinds else QueryDict()
@@ -169,7 +170,7 @@ def _asked(
         for note in asked.notes:
             messages.warning(request, note)
         return redirect(address)
-    context = _answered(user, [row.pk for row in asked.questions])
+    context = _answered(user, [row.pk for row in asked.questions], request.POST)
     context |= {"notes": asked.notes, "address": address}
     answer = render(request, TEMPLATE, context, partial="answer")
     answer["HX-Push-Url"] = address
@@ -192,11 +193,32 @@ def _refused(
     return render(request, TEMPLATE, {"forms": shown, "refused": form}, status=422)
 
 
-def _answered(user: Any, keys: list[uuid.UUID]) -> dict[str, Any]:
-    """What the clusters have said so far; six queries and one for each question."""
+def _answered(user: Any, keys: list[uuid.UUID], typed: QueryDict) -> dict[str, Any]:
+    """What the clusters have said so far, and once all have, the verdict with its cost."""
     questions = seen.questions_for(user, keys) if keys else []
     rows = enforcement.replies_to(user, questions)
-    return {"replies": rows, "is_waiting": any(row.state == "waiting" for row in rows)}
+    verdict = enforcement.verdict_of(rows)
+    return {
+        "replies": rows,
+        "is_waiting": any(row.state == "waiting" for row in rows),
+        "verdict": verdict,
+        "costs": _costs(user, typed) if verdict is not None else (),
+    }
+
+
+def _costs(user: Any, typed: QueryDict) -> Sequence[CostPreview]:
+    """Of the budget now and after a raise; empty without prices, and for other questions."""
+    if typed.get("change") != RaiseForm.change:
+        return ()
+    form = RaiseForm(typed, user=user)
+    if not form.is_valid():
+        return ()
+    given = form.cleaned_data
+    workspace = given["workspace"]
+    drafts = [
+        enforcement.raised_draft(workspace, given["flavor"], by).lines for by in (0, given["by"])
+    ]
+    return preview_costs(workspace, drafts, selectors.utc_now())
 
 
 def _keys(request: HttpRequest) -> list[uuid.UUID]:

@@ -92,7 +92,7 @@ def cap_need(state: CapState) -> Need:
         f"{space.name} has used {state.percent} % of its cap of {_cap(rule)}.",
         text,
         reverse("spend_rules", args=[space.namespace]),
-        "Spend rules",
+        "Spend caps",
     )
 
 

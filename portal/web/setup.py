@@ -9,7 +9,15 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import Capacity, Envelope, MeasuredCapacity, User
+from budgets.models import (
+    Capacity,
+    Envelope,
+    MeasuredCapacity,
+    Membership,
+    Role,
+    User,
+    Workspace,
+)
 from clusters import selectors as seen
 from clusters import services as enforcement
 from portal.web import setup_forms
@@ -85,7 +93,8 @@ def accounts(request: HttpRequest, user: User) -> HttpResponseBase:
         empty="No account yet. An account is a customer: accounts never lend to each other.",
         form=setup_forms.AccountForm,
         do=lambda typed: promises.create_account(user, **typed),
-        said="Account {slug} is there; give it an envelope next.",
+        said="Account {slug} is there. Next, say how many GPUs its owners may promise unasked.",
+        to="/setup/accounts/{slug}/",
     )
 
 
@@ -94,6 +103,7 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One customer: name, envelopes, the way out."""
     found = selectors.account_for(user, slug)
     envelopes = Envelope.objects.filter(account=found).select_related("flavor")
+    is_new = found.archived_at is None and not found.workspaces.exists()
     sections = [
         Section(
             key="name",
@@ -105,7 +115,8 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         Section(
             key="envelope",
             title="Envelope",
-            text="Inside it an owner's budget is live at once; beyond it, it waits for you.",
+            text="A budget inside the envelope starts at once. A budget beyond it waits until you "
+            "accept it.",
             columns=("Flavor", "Committed", "Ceiling of each workspace", "Account pool"),
             numbers=("Committed", "Ceiling of each workspace", "Account pool"),
             rows=[
@@ -117,6 +128,8 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             arguments={"flavors": selectors.visible_flavors(user)},
             do=lambda typed: promises.set_envelope(user, account=found, **typed),
             button="Set envelope",
+            said="The envelope is set. Next, add the first workspace." if is_new else "Saved.",
+            to=f"{reverse('setup_workspaces')}?account={slug}" if is_new else "",
         ),
     ]
     return item_page(
@@ -126,7 +139,8 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         headline=f"Account {found.slug}",
         sections=sections,
         above=("Accounts", "setup_accounts"),
-        farewell="Its workspaces have to be archived first; use stays.",
+        guide="Envelope" if is_new else "",
+        farewell="Archive its workspaces first. What they used stays in the books.",
         archive=lambda reason: promises.archive_account(user, account=found, reason=reason),
     )
 
@@ -134,6 +148,7 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 @setup_page
 def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
     """Workspaces: list, and a new one."""
+    chosen = request.GET.get("account", "")
     return list_page(
         request,
         what="workspace",
@@ -156,9 +171,13 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
         arguments={
             "accounts": selectors.visible_accounts(user),
             "flavors": selectors.visible_flavors(user),
+            "initial": {"account": chosen},
         },
         do=lambda typed: promises.create_workspace(user, **typed),
-        said="Workspace {slug} is there; its budget is empty until somebody promises GPUs.",
+        said="Workspace {slug} is there. Next, name its owner.",
+        to="/setup/workspaces/{account.slug}-{slug}/",
+        is_open=bool(chosen),
+        guide="Workspace" if chosen else "",
     )
 
 
@@ -177,16 +196,42 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         },
         do=lambda typed: promises.edit_workspace(user, workspace=found, **typed),
     )
+    is_new = found.archived_at is None and found.budget.in_force_id is None
     return item_page(
         request,
         found,
         what="workspace",
         headline=f"Workspace {namespace}",
-        sections=[edit],
+        sections=[_owners(user, found, is_new=is_new), edit],
+        guide="Owner" if is_new else "",
         above=("Workspaces", "setup_workspaces"),
         farewell="Its queue is held and its promise ends; "
         "the namespace, its jobs and its use stay.",
         archive=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
+    )
+
+
+def _owners(user: User, found: Workspace, *, is_new: bool) -> Section:
+    """Who changes the budget of a workspace; after the first owner comes the first budget."""
+    rows = Membership.objects.filter(role=Role.OWNER, workspace=found).select_related("user")
+    people = User.objects.filter(is_active=True).order_by("username")
+    offered = {row.username: (row.get_full_name() or row.username, row) for row in people}
+    return Section(
+        key="owners",
+        title="Owners",
+        text="An owner changes this budget. People who own the whole account own it as well.",
+        columns=("Person", "E-mail"),
+        rows=[Row(row.user.get_full_name() or row.user.username, row.user.email) for row in rows],
+        empty="Nobody owns this workspace alone. Add a person under People and roles first.",
+        form=setup_forms.OwnerForm,
+        arguments={"offered": {"user": offered}},
+        do=lambda typed: promises.grant_role(user, role=Role.OWNER, workspace=found, **typed),
+        button="Make owner",
+        said="{user} owns this workspace. Next, give it its first budget."
+        if is_new
+        else "{user} owns this workspace.",
+        to=reverse("budget", args=[found.namespace]) if is_new else "",
+        is_open=is_new,
     )
 
 

@@ -48,6 +48,16 @@ class WorkspaceEditForm(ChoosingForm, NameForm):
     home_flavor = choice_of(Flavor, "Home flavor")
 
 
+class OwnerForm(PortalForm):
+    """Who is to own a workspace."""
+
+    user = OfferedField(label="Person", is_typed_of_many=True, empty_label="choose a person")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.part("user").required = True
+
+
 class WorkspaceForm(WorkspaceEditForm):
     """A new workspace."""
 

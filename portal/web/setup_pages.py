@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Any
 
 from django.contrib import messages
+from django.forms import BoundField
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -18,6 +20,10 @@ from portal.web.tags import gpus, when
 
 setup_page = page("GET", "POST", only_admins="Only a platform admin sets the portal up.")
 """A page of the set-up."""
+
+
+GUIDE = ("Account", "Envelope", "Workspace", "Owner", "First budget")
+"""The way from a new customer to the first budget, a page each."""
 
 
 class Row:
@@ -48,7 +54,9 @@ class Section:
         form: Form class; None for a table alone.
         do: What the form does with what was typed; raises Rejected.
         said: Sentence after it is done; ``{name}`` of typed values.
-        to: Where to go then; empty stays.
+        to: Where to go then, with ``{name}`` of typed values; empty stays.
+        sentence: The form's first fields in a sentence, each as ``{name}``.
+        is_open: The form is open at once.
         is_folded: The form opens on demand, as one under a table or a dangerous one does.
         numbers: Those of the columns that stand at the right, digit under digit.
         remove: What a row's button does with the row's key.
@@ -63,8 +71,10 @@ class Section:
     button: str = "Save"
     said: str = "Saved."
     to: str = ""
+    sentence: str = ""
     is_danger: bool = False
     is_folded: bool = False
+    is_open: bool = False
     columns: Sequence[str] = ()
     numbers: Sequence[str] = ()
     rows: Sequence[Row] = ()
@@ -85,6 +95,21 @@ class Section:
         return bool(self.columns) or self.is_danger or self.is_folded
 
     @property
+    def words(self) -> list[tuple[str, BoundField | None]]:
+        """The sentence in pieces: words, and the field that stands behind them."""
+        bound = self.bound
+        assert bound is not None
+        pieces = Formatter().parse(self.sentence)
+        return [(text, bound[name] if name else None) for text, name, _, _ in pieces]
+
+    @property
+    def fields(self) -> list[BoundField]:
+        """The visible fields that no sentence has."""
+        spoken = {name for _, name, _, _ in Formatter().parse(self.sentence)}
+        bound = self.bound.visible_fields() if self.bound is not None else ()
+        return [each for each in bound if each.name not in spoken]
+
+    @property
     def lines(self) -> list[tuple[Row, list[tuple[str, Any, bool]]]]:
         """Rows; each cell with its heading, which a phone shows, and whether it is a number."""
         return [
@@ -100,7 +125,13 @@ class Section:
 
 
 def sections_page(
-    request: HttpRequest, *, title: str, headline: str, sections: list[Section], crumbs: Any = ()
+    request: HttpRequest,
+    *,
+    title: str,
+    headline: str,
+    sections: list[Section],
+    crumbs: Any = (),
+    guide: str = "",
 ) -> HttpResponseBase:
     """Answer a GET with all sections, a POST by doing what its section does.
 
@@ -110,6 +141,7 @@ def sections_page(
         headline: What this page is for, in a sentence.
         sections: In order.
         crumbs: (title, address) pairs of the pages above.
+        guide: Which of :data:`GUIDE` this page is, on the way to a first budget; empty for none.
     """
     status = 200
     if request.method == "POST":
@@ -130,6 +162,8 @@ def sections_page(
         "sections": sections,
         "main_section": first,
         "crumbs": crumbs,
+        "guide": GUIDE if guide else (),
+        "step": guide,
     }
     return render(request, "setup/sections.html", context, status=status)
 
@@ -144,6 +178,7 @@ def list_page(
     rows: Sequence[Row],
     empty: str = "",
     heading: str = "",
+    guide: str = "",
     **new: Any,
 ) -> HttpResponseBase:
     """A page that lists all of a kind and adds one.
@@ -157,6 +192,7 @@ def list_page(
         rows: Of the table.
         empty: What is said instead of an empty table.
         heading: Of the table, where it is not the page's.
+        guide: As for :func:`sections_page`.
         new: Of the :class:`Section` whose form adds one.
     """
     sections = [
@@ -164,7 +200,7 @@ def list_page(
         Section(key="new", title=f"New {what}", button=f"Add {what}", **new),
     ]
     return sections_page(
-        request, title=title, headline=headline, sections=sections, crumbs=crumbs()
+        request, title=title, headline=headline, sections=sections, crumbs=crumbs(), guide=guide
     )
 
 
@@ -183,7 +219,11 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
     form = section.form(request.POST, auto_id=f"id_{section.key}_%s", **section.arguments)
     section.bound = form
     do, said, to = section.do, section.said, section.to or request.path
-    return carried_out(request, form, do, said=lambda _: said.format(**form.cleaned_data), to=to)
+
+    def filled(text: str) -> Callable[[Any], str]:
+        return lambda _: text.format(**form.cleaned_data)
+
+    return carried_out(request, form, do, said=filled(said), to=filled(to))
 
 
 def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -213,6 +253,7 @@ def item_page(
     above: tuple[str, str],
     farewell: str,
     archive: Callable[[str], Any],
+    guide: str = "",
 ) -> HttpResponseBase:
     """A page of one item: its sections, and last the one that archives it, while that is open.
 
@@ -225,6 +266,7 @@ def item_page(
         above: Title and route of the list that it is in.
         farewell: What becomes of it when it is archived.
         archive: Closes it for good; takes the reason, raises Rejected.
+        guide: As for :func:`sections_page`.
     """
     shown = list(sections)
     if found.archived_at is None:
@@ -243,5 +285,10 @@ def item_page(
     else:
         headline += ", archived"
     return sections_page(
-        request, title=found.name, headline=headline, sections=shown, crumbs=crumbs(above)
+        request,
+        title=found.name,
+        headline=headline,
+        sections=shown,
+        crumbs=crumbs(above),
+        guide=guide,
     )

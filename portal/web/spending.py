@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from budgets import selectors
 from budgets.models import SpendEffect, SpendRule, User, Workspace
 from budgets.selectors import spending as seen
+from budgets.selectors.billing import portal_currency
 from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
@@ -27,43 +28,58 @@ from portal.web.tags import age, when
 
 # The model's own words speak of floor and ceiling; the pages call them committed and burst.
 COUNTS = [
-    (SpendRule.Counts.ABOVE_FLOOR, "burst only"),
-    (SpendRule.Counts.EVERYTHING, "committed and burst"),
+    (SpendRule.Counts.ABOVE_FLOOR, "burst"),
+    (SpendRule.Counts.EVERYTHING, "everything, committed and burst,"),
 ]
 ACTIONS = [
-    (SpendRule.Action.WARN, "Tell us, change nothing"),
+    (SpendRule.Action.WARN, "Only tell us"),
     (SpendRule.Action.DROP_TO_FLOOR, "Stop bursting"),
     (SpendRule.Action.HOLD, "Hold new jobs"),
-    (SpendRule.Action.HOLD_AND_DRAIN, "Hold new jobs, stop running ones"),
+    (SpendRule.Action.HOLD_AND_DRAIN, "Hold new jobs and stop running jobs"),
 ]
 COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "State", "Set by")
-GRACE = "Only of a cap that stops running jobs: how long they run on."
+GRACE = "How long running jobs go on after the cap is reached."
+SENTENCE = "{action} when {counts} passes {amount} {unit} in a {window}"
 
 
 class CapForm(ReasonForm):
-    """A new rule."""
+    """A new rule: a sentence, and what means something with one choice of it alone."""
 
+    action = forms.ChoiceField(label="What happens", choices=ACTIONS, initial="drop_to_floor")
+    counts = forms.ChoiceField(label="What is counted", choices=COUNTS)
     amount = forms.DecimalField(label="Cap", **MONEY)
-    unit = forms.ChoiceField(label="In", choices=SpendRule.Unit.choices)
-    window = forms.ChoiceField(label="In each", choices=SpendRule.Window.choices, initial="month")
-    counts = forms.ChoiceField(label="Counting", choices=COUNTS)
-    action = forms.ChoiceField(label="When it is reached", choices=ACTIONS)
+    unit = forms.ChoiceField(label="Unit", choices=SpendRule.Unit.choices)
+    window = forms.ChoiceField(label="Time", choices=SpendRule.Window.choices, initial="month")
     grace_minutes = forms.IntegerField(
-        label="Grace, minutes", min_value=0, initial=0, help_text=GRACE
+        label="Grace, minutes", min_value=0, initial=0, required=False, help_text=GRACE
     )
-    warn_at_percent = forms.IntegerField(label="Tell us at, percent", initial=80, **WARN_AT_PERCENT)
-    grant_start = TimeField(label="Grant begins", help_text="Only of a cap for a whole grant.")
+    grant_start = TimeField(label="Grant begins")
     grant_end = TimeField(label="Grant ends", help_text="Empty: it has no end.")
-    field_order = [
-        "amount", "unit", "window", "counts", "action", "grace_minutes", "warn_at_percent",
-        "grant_start", "grant_end", "reason",
-    ]  # fmt: skip
+    warn_at_percent = forms.IntegerField(label="Tell us at, percent", initial=80, **WARN_AT_PERCENT)
+    field_order = ["grace_minutes", "grant_start", "grant_end", "warn_at_percent", "reason"]
+
+    def __init__(self, *args: Any, currency: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        words = dict(SpendRule.Unit.choices)
+        words[SpendRule.Unit.MONEY] = currency or words[SpendRule.Unit.MONEY]
+        self.part("unit").choices = [*reversed(words.items())]
+        self.part("grace_minutes").means_with = "drain"
+        self.part("grant_start").means_with = self.part("grant_end").means_with = "grant"
+
+    def clean(self) -> dict[str, Any]:
+        """What means nothing with these choices is left out, whatever stands in it."""
+        typed = super().clean() or self.cleaned_data
+        if typed.get("action") != SpendRule.Action.HOLD_AND_DRAIN:
+            typed["grace_minutes"] = 0
+        if typed.get("window") != SpendRule.Window.GRANT:
+            typed["grant_start"] = typed["grant_end"] = None
+        return typed
 
 
 class ChosenRule(ReasonForm):
     """Which rule; those that the reader may change."""
 
-    rule = OfferedField(label="Rule")
+    rule = OfferedField(label="Cap")
     field_order = ["rule"]
 
 
@@ -89,7 +105,7 @@ class GlassForm(ChosenRule):
     """Until when a rule does nothing."""
 
     until = TimeField(
-        label="Until", help_text="Within seven days. Empty: a suspended rule acts again now."
+        label="Until", help_text="Within seven days. Empty: a suspended cap acts again now."
     )
     field_order = ["rule", "until", "reason"]
 
@@ -110,7 +126,7 @@ def spend_rules(request: HttpRequest, user: User, namespace: str) -> HttpRespons
         sections += _changes(user, {"offered": offered})
     return sections_page(
         request,
-        title="Spend rules",
+        title="Spend caps",
         headline=_headline(seen.effect_of(found), seen.earliest_drain(states)),
         sections=sections,
         crumbs=(
@@ -122,7 +138,7 @@ def spend_rules(request: HttpRequest, user: User, namespace: str) -> HttpRespons
 
 def _headline(effect: SpendEffect | None, drains: datetime | None) -> SafeString | str:
     if effect is None:
-        return "No rule holds anything back now."
+        return "No cap holds anything back now."
     then = format_html("are stopped {}.", age(drains)) if drains else "go on."
     words = [
         {
@@ -205,9 +221,11 @@ def _add(user: Any, found: Workspace) -> Section:
     return Section(
         key="add",
         title="Add a cap",
-        text="The first two never keep a job from its committed GPUs. The two that hold let "
-        "new jobs wait until the cap has room again.",
+        text="A cap that only tells you, or stops bursting, never keeps a job from the committed "
+        "GPUs. A cap that holds lets new jobs wait until it has room again.",
+        sentence=SENTENCE,
         form=CapForm,
+        arguments={"currency": portal_currency()},
         do=add,
         button="Add cap",
         said="The cap is in force.",
@@ -232,7 +250,7 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
         Section(
             key="change",
             title="Change a cap",
-            text="A raise lets go at once what the cap held back.",
+            text="After a raise, jobs that the cap held back can start at once.",
             is_folded=True,
             form=ChangeForm,
             arguments=arguments,
@@ -242,14 +260,14 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
         ),
         Section(
             key="glass",
-            title="Break the glass",
-            text="Your name and reason stand beside the cap. It goes on counting, and acts again "
-            "afterwards with its whole grace.",
+            title="Suspend a cap in an emergency",
+            text="Everybody reads your name and reason beside the cap. It goes on counting, and "
+            "acts again afterwards with its whole grace.",
             form=GlassForm,
             arguments=arguments,
             do=suspend,
             button="Suspend cap",
-            said="Done.",
+            said="The change is in force.",
             is_danger=True,
         ),
         Section(
@@ -259,7 +277,7 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
             arguments=arguments,
             do=lambda typed: spending.remove_spend_rule(user, **typed),
             button="Remove cap",
-            said="The cap is removed; what it held back is let go.",
+            said="The cap is removed. Jobs that it held back can start again.",
             is_danger=True,
         ),
     ]

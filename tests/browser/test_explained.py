@@ -121,9 +121,9 @@ def test_admin_asks_what_if(visit, explained, scripts: bool):
     if scripts:
         watched.check()
 
-    form.get_by_role("button", name="Ask").click()
+    form.get_by_role("button", name="Show what would happen").click()
     panel = page.get_by_role("complementary", name="Answer")
-    expect(panel.get_by_text("Being worked out").first).to_be_visible()
+    expect(panel.get_by_text("The cluster is calculating").first).to_be_visible()
     answer_everything(explained)
     if not scripts:
         panel.get_by_role("link", name="Look again").first.click()
@@ -139,8 +139,8 @@ def test_admin_asks_what_if(visit, explained, scripts: bool):
 
     drain = page.get_by_role("form", name="Drain a worker")
     drain.get_by_label("Worker").select_option("gpu-east")
-    drain.get_by_role("button", name="Ask").click()
-    expect(panel.get_by_text("Being worked out").first).to_be_visible()
+    drain.get_by_role("button", name="Show what would happen").click()
+    expect(panel.get_by_text("The cluster is calculating").first).to_be_visible()
     answer_everything(explained)
     if not scripts:
         panel.get_by_role("link", name="Look again").first.click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 
 import pytest
@@ -44,6 +45,19 @@ NEW = {
     "warn_at_percent": "80",
     "reason": "the grant says so",
 }
+
+
+def test_a_cap_is_typed_as_a_sentence_and_what_means_nothing_is_left_out(fleet, owner):
+    page = owner.get(PAGE).content.decode()
+    words = re.sub(r"<label.*?</label>", "", page, flags=re.S)
+    words = re.sub(r"<select.*?</select>|<input[^>]*>", "[]", words, flags=re.S)
+    assert "[] when [] passes [] [] in a []" in re.sub(r"\s+", " ", words)
+    assert 'class="means-with drain"' in page and 'class="means-with grant"' in page
+
+    typed = {**NEW, "action": "drop_to_floor", "grant_start": "2026-01-01T00:00"}
+    posted(owner, "add", **typed)
+    rule = SpendRule.objects.get()
+    assert (rule.grace_minutes, rule.grant_start) == (0, None)
 
 
 def test_an_owner_adds_changes_and_removes_a_cap(fleet, owner):

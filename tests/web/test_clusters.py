@@ -213,6 +213,31 @@ def test_hand_edits_local_jobs_and_configuration_are_switches(visitors: Visitors
     assert worker.allows_local_jobs is False
 
 
+def test_the_configuration_page_shows_what_holds_and_every_fault_by_its_name(
+    visitors: Visitors, worker
+):
+    client = visitors["admin"]
+    address = "/clusters/gpu-east/configuration/"
+    assert "defaults of Kueue 0.19.2" in visitors.text("admin", address)
+
+    typed = "fairSharing:\n  preemptionStrategies: [LessThanInitialShare]\n"
+    gates = "featureGates:\n  PriorityBoost: true\n"
+    client.post(address, {"kueue_configuration": typed + gates})
+    text = visitors.text("admin", address)
+    assert "LessThanInitialShare" in text and "does not follow PriorityBoost" in text
+
+    wrong = "fairSharing:\n  preemptionStrategies: [Nobody]\nresources: [1]\n"
+    answer = client.post(address, {"kueue_configuration": wrong})
+    said = " ".join(answer.context["form"].errors["kueue_configuration"])
+    assert answer.status_code == 422
+    assert "fairSharing: 'Nobody'" in said and "resources: Kueue expects another shape" in said
+
+    worker.refresh_from_db()
+    worker.kueue_configuration = {"resources": [1]}
+    worker.save()
+    assert "another shape" in visitors.text("admin", address)
+
+
 def test_lists_of_the_policies_are_typed_a_line_each(visitors: Visitors, worker):
     client = visitors["admin"]
 

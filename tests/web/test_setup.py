@@ -55,6 +55,29 @@ def test_empty_portal_leads_its_admin_from_step_to_step(first_admin: Client):
     assert first_admin.get("/setup/").context["now"] == "budgets"
 
 
+def test_setup_leads_from_a_new_account_to_the_first_budget(visitors: Visitors):
+    admin = visitors["admin"]
+
+    def next_page(address: str, section: str, **values) -> str:
+        answer = post(admin, address, section, **values)
+        assert answer.status_code == 302, answer.content.decode()
+        return answer["Location"]
+
+    address = next_page("/setup/accounts/", "new", slug="initech", name="Initech")
+    assert address == "/setup/accounts/initech/"
+    assert '<li aria-current="step">Envelope</li>' in visitors.text("admin", address)
+    envelope = {"flavor": "h100", "committed": 16, "ceiling": 32, "pool": 0}
+    address = next_page(address, "envelope", **envelope)
+    form = visitors["admin"].get(address).context["sections"][1].bound
+    assert form["account"].value() == "initech"
+    values = {"account": "initech", "slug": "lab", "name": "Lab", "home_flavor": "h100"}
+    address = next_page(address, "new", **values)
+    assert address == "/setup/workspaces/initech-lab/"
+    address = next_page(address, "owners", user="olga")
+    assert address == "/workspaces/initech-lab/budget/"
+    assert Membership.objects.get(workspace__namespace="initech-lab").user.username == "olga"
+
+
 def test_faults_stand_beside_their_fields_and_nothing_is_made(visitors: Visitors):
     answer = post(visitors["admin"], "/setup/accounts/", "new", slug="Not-A-Slug", name="")
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from budgets.services import create_pool, set_pool_share
+from clusters.explaining.answers import JobOutcome, WhatIfAnswer
 from clusters.models import Cluster, Question
+from clusters.services import ShownReply, verdict_of
+from tests.billing.conftest import active_card
 from tests.builders import line
 from tests.explained.engines import answer, engine_of, held, job, portal_documents
 from tests.web.conftest import HTMX, Visitors
@@ -69,12 +73,15 @@ def test_owner_asks_and_reads_which_job_starts(visitors: Visitors, clusters):
     assert found.status_code == 302
     address = found["Location"]
     assert "workspace=acme-vision" in address and "by=8" in address
-    assert "Being worked out" in visitors.text("owner", address)
+    assert "The cluster is calculating" in visitors.text("owner", address)
 
     answered(clusters)
 
     text = visitors.text("owner", address)
     assert "1 job starts" in text
+    assert "1 waiting job starts as soon as a worker has room. No running job is" in text
+    assert "preempted or stopped." in text
+    assert text.index("1 waiting job starts") < text.index("What each cluster answered")
     assert "acme-vision/second" in text
     assert "hub" in text and "gpu-east" in text
     assert "every 500ms" not in text
@@ -255,3 +262,35 @@ def test_api_names_everything_that_is_wrong(visitors: Visitors, clusters):
         "flavor",
         "cluster",
     }
+
+
+def test_the_verdict_has_the_cost_of_the_raise(visitors: Visitors, clusters):
+    active_card(visitors.fleet)
+    address = visitors["owner"].post(PAGE, RAISE)["Location"]
+    answered(clusters)
+
+    shown = visitors["owner"].get(address)
+
+    now, after = shown.context["costs"]
+    assert after.floor.amount == 2 * now.floor.amount > 0
+    assert f"{after.floor.amount:,.2f} EUR" in shown.content.decode()
+    # An address is only words: what somebody may not ask about has no cost.
+    foreign = address.replace("acme-vision", "globex-search")
+    assert not visitors["owner"].get(foreign).context["costs"]
+
+
+@pytest.mark.django_db
+def test_the_verdict_is_one_sentence_for_who_starts_and_who_stops():
+    def reply(cluster: str, **counts: int) -> ShownReply:
+        return ShownReply(uuid4(), cluster, "answered", "", WhatIfAnswer("x", **counts))
+
+    assert verdict_of([]) is None
+    alone = [reply("a", started_count=2, preempted_count=1, preempted=(JobOutcome("x"),))]
+    assert verdict_of(alone).words == (
+        "2 waiting jobs start at once. 1 running job is preempted. It queues again."
+    )
+    none = verdict_of([reply("a", started_count=0)])
+    assert (none.words, none.is_good) == (
+        "No waiting job starts. No running job is preempted or stopped.",
+        False,
+    )

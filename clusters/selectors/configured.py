@@ -1,0 +1,116 @@
+"""The Kueue Configuration that holds on a cluster, setting by setting, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.kueue.configuration import Configuration, Gates, not_followed
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the page.
+
+    Attributes:
+        path: Where it stands in the document.
+        value: What holds now, in words.
+        is_given: The document says so; otherwise it is Kueue's default.
+        text: What it does.
+    """
+
+    path: str
+    value: str
+    is_given: bool
+    text: str
+
+
+def settings_of(document: Mapping[str, Any]) -> list[Setting]:
+    """Every part that decisions follow, with what holds now.
+
+    Args:
+        document: One that ``read_configuration`` takes.
+    """
+    read = Configuration.from_document(document)
+    ready, by_usage = read.pods_ready, read.admission_fair_sharing
+    rows = (
+        (
+            "fairSharing",
+            ", ".join(each.value for each in read.fair_strategies) or "off",
+            "Whether a workspace that uses less than its share may preempt jobs of one that uses "
+            "more.",
+        ),
+        (
+            "admissionFairSharing",
+            f"on; past use counts half after {_time(by_usage.half_life_s)}" if by_usage else "off",
+            "Whether jobs of people who used less lately go first.",
+        ),
+        (
+            "waitForPodsReady",
+            f"on; pods have {_time(ready.timeout_s)} to get ready" if ready else "off",
+            "How long the pods of a job may take to get ready before it is evicted and tried "
+            "again.",
+        ),
+        (
+            "waitForPodsReady.blockAdmission",
+            "on" if read.blocks_admission else "off",
+            "Whether a job starts only when the pods of all others are ready.",
+        ),
+        (
+            "waitForPodsReady.requeuingStrategy",
+            "by the time of the eviction" if read.requeues_by_eviction else "by the first queueing",
+            "Where an evicted job stands in its queue.",
+        ),
+        (
+            "resources.excludeResourcePrefixes",
+            ", ".join(read.excluded_prefixes) or "none",
+            "Resources with these prefixes count against no quota.",
+        ),
+        (
+            "resources.transformations",
+            ", ".join(read.transformations) or "none",
+            "Resources that count as others.",
+        ),
+        (
+            "resources.quotaCheckStrategy",
+            "ignored" if read.ignores_undeclared else "refused",
+            "What happens to a job that asks for a resource without quota.",
+        ),
+        (
+            "featureGates",
+            _gates(read.gates) or "defaults of Kueue 0.19.2",
+            "Features that are switched on or off.",
+        ),
+    )
+    return [Setting(path, value, _has(document, path), text) for path, value, text in rows]
+
+
+def notes_of(document: Mapping[str, Any]) -> list[str]:
+    """What the document turns on that the portal's forecasts and decisions do not follow."""
+    return [f"The portal does not follow {found}." for found in not_followed(document)]
+
+
+def _has(document: Mapping[str, Any], path: str) -> bool:
+    found: Any = document
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return False
+        found = found[name]
+    return True
+
+
+def _gates(gates: Gates) -> str:
+    usual = Gates()
+    return ", ".join(
+        f"{name.replace('_', ' ')} {'on' if getattr(gates, name) else 'off'}"
+        for name in Gates.__dataclass_fields__
+        if getattr(gates, name) != getattr(usual, name)
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "any time"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:,} min" if minutes and not rest else f"{int(seconds):,} s"
