@@ -72,60 +72,61 @@ PLAIN = (
 """Shown as Django shows a table of which it is told nothing."""
 
 
-def _show(table: type[Model], columns: str, **options: Any) -> None:
+def show(table: type[Model], columns: str, **options: Any) -> None:
+    """Shows a table: these columns in its list, and further options of Django's admin."""
     admin.site.register(table, ReadOnlyAdmin, list_display=columns.split(), **options)
 
 
 admin.site.register(PLAIN, ReadOnlyAdmin)
-_show(
+show(
     models.AuditEntry,
     "at actor_name action subject reason",
     list_filter=("action",),
     search_fields=("subject", "actor_name"),
     list_select_related=("actor",),
 )
-_show(
+show(
     models.BudgetRevision,
     "budget_id number state author valid_from valid_until",
     list_filter=("state",),
     list_select_related=("author",),
 )
-_show(
+show(
     models.Interval,
     "cluster namespace workload flavor gpus start end state",
     list_filter=("state", "kind"),
     search_fields=("namespace", "uid"),
 )
-_show(
+show(
     models.UsageRecord,
     "workspace flavor hour committed_used burst lent idle",
     list_select_related=("workspace", "flavor"),
 )
 # Tokens without their digests.
-_show(
+show(
     models.ApiToken,
     "name user prefix scope expires_at revoked_at",
     exclude=("digest",),
     list_select_related=("user",),
 )
-_show(
+show(
     models.RateCard,
     "name account currency state valid_from",
     list_filter=("state",),
     list_select_related=("account",),
 )
-_show(
+show(
     models.Statement,
     "number account period kind state payable currency",
     list_filter=("state", "kind"),
     list_select_related=("account", "period"),
 )
-_show(
+show(
     models.Discrepancy,
     "kind cluster subject flavor start end state",
     list_filter=("kind", "state", "cluster"),
 )
-_show(
+show(
     models.Correction,
     "account workspace flavor start committed burst lent",
     list_filter=("table",),

@@ -22,7 +22,6 @@ from budgets.services.access import (
 )
 from budgets.services.audit import audit
 from budgets.services.budget.dating_back import propose_dating_back
-from budgets.services.budget.dirty import mark_dirty
 from budgets.services.budget.holds import reallocate, set_stop_policy
 from budgets.services.budget.in_force import advance_in_force
 from budgets.services.budget.revisions import (
@@ -31,6 +30,7 @@ from budgets.services.budget.revisions import (
     revise_budget,
     withdraw_request,
 )
+from budgets.services.budget.versions import mark_dirty
 from budgets.services.finance import end_one_person, propose_price_tolerance, start_one_person
 from budgets.services.fleet.accounts import (
     archive_account,

@@ -12,11 +12,10 @@ from typing import Any
 
 from clusters.devcluster.access import Access, Denial
 from clusters.devcluster.faults import InjectedFaults
+from clusters.devcluster.identity import discovery, route_of
 from clusters.devcluster.problems import Document, Failure
-from clusters.devcluster.reads import DEFAULT_WATCH_S, Reads, WatchRequest
+from clusters.devcluster.reads import DEFAULT_WATCH_S, Reads, WatchRequest, parse_filter
 from clusters.devcluster.registry import CRDS, EVENTS, NAMESPACES, kueue_definitions
-from clusters.devcluster.routes import discovery, route_of
-from clusters.devcluster.selectors import parse_filter
 from clusters.devcluster.store import HISTORY, ObjectStore
 from clusters.devcluster.writes import APPLY, Address, Intent, Writes
 from clusters.documents.keys import place_of, version_of

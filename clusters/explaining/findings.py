@@ -11,9 +11,9 @@ from budgets.plan import HOST_FLAVOR, StopPolicy
 from clusters.explaining import words
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
-from clusters.explaining.refusals import is_closed, is_refused, refusal_words
 from clusters.explaining.sentence import barring_cap, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
+from clusters.explaining.words import is_closed, is_refused, refusal_words
 from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
 from clusters.kueue.explanation.why import CheckState, Holder, OwnQuota, Protection
 

@@ -14,8 +14,8 @@ from budgets.plan import StopPolicy
 from clusters.explaining import words
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
-from clusters.explaining.refusals import is_refused, refusal_words, unavailable_resource
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
+from clusters.explaining.words import is_refused, refusal_words, unavailable_resource
 from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.explanation.why import SET_ASIDE, OwnQuota
 

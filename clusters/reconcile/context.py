@@ -16,8 +16,7 @@ from django.utils import timezone
 from budgets.records import record_of
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
-from clusters.kube.clock import ClusterClock
-from clusters.kube.pulse import Pulse
+from clusters.kube.pulse import ClusterClock, Pulse
 from clusters.kube.shares import Shares
 from clusters.models import Cluster
 from clusters.reconcile.runtime.faults import Faults

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from budgets.plan import StopPolicy
 from budgets.selectors.budget.holds import BudgetHolds, ReachedCap, budget_holds
 from clusters.explaining.evidence import Evidence
-from clusters.explaining.refusals import is_closed
 from clusters.explaining.stops import Stop, StopSource
+from clusters.explaining.words import is_closed
 from clusters.models import Cluster
 from clusters.selectors.cordons import Cordons, cordons_now
 

@@ -1,5 +1,7 @@
 """What every view does alike: checked input, looked-up names as faults, errors as JSON.
 
+Bodies are JSON, of bounded size and depth, in text that every database can keep.
+
 A noun is a class with its list, its single ones and its deeds, which the router of
 ``portal.api.urls`` gives their addresses. Each method is declared by what it takes, does and
 tells: see :func:`answers`, :func:`deed` and :func:`lists`.
@@ -8,14 +10,15 @@ tells: see :func:`answers`, :func:`deed` and :func:`lists`.
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import IO, Any, Final, cast
 
 from django.db.models import QuerySet
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import exceptions, parsers, status
 from rest_framework.decorators import action
 from rest_framework.permissions import SAFE_METHODS, AllowAny
 from rest_framework.request import Request
@@ -28,9 +31,9 @@ from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import Account, ApiToken, User, Workspace
 from budgets.texts import is_storable
 from portal.api.paging import Order, expected_version, page
-from portal.api.parsing import JSONBody
 from portal.api.schema import Declared, PortalSchema, Shape, declared_of
 
+MOST_BYTES: Final = 1_000_000
 ARCHIVED: Final = OpenApiParameter("archived", bool, description="With archived ones: true.")
 MADE: Final = status.HTTP_201_CREATED
 DONE: Final = status.HTTP_204_NO_CONTENT
@@ -38,6 +41,37 @@ ASKED: Final = status.HTTP_202_ACCEPTED
 ROUTED: Final = frozenset({"list", "create", "retrieve", "partial_update", "update", "destroy"})
 """What the router knows by these names; every other method of a noun is an address below it."""
 Handler = Callable[..., HttpResponseBase]
+
+
+class BodyTooLarge(exceptions.APIException):
+    """More than any request of this API needs."""
+
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_detail = f"The body is larger than {MOST_BYTES:,} bytes."
+    default_code = "too_large"
+
+
+class JSONBody(parsers.JSONParser):
+    """JSON alone; nonsense of any kind is a 400 with the place where reading stopped."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        text = stream.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise BodyTooLarge
+        try:
+            body = super().parse(io.BytesIO(text), media_type, dict(parser_context or {}))
+        except RecursionError:
+            raise exceptions.ParseError("The body is nested too deeply.") from None
+        if not is_storable(body):
+            raise exceptions.ParseError(
+                "The body has a NUL or half a surrogate pair in a text, or a number beyond a float."
+            )
+        return body
 
 
 class View(APIView):

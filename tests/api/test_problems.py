@@ -15,8 +15,8 @@ from rest_framework.test import APIClient
 
 from clusters import errors as cluster_errors
 from portal.api import problems
-from portal.api.parsing import MOST_BYTES
 from portal.api.urls import urlpatterns
+from portal.api.views import MOST_BYTES
 from tests.api.conftest import API
 from tests.api.rows import add_cluster, add_workload
 

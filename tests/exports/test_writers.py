@@ -20,7 +20,7 @@ from budgets.errors import Rejected
 from budgets.exports import FORMATS, CellKind, Column, Table, pick
 from budgets.exports.datasets import table_of
 from budgets.exports.focus import Version, focus_rows, focus_table
-from budgets.exports.texts import defused, is_formula
+from budgets.exports.table import defused, is_formula
 from budgets.exports.writers.xlsx_file import _titles, write_xlsx
 from tests.exports.charges import NAMES, many
 from tests.exports.focus_files import ABOUT, in_memory, write

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clusters.kube.client import Probe
-from clusters.kube.clock import ClusterClock
+from clusters.kube.pulse import ClusterClock
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

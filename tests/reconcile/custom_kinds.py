@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clusters.devcluster import core_schemas as core
-from clusters.devcluster import registry, routes
+from clusters.devcluster import identity, registry
 from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.schema import struct, text
 from clusters.documents.resources import Resource
@@ -26,7 +26,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *kinds_served: Resource) -> None:
     for kind in kinds:
         monkeypatch.setitem(registry.BY_ADDRESS, (kind.group, kind.version, kind.plural), kind)
         monkeypatch.setitem(registry.BY_KEY, kind.key, kind)
-    monkeypatch.setattr(routes, "KINDS", registry.KINDS + kinds)
+    monkeypatch.setattr(identity, "KINDS", registry.KINDS + kinds)
 
 
 def _kind(resource: Resource) -> ServedKind:

@@ -16,7 +16,7 @@ from budgets.selectors import utc_now
 from budgets.services.spending import change_spend_rule, create_spend_rule
 from clusters.kube import resources as r
 from clusters.manifests.names import SPEND_CHECK, spend_controller
-from clusters.reconcile.budget_check import verdicts
+from clusters.reconcile.budget_check import body
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.builders import SmallFleet, line
 from tests.reconcile.admission_harness import (
@@ -194,7 +194,7 @@ def test_a_database_that_does_not_answer_leaves_jobs_waiting(space, cluster, mon
 
     manager = cluster["manager"]
     with turned(cluster) as hand:
-        monkeypatch.setattr(verdicts, "settle_workspace", lost)
+        monkeypatch.setattr(body, "settle_workspace", lost)
         manager.create(job("train", run_s=60))
         hand.until(lambda: is_true(manager.workload_of("train"), "QuotaReserved"))
         for _ in range(5):

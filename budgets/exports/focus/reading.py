@@ -22,7 +22,7 @@ from typing import Any, TextIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from budgets.exports.texts import decimal_text
+from budgets.exports.table import decimal_text
 from budgets.units import time_text
 
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"

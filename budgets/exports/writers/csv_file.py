@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 from budgets.exports.about import About
-from budgets.exports.table import CellKind, Row, Table
-from budgets.exports.texts import decimal_text, defused
+from budgets.exports.table import CellKind, Row, Table, decimal_text, defused
 from budgets.units import time_text
 
 BATCH_ROWS = 2_000

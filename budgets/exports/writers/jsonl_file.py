@@ -9,8 +9,7 @@ from decimal import Decimal
 from typing import IO
 
 from budgets.exports.about import About
-from budgets.exports.table import CellKind, Row, Table
-from budgets.exports.texts import decimal_text
+from budgets.exports.table import CellKind, Row, Table, decimal_text
 from budgets.units import time_text
 
 

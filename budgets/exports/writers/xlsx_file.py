@@ -15,8 +15,15 @@ from typing import IO, Any
 import xlsxwriter
 
 from budgets.exports.about import About
-from budgets.exports.table import DECIMAL_KINDS, CellKind, Column, Row, Table
-from budgets.exports.texts import decimal_text, is_formula
+from budgets.exports.table import (
+    DECIMAL_KINDS,
+    CellKind,
+    Column,
+    Row,
+    Table,
+    decimal_text,
+    is_formula,
+)
 from budgets.units import quantise
 
 SHEET_ROWS = 1_048_576

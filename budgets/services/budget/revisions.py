@@ -12,9 +12,8 @@ from budgets.errors import NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
 from budgets.plan import Part, RevisionDraft, Spill, part_of
 from budgets.selectors import RevisionPreview, judge_draft
-from budgets.services.budget.dirty import mark_dirty
 from budgets.services.budget.in_force import settle_budget
-from budgets.services.budget.versions import close_budget, open_budget
+from budgets.services.budget.versions import close_budget, mark_dirty, open_budget
 from budgets.services.guards import by_admin, require_reason, roles_for
 from budgets.services.spending.floors import cap_faults
 

@@ -1,4 +1,7 @@
-"""Opening a budget for one write, and closing it: locks, version, log entry."""
+"""Opening a budget for one write, and closing it: locks, version, log entry.
+
+And telling the meter from when it has to look again.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import DateTimeField, Value
+from django.db.models.functions import Coalesce, Least
+
 from budgets.errors import StaleVersion
-from budgets.models import AuditEntry, Budget, User
+from budgets.models import AuditEntry, Budget, MeterState, User
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
 from budgets.services.budget.in_force import lock_budget
@@ -59,3 +65,22 @@ def close_budget(
             "generation": budget.generation,
         },
     )
+
+
+def mark_dirty(since: datetime, *, cluster: str | None = None) -> None:
+    """Have the meter rewrite its facts from ``since`` on, for one cluster or for all.
+
+    The row is written even where an earlier mark stays: so a change waits for a meter that may
+    have read what was there before it, and marks what that meter leaves behind.
+
+    Args:
+        since: UTC; an earlier mark stays.
+        cluster: Cluster slug, which gets a row when it has none; None for every known one.
+    """
+    if cluster is not None:
+        MeterState.objects.get_or_create(cluster=cluster, defaults={"dirty_from": since})
+    rows = (
+        MeterState.objects.all() if cluster is None else MeterState.objects.filter(cluster=cluster)
+    )
+    at = Value(since, output_field=DateTimeField())
+    rows.update(dirty_from=Least(Coalesce("dirty_from", at), at))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from budgets import intervals as ledger
 from budgets.models import Interval, MeterState, PendingSpan, Workspace
 from budgets.selectors.clock import utc_now
-from budgets.services.budget.dirty import mark_dirty
+from budgets.services.budget.versions import mark_dirty
 from budgets.services.usage.rows import among, write_rows
 
 NATURAL_KEY = ("cluster", "uid", "epoch", "pod_set", "flavor", "seq")

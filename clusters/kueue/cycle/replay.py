@@ -2,7 +2,8 @@
 
 Format: one JSON object per scenario; see the conformance data's descriptions. Pure: lines in,
 results out. A section that is absent or null is empty; what a record does not expect is not
-compared. What events do is in ``replay_events``.
+compared. What events do is in ``replay_events``; the ledger of admission fair sharing is taken in,
+shown and compared here.
 
 Where the recordings say more than their description: a step ends after a cycle that left everything
 as the cycle before had, so its first cycle never is the last one while a heap holds something. The
@@ -16,15 +17,17 @@ Source: recordings of Kueue v0.19.2.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
+from clusters.kueue.amounts import parse_decimal
 from clusters.kueue.configuration import DEFAULT_STRATEGIES, Configuration
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.cycle.replay_events import Replay, elapsed, end, happen, take_in, unknown_in
-from clusters.kueue.cycle.replay_usage import is_same_usage, usage_view, with_consumed
+from clusters.kueue.quota.usage_ledger import Nanos, format_nanos
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _STEP: Final = timedelta(minutes=1)
@@ -232,3 +235,54 @@ def _unequal(
     for what, want in wanted.items():
         if want != got[what]:
             yield ReplayDifference(step, cycle, what, want, got[what])
+
+
+_TOLERANCE: Final = Decimal("1e-12")
+
+
+def with_consumed(
+    local_queues: Iterable[Mapping[str, Any]], consumed: Mapping[str, Mapping[str, str]]
+) -> Iterator[Mapping[str, Any]]:
+    """LocalQueue documents whose status tells what was consumed before the scenario."""
+    for document in local_queues:
+        metadata = document["metadata"]
+        status = {"consumedResources": consumed.get(f"{metadata['namespace']}/{metadata['name']}")}
+        yield {**document, "status": {"fairSharing": {"admissionFairSharingStatus": status}}}
+
+
+def usage_view(engine: Engine) -> dict[str, dict[str, Any]]:
+    """Every line of the ledger as a recording shows it."""
+    view = {}
+    for key in engine.state.queues.local_queues:
+        entry = engine.state.ledger.entry(key)
+        if entry is not None:
+            view[key] = {
+                "consumed": _quantities(entry.consumed),
+                "pending": _quantities(entry.pending),
+                "lastUpdate": entry.updated_at.isoformat().replace("+00:00", "Z"),
+            }
+    return view
+
+
+def is_same_usage(want: Mapping[str, Any], got: Mapping[str, Any]) -> bool:
+    """Whether two views agree, amounts within the last digit of a float."""
+    return want.keys() == got.keys() and all(
+        line["lastUpdate"] == got[key]["lastUpdate"]
+        and _is_close(line["consumed"], got[key]["consumed"])
+        and _is_close(line["pending"], got[key]["pending"])
+        for key, line in want.items()
+    )
+
+
+def _quantities(amounts: Nanos) -> dict[str, str]:
+    return {name: format_nanos(amount) for name, amount in amounts.items()}
+
+
+def _is_close(want: Mapping[str, str], got: Mapping[str, str]) -> bool:
+    def amount(quantities: Mapping[str, str], name: str) -> Decimal:
+        return parse_decimal(quantities.get(name, "0"))
+
+    return all(
+        abs(amount(want, name) - amount(got, name)) <= _TOLERANCE * abs(amount(want, name))
+        for name in want.keys() | got.keys()
+    )

@@ -1,14 +1,18 @@
 """One scheduling cycle, in six numbered steps; returns decisions and writes nothing.
 
-Source: Kueue pkg/scheduler/scheduler.go, v0.19.2. Deviations: full ties go to the smaller UID;
+Under fair sharing a tournament orders the entries of a cycle.
+
+Source: Kueue pkg/scheduler/scheduler.go, pkg/scheduler/fair_sharing_iterator.go, KEP-1714, v0.19.2.
+Deviations: full ties go to the smaller UID;
 instead of a copied snapshot the live tree is used, and what only this cycle assumes is undone at
 its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -17,11 +21,12 @@ from clusters.kueue.assignment.outcome import AssignmentMode
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.entries import Entry, EntryStatus
 from clusters.kueue.cycle.nomination import Nominator
-from clusters.kueue.cycle.tournament import tournament
 from clusters.kueue.queueing.queues import RequeueReason
+from clusters.kueue.quota.fair_sharing import share_of
+from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
-from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.quota.tree import ClusterQueueState, CohortState, Holding
 from clusters.kueue.topology.tree import PlacedUse
 
 _WAITING_FOR_PODS: Final = "waiting for all admitted workloads to be in PodsReady condition"
@@ -237,3 +242,79 @@ def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, lev
             return amount
         return max(0, min(amount, subtract(add(quota.nominal, quota.borrowing_limit), used)))
     return max(0, min(amount, subtract(quota.nominal, used)))
+
+
+_Rank = tuple[bool, tuple[bool, float], int, datetime, str]
+
+
+@dataclass(slots=True)
+class _Tree:
+    root: CohortState
+    entries: dict[str, Entry]
+    ranks: dict[tuple[str, str], _Rank] = field(default_factory=dict)
+
+
+def tournament(
+    entries: Iterable[Entry], *, snapshot: Snapshot, prioritizes_non_borrowing: bool
+) -> Iterator[Entry]:
+    """Yield entries so that whoever would have the lowest share comes first, again each time.
+
+    The caller changes the snapshot between two entries; only the entries below the same child of
+    the root as the last one are weighed again, as no other's share can have changed.
+    There is one entry per ClusterQueue, and every queue takes part in the snapshot.
+    """
+    trees: dict[str, _Tree] = {}
+    for item in entries:
+        cohort = snapshot.cohort_of(item.queue)
+        if cohort is None:
+            yield item
+            continue
+        while cohort.spec.parent:
+            cohort = snapshot.cohorts[cohort.spec.parent]
+        tree = trees.setdefault(cohort.spec.name, _Tree(cohort, {}))
+        tree.entries[item.queue.spec.name] = item
+    for _, tree in sorted(trees.items()):
+        stale = list(tree.entries.values())
+        while tree.entries:
+            for item in stale:
+                _weigh(tree, item, prioritizes_non_borrowing=prioritizes_non_borrowing)
+            winner = _winner(tree, tree.root)
+            assert winner is not None
+            del tree.entries[winner.queue.spec.name]
+            yield winner
+            branch = _branch(winner)
+            stale = [item for item in tree.entries.values() if _branch(item) is branch]
+
+
+def _branch(item: Entry) -> ResourceNode:
+    return item.queue.node.path()[-2]
+
+
+def _weigh(tree: _Tree, item: Entry, *, prioritizes_non_borrowing: bool) -> None:
+    """Note the rank of an entry at every Cohort above it, its usage added."""
+    node, usage, workload = item.queue.node, item.usage, item.workload
+    node.add_all(usage)
+    name = item.queue.spec.name
+    below = node
+    while below.parent is not None:
+        is_borrowing = prioritizes_non_borrowing and not below.is_within_nominal(usage.keys())
+        tree.ranks[below.parent.name, name] = (
+            is_borrowing,
+            share_of(below).sort_key,
+            -workload.priority,
+            workload.queued_at,
+            workload.uid,
+        )
+        below = below.parent
+    node.remove_all(usage)
+
+
+def _winner(tree: _Tree, cohort: CohortState) -> Entry | None:
+    rivals = [tree.entries[name] for name in cohort.queues if name in tree.entries]
+    for child in cohort.cohorts.values():
+        rival = _winner(tree, child)
+        if rival is not None:
+            rivals.append(rival)
+    if not rivals:
+        return None
+    return min(rivals, key=lambda item: tree.ranks[cohort.spec.name, item.queue.spec.name])

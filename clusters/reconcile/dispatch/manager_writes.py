@@ -20,8 +20,7 @@ from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue import steps as step
 from clusters.reconcile import workload_status as status
-from clusters.reconcile.multikueue.connections import config_of, is_dispatch_check, workers_of
-from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.local import Local, config_of, is_dispatch_check, workers_of
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.writer import Write
 

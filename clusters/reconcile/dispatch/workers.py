@@ -14,8 +14,8 @@ from typing import Any, Final
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.context import ShiftContext, registered, registered_workers
-from clusters.reconcile.multikueue.connections import config_of, dispatched_workers, workers_of
 from clusters.reconcile.multikueue.links import Link
+from clusters.reconcile.multikueue.local import config_of, dispatched_workers, workers_of
 from clusters.reconcile.multikueue.profiles import Profiles, profile_of
 from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
 

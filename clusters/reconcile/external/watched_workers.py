@@ -28,8 +28,7 @@ from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.external.defects import CopySeen, Patient
-from clusters.reconcile.multikueue.connections import dispatched_workers, workers_of
-from clusters.reconcile.multikueue.local import local_job
+from clusters.reconcile.multikueue.local import dispatched_workers, local_job, workers_of
 from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
 from clusters.reconcile.runtime.watches import Change, Seen
 

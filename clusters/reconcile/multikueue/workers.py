@@ -19,9 +19,8 @@ from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import Identity, ShiftContext, registered
-from clusters.reconcile.multikueue.connections import dispatch_check
 from clusters.reconcile.multikueue.links import Link
-from clusters.reconcile.multikueue.local import Local, attempt_of, local_job
+from clusters.reconcile.multikueue.local import Local, attempt_of, dispatch_check, local_job
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.selectors.cordons import Cordons, cordons_now

@@ -29,7 +29,6 @@ from clusters.reconcile.runtime.rows import is_away, is_refusal, store_apart
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage.counting import Counting
-from clusters.reconcile.usage.missing import ended_at, newest_of_missing
 from clusters.reconcile.usage.observed import (
     Completeness,
     Listed,
@@ -44,8 +43,13 @@ from clusters.reconcile.usage.record import (
     seen_spans,
     store_events,
 )
-from clusters.reconcile.usage.replay import replay
-from clusters.reconcile.usage.unwatched import back_fill, note_unwatched
+from clusters.reconcile.usage.unwatched import (
+    back_fill,
+    ended_at,
+    newest_of_missing,
+    note_unwatched,
+    replay,
+)
 from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)

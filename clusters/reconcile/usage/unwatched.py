@@ -1,14 +1,18 @@
-"""Time in which nobody watched a cluster and of which it has forgotten what happened.
+"""What happened on a cluster while nobody watched it, as far as anybody can still tell.
 
-What came and went in it is in no list. The manager's Workloads tell of the copies that they named
+Between two shifts a watch from where the last one ended tells all of it in order, also what came
+and went meanwhile and is in no list any more. When it happened is not told: a state is taken to be
+as old as the newest time in it, so that nothing lasts longer than the object itself proves.
+
+Of a time that the cluster has forgotten the manager's Workloads tell of the copies that they named
 this cluster for: those are written down as far as the manager saw them, and count as estimated.
 That anything else may be missing is told to finance, for whom it blocks the close.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -19,10 +23,15 @@ from budgets import intervals as ledger
 from budgets.models import Discrepancy, MeterState
 from budgets.services.billing.discrepancies import UNSETTLED, note_discrepancy
 from clusters.documents import labels
-from clusters.kube.client import KubeClient
+from clusters.documents.keys import Document, version_number
+from clusters.errors import ClusterError, Gone, NotFound
+from clusters.jobs.table import KINDS
+from clusters.kube.client import KubeClient, WatchOptions
+from clusters.kube.resources import WORKLOAD
+from clusters.kube.stream import WatchType
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
-from clusters.reconcile.usage.missing import ended_at
+from clusters.reconcile.usage.observed import Observation, Type
 from clusters.reconcile.usage.record import store_events
 
 log = structlog.stdlib.get_logger(__name__)
@@ -153,3 +162,110 @@ def _as_copy(
         event(WorkloadEvent.Type.SEEN, observed_at=row.admitted_at, payload=copy),
         event(WorkloadEvent.Type.MISSING, observed_at=end, last_seen_at=end, payload=ended),
     ]
+
+
+_ENDED = (WorkloadState.Phase.FINISHED, WorkloadState.Phase.FAILED, WorkloadState.Phase.GONE)
+# By the name alone: no more is kept of a Workload's owner.
+_TELLING = {kind.resource.kind: kind for kind in KINDS.values() if kind.tells_when}
+
+
+def newest_of_missing(cluster_id: int, slug: str, uids: Collection[str]) -> list[WorkloadEvent]:
+    """The newest event of every Workload that an earlier shift saw alive and a list lacks.
+
+    Finished ones are left out: their end is known. Two queries.
+    """
+    alive = WorkloadState.objects.filter(cluster_id=cluster_id).exclude(phase__in=_ENDED)
+    gone = sorted(set(alive.values_list("uid", flat=True)).difference(uids))
+    newest: dict[str, WorkloadEvent] = {}
+    for at in range(0, len(gone), 500):
+        rows = WorkloadEvent.objects.filter(
+            cluster=slug, kind="Workload", uid__in=gone[at : at + 500]
+        )
+        for row in rows.order_by("pk"):
+            known = newest.get(row.uid)
+            if known is None or version_number(row.resource_version) >= version_number(
+                known.resource_version
+            ):
+                newest[row.uid] = row
+    return [newest[uid] for uid in gone if uid in newest]
+
+
+def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
+    """When the Job or Pod behind a Workload ended, RFC 3339, by the cluster's clock.
+
+    Args:
+        client: Of the cluster that the Workload was on.
+        owned: The Workload, or what was kept of it.
+
+    Returns:
+        None when it runs, is gone itself, is another object of that name, or cannot be read.
+    """
+    metadata = owned["metadata"]
+    for owner in metadata.get("ownerReferences") or []:
+        kind = _TELLING.get(str(owner.get("kind")))
+        if kind is None:
+            continue
+        try:
+            found = client.get(kind.resource, str(owner["name"]), namespace=metadata["namespace"])
+        except NotFound:
+            continue
+        except ClusterError as error:
+            log.warning(
+                "end_not_readable",
+                workload=f"{metadata['namespace']}/{metadata['name']}",
+                reason=error.reason,
+            )
+            continue
+        if str(found["metadata"].get("uid")) == str(owner.get("uid")):
+            return kind.ended_at(found)
+    return None
+
+
+READ_S: Final = 1
+"""The server ends the watch after so long; what it remembers comes first, and at once."""
+
+
+def replay(client: KubeClient, *, since: str, now: datetime) -> list[Observation] | None:
+    """Every state since a resourceVersion, in order; None where it is forgotten.
+
+    Args:
+        client: The cluster.
+        since: Up to here all was told.
+        now: By the cluster's clock, whole seconds; nothing is later.
+
+    Raises:
+        ClusterError: the cluster did not tell.
+    """
+    options = WatchOptions(resource_version=since, timeout_s=READ_S, idle_timeout_s=READ_S + 10)
+    found: list[Observation] = []
+    try:
+        with client.watch(WORKLOAD, options=options) as stream:
+            for event in stream:
+                if event.type is WatchType.BOOKMARK:
+                    continue
+                kind = Type.DELETED if event.type is WatchType.DELETED else Type.SEEN
+                at = min(now, max(_times(event.document), default=now))
+                found.append(Observation(kind, event.document, at, after_gap=True))
+    except Gone:
+        return None
+    return found
+
+
+def _times(document: Document) -> Iterator[datetime]:
+    metadata, status = document["metadata"], document.get("status") or {}
+    for text in (
+        metadata.get("creationTimestamp"),
+        metadata.get("deletionTimestamp"),
+        *(row.get("time") for row in _rows(metadata.get("managedFields"))),
+        *(row.get("lastTransitionTime") for row in _rows(status.get("conditions"))),
+    ):
+        try:
+            at = datetime.fromisoformat(str(text))
+        except ValueError:
+            continue
+        if at.tzinfo is not None:
+            yield at.astimezone(UTC).replace(microsecond=0)
+
+
+def _rows(value: object) -> Iterator[Document]:
+    yield from (row for row in value if isinstance(row, dict)) if isinstance(value, list) else ()

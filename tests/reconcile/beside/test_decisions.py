@@ -12,7 +12,7 @@ from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.kueue.multikueue.group import Group, GroupView
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.external.defects import CopySeen, Defect, Patient, diagnose
-from clusters.reconcile.external.duties import may_nominate, waits_for, wanted_names
+from clusters.reconcile.external.nominator import may_nominate, waits_for, wanted_names
 from clusters.reconcile.external.ways import (
     GATE,
     POLICY,

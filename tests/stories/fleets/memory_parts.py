@@ -10,10 +10,10 @@ from typing import Any
 
 from clusters.devcluster.access import ADMIN
 from clusters.devcluster.cluster import ApiRequest, DevCluster
+from clusters.devcluster.identity import route_of
 from clusters.devcluster.problems import Failure
+from clusters.devcluster.reads import Filter, parse_filter
 from clusters.devcluster.registry import ServedKind
-from clusters.devcluster.routes import route_of
-from clusters.devcluster.selectors import Filter, parse_filter
 from clusters.devcluster.store import Subscription
 from clusters.errors import ClusterError, Forbidden, NotFound, Refusal, Unreachable
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
