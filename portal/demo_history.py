@@ -25,8 +25,7 @@ from budgets.units import time_text
 from clusters.documents import labels
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
-from clusters.reconcile.usage.observed import Observation
-from clusters.reconcile.usage.record import event_of, store_events
+from clusters.reconcile.usage.record import Observation, event_of, store_events
 
 SEED = 7
 GPU = "nvidia.com/gpu"

@@ -18,7 +18,7 @@ from budgets.models.exports import DATASETS, Export, ExportPlan
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import Preview, preview
 from budgets.services.exports import plans
-from budgets.services.exports.requests import request_export
+from budgets.services.exports.plans import request_export
 from budgets.services.exports.runs import spool_path
 from portal.api.paging import CREATED
 from portal.api.shapes import MOST_ROWS, RecordSerializer, RowSerializer, Strict

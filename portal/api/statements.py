@@ -1,10 +1,13 @@
-"""Months and their close, statements and adjustments.
+"""Months and their close, statements and adjustments; do the books agree with the clusters.
+
+The latter by identities of each hour, and by discrepancies and their settling.
 
 Amounts are texts: a JSON number would be a float.
 """
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
@@ -12,9 +15,12 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from budgets import models
+from budgets.errors import Fault, Rejected
+from budgets.metering import CapacityFact
 from budgets.models import Statement, User
 from budgets.selectors import billing as read
 from budgets.selectors.billing.periods import Check
+from budgets.selectors.billing.reconciliation import Reconciliation
 from budgets.services import billing as actions
 from budgets.services.billing import DrawSummary
 from portal.api.paging import CREATED
@@ -28,7 +34,7 @@ from portal.api.shapes import (
     name_of,
     workspace_field,
 )
-from portal.api.views import ASKED, MADE, Noun, account_named, answers, deed, finds, lists
+from portal.api.views import ASKED, MADE, Noun, View, account_named, answers, deed, finds, lists
 
 ZONE = OpenApiParameter("zone", str, description="IANA zone of the month; UTC when left out.")
 
@@ -246,4 +252,70 @@ class Adjustments(Noun):
         actions.decide_adjustment,
         takes=AdjustmentDecision,
         text="Approves or declines; the proposer only declines.",
+    )
+
+
+CLUSTER = OpenApiParameter("cluster", str, description="Slug; the first that is sampled if empty.")
+DAY = OpenApiParameter("day", str, description="UTC day, such as 2026-10-31; today if empty.")
+
+
+class DiscrepancySerializer(RowSerializer[models.Discrepancy]):
+    """Something that blocks the close until it is settled; ``end`` null: it goes on."""
+
+    told = (
+        "id kind cluster subject flavor start end amount message samples state reason raised_at "
+        "cleared_at proposed_by proposed_at decided_by decided_at"
+    )
+
+
+class AcceptanceDecision(Strict):
+    """Accept, by somebody else than the proposer, or put it back."""
+
+    approve = serializers.BooleanField(source="is_approved")
+
+
+class CapacityFactSerializer(RecordSerializer[CapacityFact]):
+    """One flavor on one cluster in one UTC hour, GPU-seconds.
+
+    The parts + unexplained − over_admitted = capacity.
+    """
+
+    unexplained = serializers.IntegerField()
+    tolerance = serializers.IntegerField()
+    is_explained = serializers.BooleanField()
+
+
+class ReconciliationSerializer(RecordSerializer[Reconciliation]):
+    """One UTC day of one cluster."""
+
+    without = ("sums",)
+
+
+class ReconciliationView(View):
+    """The capacity identity of one cluster and day, hour by hour; for platform roles."""
+
+    @answers(ReconciliationSerializer, query=(CLUSTER, DAY))
+    def get(self, user: User) -> Any:
+        given = self.request.query_params
+        try:
+            day = date.fromisoformat(given["day"]) if given.get("day") else None
+        except ValueError:
+            message = f"{given['day'][:20]!r} is no day; write it like 2026-10-31."
+            raise Rejected([Fault("day", "invalid", message)]) from None
+        return read.reconciliation(user, cluster=given.get("cluster", ""), day=day)
+
+
+class Discrepancies(Noun):
+    """What disagrees with the ledger, the newest first; for platform roles."""
+
+    shape = DiscrepancySerializer
+    found = finds("discrepancy", lambda user, pk: read.visible_discrepancies(user).get(pk=pk))
+    list = lists(read.visible_discrepancies, CREATED)
+    propose = deed(
+        actions.propose_acceptance, takes=ReasonInput, text="Says why a discrepancy may stand."
+    )
+    decide = deed(
+        actions.decide_acceptance,
+        takes=AcceptanceDecision,
+        text="Accepts it, or puts it back; the proposer only puts it back.",
     )

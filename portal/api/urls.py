@@ -15,10 +15,8 @@ from portal.api import (
     explained,
     exports,
     fleet,
-    pools,
     prices,
     proposals,
-    reconciliation,
     spending,
     statements,
     usage,
@@ -43,7 +41,7 @@ router.register("accounts", fleet.Accounts, "account")
 router.register("flavors", fleet.Flavors, "flavor")
 router.register("workspaces", fleet.Workspaces, "workspace")
 router.register("capacities", fleet.Capacities, "capacity")
-router.register("pools", pools.VisiblePools, "pool")
+router.register("pools", fleet.VisiblePools, "pool")
 router.register(f"{BUDGET}/revisions", budgets.Revisions, "revision")
 router.register(f"{BUDGET}/spend-rules", spending.SpendRules, "spend-rule")
 router.register("rate-cards", prices.RateCards, "rate-card")
@@ -52,7 +50,7 @@ router.register("exchange-rates", prices.ExchangeRates, "exchange-rate")
 router.register("months", statements.Months, "month")
 router.register("statements", statements.Statements, "statement")
 router.register("adjustments", statements.Adjustments, "adjustment")
-router.register("discrepancies", reconciliation.Discrepancies, "discrepancy")
+router.register("discrepancies", statements.Discrepancies, "discrepancy")
 router.register("clusters", clusters.Clusters, "cluster")
 router.register("workload-actions", acting.JobActions, "workload-action")
 router.register("maintenance", acting.Maintenance, "maintenance")
@@ -93,7 +91,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("installation/one-person", proposals.OnePersonView.as_view(), name="one-person"),
     path("envelopes", fleet.EnvelopesView.as_view(), name="envelopes"),
     path(
-        "pools/<slug:slug>/shares/<slug:account>", pools.PoolShareView.as_view(), name="pool-share"
+        "pools/<slug:slug>/shares/<slug:account>", fleet.PoolShareView.as_view(), name="pool-share"
     ),
     path(f"{WORKSPACE}/now", workloads.NowView.as_view(), name="now"),
     path(BUDGET, budgets.BudgetView.as_view(), name="budget"),
@@ -107,7 +105,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="revision-diff",
     ),
     path("requests", budgets.RequestsView.as_view(), name="requests"),
-    path("reconciliation", reconciliation.ReconciliationView.as_view(), name="reconciliation"),
+    path("reconciliation", statements.ReconciliationView.as_view(), name="reconciliation"),
     path("usage", usage.UsageView.as_view(), name="usage"),
     path("usage/lending", usage.LendingView.as_view(), name="usage-lending"),
     path("usage/idle", usage.IdleView.as_view(), name="usage-idle"),

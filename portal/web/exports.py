@@ -19,7 +19,7 @@ from budgets.models.exports import DATASETS
 from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
-from budgets.services.exports.requests import request_export
+from budgets.services.exports.plans import request_export
 from budgets.services.exports.runs import spool_path
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names

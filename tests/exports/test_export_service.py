@@ -23,7 +23,7 @@ from budgets.models import AuditEntry, Export, Membership, Operation, RateCard, 
 from budgets.selectors.billing import charge_lines, month_of
 from budgets.selectors.exports import listing as reads
 from budgets.services.exports import runs as exports
-from budgets.services.exports.requests import MOST_WAITING
+from budgets.services.exports.plans import MOST_WAITING
 from tests.exports.conftest import HOURS, NOW, USED, Billed
 from tests.exports.xlsx_reading import sheets_of
 

@@ -19,9 +19,8 @@ from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage import record
 from clusters.reconcile.usage.build import Source, build
-from clusters.reconcile.usage.observed import Observation
 from clusters.reconcile.usage.reading import EventReader
-from clusters.reconcile.usage.record import Backlog, event_of, store_events
+from clusters.reconcile.usage.record import Backlog, Observation, event_of, store_events
 from tests.builders import START, SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.usage_hand import ORIGIN, build_next, usage_hand

@@ -9,7 +9,7 @@ import pytest
 
 from clusters.kube import resources as r
 from clusters.reconcile.runtime.watches import Change, Seen
-from clusters.reconcile.usage.observed import (
+from clusters.reconcile.usage.record import (
     Completeness,
     Listed,
     Observation,

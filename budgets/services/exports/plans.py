@@ -1,4 +1,6 @@
-"""Exports that are made again and again: after a close, or each day.
+"""Exports that are asked for, once, or to be made again and again: after a close, or each day.
+
+Asking tells everything that is wrong with the wish, or makes a row that the workers find.
 
 A run is a row of :class:`Export` with a key of its own, so it is made once however often this
 looks, and a worker writes it like any other.
@@ -14,15 +16,16 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from budgets.errors import Fault
-from budgets.models import BillingPeriod, Export, ExportPlan, User
+from budgets.announcements import Work, announce
+from budgets.errors import Fault, reject_any
+from budgets.models import BillingPeriod, Export, ExportPlan, Operation, User
 from budgets.records import record_of
 from budgets.selectors.billing import month_at
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.wishes import ExportWish, faults_of_wish
 from budgets.services.audit import audit, state_of
-from budgets.services.exports.requests import TOLD, store_export
 from budgets.services.guards import save_checked
+from budgets.services.operations import start_operation
 
 MOST_PLANS = 20
 Every = ExportPlan.Every
@@ -105,3 +108,53 @@ def _run(plan: ExportPlan, key: str, period: str) -> int:
     except IntegrityError:  # another worker asked for the same run
         return 0
     return 1
+
+
+KIND = "export"
+MOST_WAITING = 5
+TOLD = ("dataset", "format", "zone", "account", "workspace")
+
+
+def request_export(actor: User, **wanted: Any) -> Export:
+    """Ask for a file of one month; a worker writes it.
+
+    Args:
+        actor: Sees in the file what they see on the pages.
+        **wanted: The fields of :class:`ExportWish`.
+    """
+    wish = ExportWish(**wanted)
+    waiting = Export.objects.filter(
+        requested_by=actor, operation__state=Operation.State.RUNNING
+    ).count()
+    faults = [*faults_of_wish(actor, wish)]
+    if waiting >= MOST_WAITING:
+        message = f"{waiting} of your exports are still being written; wait for one of them."
+        faults.append(Fault("", "too_many", message))
+    reject_any(faults)
+    return store_export(actor, wish)
+
+
+@transaction.atomic
+def store_export(
+    actor: User, wish: ExportWish, *, plan: ExportPlan | None = None, run_key: str = ""
+) -> Export:
+    """Write the row of a wish without faults; the workers look for it.
+
+    Args:
+        actor: Whose eyes decide about the rows.
+        wish: What it shall hold.
+        plan: That asks for it again and again; its maker is told of the file.
+        run_key: Which run of the plan it is; each is made once.
+    """
+    export = wish.as_export(actor)
+    export.operation = start_operation(actor, kind=KIND, subject=f"{wish.dataset} {wish.period}")
+    export.plan, export.run_key = plan, run_key
+    export.save()
+    announce(Work.EXPORTS)
+    audit(
+        actor,
+        "export.request",
+        export,
+        after=state_of(wish, *TOLD, "period") | ({"plan": plan.pk} if plan else {}),
+    )
+    return export

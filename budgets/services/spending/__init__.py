@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from budgets.services.spending.glass import break_glass, mend_glass
 from budgets.services.spending.rules import (
     RuleDraft,
+    break_glass,
     change_spend_rule,
     create_spend_rule,
+    mend_glass,
     remove_spend_rule,
 )
 from budgets.services.spending.settle import Settled, settle_spending, settle_workspace

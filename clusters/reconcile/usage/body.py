@@ -29,15 +29,13 @@ from clusters.reconcile.runtime.rows import is_away, is_refusal, store_apart
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.usage import build as building
 from clusters.reconcile.usage.counting import Counting
-from clusters.reconcile.usage.observed import (
+from clusters.reconcile.usage.record import (
+    Backlog,
     Completeness,
     Listed,
     Observation,
     Observer,
     Type,
-)
-from clusters.reconcile.usage.record import (
-    Backlog,
     event_of,
     missing_event,
     seen_spans,

@@ -31,8 +31,7 @@ from clusters.kube.resources import WORKLOAD
 from clusters.kube.stream import WatchType
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
-from clusters.reconcile.usage.observed import Observation, Type
-from clusters.reconcile.usage.record import store_events
+from clusters.reconcile.usage.record import Observation, Type, store_events
 
 log = structlog.stdlib.get_logger(__name__)
 

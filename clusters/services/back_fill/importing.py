@@ -19,8 +19,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
-from clusters.reconcile.usage.observed import Observation
-from clusters.reconcile.usage.record import event_of, store_events
+from clusters.reconcile.usage.record import Observation, event_of, store_events
 from clusters.services.back_fill.csv_rows import PastRun
 
 BATCH = 200

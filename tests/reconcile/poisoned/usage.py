@@ -14,8 +14,7 @@ from clusters.reconcile.runtime.faults import Doing, Parked
 from clusters.reconcile.usage import body as usage_body
 from clusters.reconcile.usage.build import Built, Source
 from clusters.reconcile.usage.build import build as build_states
-from clusters.reconcile.usage.observed import Observation
-from clusters.reconcile.usage.record import event_of, store_events
+from clusters.reconcile.usage.record import Observation, event_of, store_events
 from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import dev_server, register
 from tests.reconcile.poisoned import Poison, Stage
