@@ -41,18 +41,23 @@ from budgets.services.fleet.accounts import (
     edit_workspace,
     set_envelope,
 )
-from budgets.services.fleet.capacity import retire_capacity, set_capacity
 from budgets.services.fleet.flavors import archive_flavor, create_flavor, edit_flavor
 from budgets.services.fleet.measured import HeldNow, record_measured_capacity
 from budgets.services.fleet.pools import (
     archive_pool,
     create_pool,
     remove_pool_share,
+    retire_capacity,
+    set_capacity,
     set_pool_amount,
     set_pool_share,
 )
 from budgets.services.operations import advance_operation, finish_operation, start_operation
-from budgets.services.usage.hour_facts import MeterError
+from budgets.services.usage.hour_facts import (
+    MeterError,
+    count_wrong_totals,
+    rebuild_totals,
+    rewrite_totals,
+)
 from budgets.services.usage.ledger import StoreSummary, record_progress, store_intervals
 from budgets.services.usage.meter import MeterSummary, meter_usage
-from budgets.services.usage.totals import count_wrong_totals, rebuild_totals, rewrite_totals

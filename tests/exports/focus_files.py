@@ -8,9 +8,8 @@ from pathlib import Path
 
 from budgets.exports import FORMATS, About
 from budgets.exports.focus import FocusInput, Version, focus_rows, focus_table
-from budgets.exports.focus.check import check_file
+from budgets.exports.focus.check import FocusFinding, check_file
 from budgets.exports.focus.reading import FocusFile, Texts, open_focus
-from budgets.exports.focus.sums import FocusFinding
 from tests.exports.charges import NAMES, START, story
 
 ABOUT = About("FOCUS", START, {"period": "2026-03"}, "Europe/Berlin", START, rate_cards=("1",))

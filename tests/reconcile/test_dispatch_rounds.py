@@ -15,11 +15,11 @@ from clusters.kueue.multikueue.group import Round
 from clusters.models import Cluster, DispatchRound
 from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.multikueue import links as links_module
+from clusters.reconcile.multikueue import nominating as trail_module
 from clusters.reconcile.multikueue import offers as offers_module
-from clusters.reconcile.multikueue import trail as trail_module
 from clusters.reconcile.multikueue.local import attempt_of
+from clusters.reconcile.multikueue.nominating import Trail, prune
 from clusters.reconcile.multikueue.offers import current_prices
-from clusters.reconcile.multikueue.trail import Trail, prune
 from tests.billing.conftest import AFTER, active_card, price
 from tests.builders import SmallFleet, small_fleet
 from tests.reconcile.admission_harness import (

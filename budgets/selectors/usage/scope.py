@@ -1,8 +1,8 @@
 """Which table answers a question about use: the smallest that knows what is asked for.
 
 Whole accounts and the whole platform are read from totals, single workspaces from hour facts.
-Both hold the same GPU-seconds (:mod:`budgets.services.usage.totals`), so an answer never depends on
-the table that it came from.
+Both hold the same GPU-seconds (:mod:`budgets.services.usage.hour_facts`), so an answer never
+depends on the table that it came from.
 """
 
 from __future__ import annotations

@@ -4,6 +4,6 @@
 worker, with a cache of what is there, or a way in by ``profiles``; ``connections`` reads who
 dispatches to whom. ``local`` is the manager's side of a workload, ``group`` all that a decision
 looks at; ``copies`` carries out what is done on a worker.
-``nominating`` holds the dispatcher in force with its ``trail`` of rounds and the workers'
+``nominating`` holds the dispatcher in force with its trail of rounds and the workers'
 ``offers``. Kinds of jobs are in ``clusters.jobs``.
 """

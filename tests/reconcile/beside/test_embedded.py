@@ -14,7 +14,7 @@ from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import GuardIncident, NominationWay
 from clusters.reconcile.external import ExternalBody
-from clusters.reconcile.external.incidents import KEPT, prune
+from clusters.reconcile.external.guarding import KEPT, prune
 from clusters.reconcile.reactivation import REJECTED
 from clusters.reconcile.runtime.writer import Moment, Write
 from tests.reconcile.admission_harness import (
