@@ -197,7 +197,7 @@ PORTAL_LEASE_NAMESPACE = env.str("PORTAL_LEASE_NAMESPACE", default="kube-system"
 PORTAL_ACCESS_PROVIDERS = env.str("PORTAL_ACCESS_PROVIDERS", default="")
 # Fernet keys, newest first: the first encrypts, all decrypt.
 PORTAL_CREDENTIAL_KEYS = env.list("PORTAL_CREDENTIAL_KEYS", default=[])
-# Ed25519 keys that sign closed months, newest first; see budgets/services/billing/signing.py.
+# Ed25519 keys that sign closed months, newest first; see budgets/services/billing/seals.py.
 PORTAL_LEDGER_KEYS = env.list("PORTAL_LEDGER_KEYS", default=[])
 # Lets an admin name a kubeconfig file on the server instead of pasting it; for local use.
 PORTAL_KUBECONFIG_FOLDER = env.str("PORTAL_KUBECONFIG_FOLDER", default="")

@@ -23,12 +23,15 @@ from budgets.spending.model import (
     is_over,
     window_at,
 )
-from budgets.spending.sums import Spent, amount_of, floor_need, spent_of
 from budgets.spending.verdict import (
+    Spent,
+    amount_of,
     effect_words,
     exhausted_at,
+    floor_need,
     judge,
     new_jobs_words,
     running_jobs_words,
+    spent_of,
     strongest,
 )

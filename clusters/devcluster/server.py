@@ -13,7 +13,7 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from clusters.devcluster.cluster import ApiReply, ApiRequest, DevCluster
-from clusters.devcluster.garbage import GarbageCollector
+from clusters.devcluster.controllers import GarbageCollector
 from clusters.devcluster.problems import Failure, bad_request, encoded
 
 FAULTS = "/devcluster/faults"

@@ -38,8 +38,13 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.documents import accounts_of
-from budgets.services.billing.seals import BrokenSeal, verify_seals
-from budgets.services.billing.signing import UNSIGNED, signature_problem, told_of_month
+from budgets.services.billing.seals import (
+    UNSIGNED,
+    BrokenSeal,
+    signature_problem,
+    told_of_month,
+    verify_seals,
+)
 from budgets.units import Period, time_text, utc_hour
 
 MARK = 4

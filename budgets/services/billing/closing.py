@@ -33,8 +33,7 @@ from budgets.services.alerts.webhooks import put_into_outbox
 from budgets.services.audit import audit
 from budgets.services.billing.chain import verify_chain, write_chain
 from budgets.services.billing.guards import lock_billing, stored_month
-from budgets.services.billing.seals import BrokenSeal, make_seal
-from budgets.services.billing.signing import UNSIGNED, sign, told_of_month
+from budgets.services.billing.seals import UNSIGNED, BrokenSeal, make_seal, sign, told_of_month
 from budgets.services.guards import by_finance
 from budgets.units import Money
 

@@ -16,8 +16,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
-from clusters.devcluster.controllers import JobRunner, is_finished
-from clusters.devcluster.garbage import GarbageCollector
+from clusters.devcluster.controllers import GarbageCollector, JobRunner, is_finished
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.admission import AdmissionBody
