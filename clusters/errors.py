@@ -41,9 +41,13 @@ class Refusal:
 
 
 class ClusterError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose.
 
-    default_reason = "ClusterError"
+    Attributes:
+        default_reason: Where the answer names none; the class's own name, if empty.
+    """
+
+    default_reason = ""
 
     def __init__(self, refusal: Refusal | str) -> None:
         self.refusal = Refusal(refusal) if isinstance(refusal, str) else refusal
@@ -52,7 +56,7 @@ class ClusterError(Exception):
     @property
     def reason(self) -> str:
         """One CamelCase word, fit for a condition."""
-        return self.refusal.reason or self.default_reason
+        return self.refusal.reason or self.default_reason or type(self).__name__
 
     @property
     def message(self) -> str:
@@ -82,13 +86,9 @@ class ClusterError(Exception):
 class KubeconfigRejected(ClusterError):
     """A pasted kubeconfig holds what the portal refuses to use; `fields` lists every fault."""
 
-    default_reason = "KubeconfigRejected"
-
 
 class Retryable(ClusterError):
     """Trying again later can succeed."""
-
-    default_reason = "Retryable"
 
     @property
     def retry_after_s(self) -> float | None:
@@ -99,13 +99,9 @@ class Retryable(ClusterError):
 class Conflict(Retryable):
     """409: the object changed meanwhile, or a precondition no longer holds; read it again."""
 
-    default_reason = "Conflict"
-
 
 class AlreadyExists(Retryable):
     """409: somebody else created it first; read it and decide."""
-
-    default_reason = "AlreadyExists"
 
 
 class Unreachable(Retryable):
@@ -113,8 +109,6 @@ class Unreachable(Retryable):
 
     After a write the cluster may or may not have done it.
     """
-
-    default_reason = "Unreachable"
 
 
 class Untrusted(Unreachable):
@@ -156,13 +150,9 @@ class AnswerTooLarge(ServerFault):
 class LeaseLost(Retryable):
     """The writer's lease is not certain any more: nothing may be written under it."""
 
-    default_reason = "LeaseLost"
-
 
 class Terminal(ClusterError):
     """The cluster understood and said no."""
-
-    default_reason = "Terminal"
 
 
 class Unauthenticated(Terminal):
@@ -174,25 +164,17 @@ class Unauthenticated(Terminal):
 class Forbidden(Terminal):
     """403: the identity may not do this."""
 
-    default_reason = "Forbidden"
-
 
 class AdmissionDenied(Forbidden):
     """403 or 422 by an admission webhook or policy, not for want of rights."""
-
-    default_reason = "AdmissionDenied"
 
 
 class NotFound(Terminal):
     """404: no such object, namespace or resource."""
 
-    default_reason = "NotFound"
-
 
 class Invalid(Terminal):
     """400, 405, 413, 415 or 422: the object or the request is not acceptable; see `fields`."""
-
-    default_reason = "Invalid"
 
 
 class ApplyConflict(Terminal):

@@ -13,7 +13,7 @@ from clusters.models.cluster import Cluster
 class DispatchRound(models.Model):
     """One round of one workload under one reservation of the manager's quota.
 
-    Written by the dispatch shift; the oldest are removed (see ``reconcile.multikueue.trail``).
+    Written by the dispatch shift; the oldest are removed (see ``reconcile.multikueue.nominating``).
     """
 
     class Outcome(models.TextChoices):

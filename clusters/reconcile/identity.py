@@ -20,8 +20,6 @@ UID_LIMIT = 64
 class OtherCluster(Terminal):
     """Another cluster answers than the one that is registered, or one that is registered twice."""
 
-    default_reason = "OtherCluster"
-
 
 def uid_of(client: KubeClient) -> str:
     """The UID of the cluster that answers; empty where it does not tell.

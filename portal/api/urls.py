@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path, re_path
 from rest_framework.routers import SimpleRouter
+from rest_framework.views import APIView
 
 from portal.api import (
     access,
@@ -59,64 +60,48 @@ router.register("alerts", alerts.Alerts, "alert")
 router.register("alert-rules", alerts.AlertRules, "alert-rule")
 router.register("webhooks", alerts.Webhooks, "webhook")
 
+
+def at(address: str, view: type[APIView], name: str) -> URLPattern:
+    """The address of a view that is no noun's."""
+    return path(address, view.as_view(), name=name)
+
+
 urlpatterns: list[URLPattern | URLResolver] = [
     *router.urls,
-    path("schema", access.SchemaView.as_view(), name="schema"),
-    path("login", access.LoginView.as_view(), name="login"),
-    path("me", access.MeView.as_view(), name="me"),
-    path(
-        "users/<str:username>/tokens/<int:pk>",
-        access.TokenOfUserView.as_view(),
-        name="user-token",
-    ),
-    path("audit", access.AuditView.as_view(), name="audit"),
-    path("setup", access.SetupView.as_view(), name="setup"),
-    path("exports/<int:pk>/file", exports.ExportFileView.as_view(), name="export-file"),
-    path(
-        "accounts/<slug:slug>/billing-terms",
-        prices.BillingTermsView.as_view(),
-        name="account-billing-terms",
-    ),
-    path(
-        "flavors/<slug:slug>/spot-prices",
-        prices.SpotPricesView.as_view(),
-        name="flavor-spot-prices",
-    ),
-    path("installation", proposals.InstallationView.as_view(), name="installation"),
-    path(
-        "installation/price-tolerance",
-        proposals.PriceToleranceView.as_view(),
-        name="price-tolerance",
-    ),
-    path("installation/one-person", proposals.OnePersonView.as_view(), name="one-person"),
-    path("envelopes", fleet.EnvelopesView.as_view(), name="envelopes"),
-    path(
-        "pools/<slug:slug>/shares/<slug:account>", fleet.PoolShareView.as_view(), name="pool-share"
-    ),
-    path(f"{WORKSPACE}/now", workloads.NowView.as_view(), name="now"),
-    path(BUDGET, budgets.BudgetView.as_view(), name="budget"),
-    path(f"{BUDGET}/preview", drafts.PreviewView.as_view(), name="preview"),
-    path(f"{BUDGET}/stop", budgets.StopView.as_view(), name="stop"),
-    path(f"{BUDGET}/dating-back", budgets.DatingBackView.as_view(), name="dating-back"),
-    path(f"{BUDGET}/reallocation", budgets.ReallocationView.as_view(), name="reallocation"),
-    path(
-        f"{BUDGET}/revisions/<int:number>/diff/<int:other>",
-        budgets.DiffView.as_view(),
-        name="revision-diff",
-    ),
-    path("requests", budgets.RequestsView.as_view(), name="requests"),
-    path("reconciliation", statements.ReconciliationView.as_view(), name="reconciliation"),
-    path("usage", usage.UsageView.as_view(), name="usage"),
-    path("usage/lending", usage.LendingView.as_view(), name="usage-lending"),
-    path("usage/idle", usage.IdleView.as_view(), name="usage-idle"),
-    path("usage/capacity", usage.CapacityUseView.as_view(), name="usage-capacity"),
-    path("usage/workloads", usage.WorkloadUsageView.as_view(), name="usage-workloads"),
-    path("fleet", fleet.FleetView.as_view(), name="fleet"),
-    path("cluster-inspection", clusters.InspectView.as_view(), name="cluster-inspection"),
-    path("clusters/<slug:slug>/shadow", explained.ShadowView.as_view(), name="cluster-shadow"),
-    path("workloads", workloads.WorkloadsView.as_view(), name="workloads"),
-    path(JOB, workloads.WorkloadView.as_view(), name="workload"),
-    path(f"{JOB}/why", explained.WhyView.as_view(), name="workload-why"),
-    path(f"{JOB}/actions", acting.JobActionView.as_view(), name="workload-actions"),
+    at("schema", access.SchemaView, "schema"),
+    at("login", access.LoginView, "login"),
+    at("me", access.MeView, "me"),
+    at("users/<str:username>/tokens/<int:pk>", access.TokenOfUserView, "user-token"),
+    at("audit", access.AuditView, "audit"),
+    at("setup", access.SetupView, "setup"),
+    at("exports/<int:pk>/file", exports.ExportFileView, "export-file"),
+    at("accounts/<slug:slug>/billing-terms", prices.BillingTermsView, "account-billing-terms"),
+    at("flavors/<slug:slug>/spot-prices", prices.SpotPricesView, "flavor-spot-prices"),
+    at("installation", proposals.InstallationView, "installation"),
+    at("installation/price-tolerance", proposals.PriceToleranceView, "price-tolerance"),
+    at("installation/one-person", proposals.OnePersonView, "one-person"),
+    at("envelopes", fleet.EnvelopesView, "envelopes"),
+    at("pools/<slug:slug>/shares/<slug:account>", fleet.PoolShareView, "pool-share"),
+    at(f"{WORKSPACE}/now", workloads.NowView, "now"),
+    at(BUDGET, budgets.BudgetView, "budget"),
+    at(f"{BUDGET}/preview", drafts.PreviewView, "preview"),
+    at(f"{BUDGET}/stop", budgets.StopView, "stop"),
+    at(f"{BUDGET}/dating-back", budgets.DatingBackView, "dating-back"),
+    at(f"{BUDGET}/reallocation", budgets.ReallocationView, "reallocation"),
+    at(f"{BUDGET}/revisions/<int:number>/diff/<int:other>", budgets.DiffView, "revision-diff"),
+    at("requests", budgets.RequestsView, "requests"),
+    at("reconciliation", statements.ReconciliationView, "reconciliation"),
+    at("usage", usage.UsageView, "usage"),
+    at("usage/lending", usage.LendingView, "usage-lending"),
+    at("usage/idle", usage.IdleView, "usage-idle"),
+    at("usage/capacity", usage.CapacityUseView, "usage-capacity"),
+    at("usage/workloads", usage.WorkloadUsageView, "usage-workloads"),
+    at("fleet", fleet.FleetView, "fleet"),
+    at("cluster-inspection", clusters.InspectView, "cluster-inspection"),
+    at("clusters/<slug:slug>/shadow", explained.ShadowView, "cluster-shadow"),
+    at("workloads", workloads.WorkloadsView, "workloads"),
+    at(JOB, workloads.WorkloadView, "workload"),
+    at(f"{JOB}/why", explained.WhyView, "workload-why"),
+    at(f"{JOB}/actions", acting.JobActionView, "workload-actions"),
     re_path(r"^.*$", NowhereView.as_view(), name="nowhere"),
 ]

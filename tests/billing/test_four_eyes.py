@@ -53,7 +53,7 @@ ALONE = {
     "billing.adjustments.propose_adjustment": "waits for a second person",
     "billing.closing.close_period": "what stands in the facts and the prices of two people",
     "billing.discrepancies.propose_acceptance": "waits for a second person",
-    "billing.drawing.draw_up_statements": "drafts follow facts and prices",
+    "billing.closing.draw_up_statements": "drafts follow facts and prices",
     "billing.rates.propose_activation": "waits for a second person",
     "billing.rates.propose_rate_card": "holds for nobody",
     "billing.rates.withdraw_rate_card": "held for nobody",

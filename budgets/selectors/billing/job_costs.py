@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from budgets.charging import JobKey, Rates, RowKind
-from budgets.exports.texts import decimal_text
+from budgets.exports.table import decimal_text
 from budgets.models import BillingPeriod, User, WorkloadUsage, Workspace
 from budgets.selectors.billing.costs import fact_sums, tiered
 from budgets.selectors.billing.jobs import (
