@@ -39,7 +39,9 @@ class _Place:
     @property
     def resources(self) -> Document:
         """``matchResources`` of the binding."""
-        found = [{"key": self.key, "operator": self.operator, "values": list(self.values)}]
+        found: list[Document] = [{"key": self.key, "operator": self.operator}]
+        if self.values:
+            found[0]["values"] = list(self.values)
         if self.but:
             not_these = {"key": labels.NAMESPACE_NAME, "operator": "NotIn"}
             found.append({**not_these, "values": list(self.but)})
@@ -56,10 +58,12 @@ def policy_documents(wish: PolicyWish) -> tuple[Document, ...]:
     ours = (wish.post.installation, names.REHEARSAL)
     inside = _Place(labels.INSTALLATION, "In", ours)
     outside = _Place(labels.INSTALLATION, "NotIn", ours)
+    # Portals that share a cluster share its accounts: each keeps off what is the other's itself.
+    of_no_portal = _Place(labels.INSTALLATION, "DoesNotExist")
     found: list[Document] = []
     for what, guarded in _inside(wish):
         found += _validating(wish, what, guarded, inside)
-    found += _validating(wish, "own-workspaces-only", _identities(wish), outside)
+    found += _validating(wish, "own-workspaces-only", _identities(wish), of_no_portal)
     found += _validating(wish, "namespaces", _namespaces(wish), _Place())
     if wish.denies_elsewhere:
         elsewhere = replace(outside, but=wish.exempt_namespaces)
@@ -125,7 +129,7 @@ def _identities(wish: PolicyWish) -> Guarded:
     rows.append(Served(_KUEUE, "*", ("workloads", "localqueues")))
     guard = Guard(
         f"!({cel.by((wish.portal_user, wish.multikueue_user))})",
-        "The portal and the manager cluster write jobs in workspaces of this portal alone.",
+        "The portal and the manager cluster write jobs in workspaces alone.",
     )
     return Guarded(list(dict.fromkeys(rows)), (guard,), operations=ALL)
 
@@ -139,8 +143,8 @@ def _namespaces(wish: PolicyWish) -> Guarded:
     kept = f"oldObject == null || !({was} in {ours}) || {cel.label(labels.INSTALLATION)} == {was}"
     guarded = (
         Guard(
-            f"!({by_portal}) || {cel.label(labels.INSTALLATION, of=had)} in {ours}",
-            "This namespace is not one of this portal's workspaces, so the portal does not write "
+            f"!({by_portal}) || {cel.label(labels.INSTALLATION, of=had)} != ''",
+            "This namespace is not one of the portal's workspaces, so the portal does not write "
             f"it. An admin who means it to be one gives it the label {labels.INSTALLATION} that "
             "the others have.",
         ),

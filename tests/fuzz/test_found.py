@@ -21,15 +21,18 @@ from clusters.explaining.sentence import sentence
 from clusters.jobs import leader_worker_sets
 from clusters.jobs.table import kind_of, seen_from
 from clusters.kube import resources as r
-from clusters.kube.client import WriteOptions
+from clusters.kube.client import Selection, WriteOptions
 from clusters.kueue.workload.parser import parse_time
 from clusters.kueue.workload.placement import parse_placement
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.explained.reporter import Reporter
 from clusters.reconcile.runtime.faults import TRIES_PER_S, Doing, Faults
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.writer import Moment, Write
+from tests.builders import SmallFleet
+from tests.fuzz.grounds import portal
 from tests.fuzz.stream import sound
 from tests.reconcile.admission_harness import (
     NS,
@@ -127,6 +130,34 @@ def test_thousand_writes_of_one_tenant_are_not_before_everybody_elses_first(
     eventually(lambda: NS in made)
     assert made.index(NS) < MANY // 2
     eventually(lambda: is_true(place.workload_of("good"), "Admitted"), seconds=5)
+
+
+@pytest.mark.embedded
+@pytest.mark.django_db
+def test_dispatch_looks_at_a_set_a_few_times_for_each_of_its_workloads(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+):
+    serve(monkeypatch, SETS)
+    looked: list[str] = []
+    handle = DispatchBody.handle
+
+    def counted(body: DispatchBody, key: tuple[str, str]) -> None:
+        looked.append(key[0])
+        handle(body, key)
+
+    monkeypatch.setattr(DispatchBody, "handle", counted)
+    replicas = 100
+    with portal(Embedded("manager", "w1", webhooks=True), fleet) as ground:
+        crowd, manager = large_set(), ground.places[0]
+        del crowd["metadata"]["uid"]
+        crowd["spec"]["replicas"] = replicas
+        crowd["metadata"]["namespace"] = "acme-speech"
+        manager.client.create(SETS, crowd)
+        there = Selection(namespace="acme-speech")
+        eventually(lambda: len(manager.client.list(r.WORKLOAD, there).items) == replicas)
+        ground.good(0)
+        ground.check()
+    assert len(looked) < 20 * replicas, len(looked)
 
 
 def test_set_without_templates_is_refused_and_not_stumbled_over():

@@ -16,6 +16,7 @@ from clusters.documents.resources import Resource
 from clusters.jobs.paths import put
 from clusters.kube.resources import CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, WORKLOAD
 from clusters.manifests.guards import suspend_path
+from tests.controlplane.rest import Rest
 from tests.policies import objects as o
 from tests.policies.ground import OPERATOR, STRANGER, Answer, Ground, ask, state_of
 
@@ -387,13 +388,21 @@ def kueue_objects() -> Iterator[Cell]:
 
 
 def _unlabelled(ground: Ground, name: str) -> Tried:
-    change = {"metadata": {"labels": {labels.INSTALLATION: None}}}
-    return ask(lambda: ground.tenant.merge(NAMESPACE.path(ground.namespace), change))
+    return _marked_anew(ground, ground.tenant, ground.namespace, None)
 
 
 def _patched_elsewhere(ground: Ground, name: str) -> Tried:
-    change = {"metadata": {"labels": {labels.INSTALLATION: ground.wish.post.installation}}}
-    return ask(lambda: ground.portal.merge(NAMESPACE.path("elsewhere"), change))
+    return _marked_anew(ground, ground.portal, "elsewhere", ground.wish.post.installation)
+
+
+def _marked_anew(ground: Ground, who: Rest, namespace: str, installation: str | None) -> Tried:
+    """Somebody says whose workspace a namespace is; where they may, it is undone afterwards."""
+    path = NAMESPACE.path(namespace)
+    before = ground.plane.rest.get(path)["metadata"].get("labels", {}).get(labels.INSTALLATION)
+    marks = [{"metadata": {"labels": {labels.INSTALLATION: to}}} for to in (installation, before)]
+    answer = ask(lambda: who.merge(path, marks[0]))
+    ground.plane.rest.merge(path, marks[1])
+    return answer
 
 
 def _identity(user: str, namespace: str) -> Try:

@@ -130,8 +130,9 @@ class Matrix:
             ground = self.ground(place, wish)
             if not any(_is_let_through(row, ground) for row in found[answer]):
                 self.idle.append((found[answer][0], answer))
-        for answer in found.keys() - places.keys():
-            self._control_for_all(answer, found[answer][0])
+        for answer in found:
+            if answer not in places:
+                self._control_for_all(answer, found[answer][0])
 
     def _control_for_all(self, answer: Answer, row: Cell) -> None:
         """A guard of all workspaces, where it is."""
@@ -140,7 +141,7 @@ class Matrix:
         apply_policies(self.plane, [without(before, answer.text)])
         tries = iter(range(1000))
         try:
-            eventually(lambda: _is_let_through(row, ground, f"-{next(tries)}"), seconds=8)
+            eventually(lambda: _is_let_through(row, ground, f"-{next(tries)}"), seconds=20)
         except AssertionError:
             self.idle.append((row, answer))
         apply_policies(self.plane, [before])

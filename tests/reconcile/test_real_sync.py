@@ -18,8 +18,10 @@ from clusters.models import Cluster, Drift, ObjectState
 from clusters.reconcile.identity import confirm
 from clusters.vault import unseal
 from tests.builders import SmallFleet, line
+from tests.controlplane.fleet import Fleet
 from tests.controlplane.queues import condition_of, job
 from tests.kube.documents import workload
+from tests.reconcile.real_clusters import grant_rights
 from tests.reconcile.real_road import WORKERS, Road
 from tests.resources import CLUSTER_ROLE
 from tests.waiting import eventually
@@ -215,6 +217,54 @@ def test_two_installations_share_real_clusters_in_peace(bare_road: Road, fleet: 
     assert worker.get(r.COHORT, "theirs")["spec"] == {}
     assert not ObjectState.objects.filter(name="theirs").exists()
     worker.delete(r.COHORT, "theirs")
+
+
+def test_policies_of_two_installations_keep_neither_off_its_workspaces(
+    bare_road: Road, fleet: SmallFleet, bare_fleet: Fleet, settings
+) -> None:
+    """Both portals use the same accounts of the cluster, which policies cannot tell apart."""
+    bare_road.until(bare_road.is_settled)
+    ours, theirs = settings.PORTAL_INSTALLATION, f"t{time.monotonic_ns() % 10**9}"
+    settings.PORTAL_INSTALLATION = theirs
+    grant_rights(bare_fleet.workers[0], role="worker", mode="portal")
+    settings.PORTAL_INSTALLATION = ours
+    worker = bare_road.workers[0]
+    # In force as soon as they refuse what ours do not speak of.
+    marks = {"gpu-budget-portal.dev/installation": theirs}
+    worker.create(r.NAMESPACE, {"metadata": {"name": theirs, "labels": marks}})
+    asks = in_namespace("x")["spec"]["template"]["spec"]  # type: ignore[index]  # a plain document
+    pod = {"metadata": {"name": "bare", "namespace": theirs}, "spec": asks}
+    until_refused(lambda: worker.create(r.POD, pod, options=WriteOptions(dry_run=True)))
+    fleet.revise(fleet.vision, line("h100", 8, 24))
+    worker.delete(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+    bare_road.until(bare_road.is_settled)
+    assert worker.get(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+
+
+def test_namespace_that_was_there_before_says_how_an_admin_hands_it_over(
+    bare_road: Road, fleet: SmallFleet
+) -> None:
+    bare_road.until(bare_road.is_settled)
+    name, worker = f"acme-b{time.monotonic_ns() % 10**9}", bare_road.workers[0]
+    worker.create(r.NAMESPACE, {"metadata": {"name": name, "labels": {"team": "before"}}})
+    made = promises.create_workspace(
+        fleet.admin, account=fleet.acme, slug=name.removeprefix("acme-"), name="Before",
+        home_flavor=fleet.flavors["h100"],
+    )  # fmt: skip
+    fleet.revise(made, line("h100", 0, 8))
+    row = ObjectState.objects.filter(cluster__slug=WORKERS[0], kind="Namespace", name=name)
+    bare_road.until(lambda: row.exclude(state="synced").exists())
+    said = row.get()
+    assert (said.state, said.message.count(". ")) == ("failed", 1)
+    # The very words, as an admin would run them.
+    command = said.message.partition("kubectl label namespace ")[2]
+    namespace, _, label = command.partition(" ")
+    key, _, value = label.partition("=")
+    assert worker.get(r.NAMESPACE, name)["metadata"]["labels"].get(key) is None
+    worker.patch(r.NAMESPACE, namespace, {"metadata": {"labels": {key: value}}})
+    bare_road.until(bare_road.is_settled)
+    assert worker.get(r.NAMESPACE, name)["metadata"]["labels"]["team"] == "before"
+    assert worker.get(r.LOCAL_QUEUE, "default", namespace=name)
 
 
 def test_a_real_cluster_is_registered_once(bare_road: Road, fleet: SmallFleet) -> None:

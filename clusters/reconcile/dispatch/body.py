@@ -29,7 +29,7 @@ from clusters.reconcile.dispatch.workers import Known, Workers
 from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
 from clusters.reconcile.multikueue.copies import Copies, Foreign
 from clusters.reconcile.multikueue.group import jobs_there
-from clusters.reconcile.multikueue.local import Local
+from clusters.reconcile.multikueue.local import Local, chosen_of
 from clusters.reconcile.multikueue.nominating import Nominating
 from clusters.reconcile.multikueue.offers import Prices
 from clusters.reconcile.multikueue.profiles import Profiles, read_providers
@@ -168,13 +168,26 @@ class DispatchBody(ManagerController):
 
     def take(self, seen: Seen) -> None:
         """Looks also at what a job was linked to so far: an elastic one goes on to other slices."""
-        cache = self.workers.cache_on(seen.cluster)
+        cache, key = self.workers.cache_on(seen.cluster), key_of(seen.document)
+        known = cache.get(seen.resource, key) if cache is not None else None
         before: tuple[str, ...] = ()
-        if seen.resource in self._job_resources and cache is not None:
-            known = cache.get(seen.resource, key_of(seen.document))
-            before = cache.workloads_of(known) if known is not None else ()
+        if seen.resource in self._job_resources and cache is not None and known is not None:
+            before = cache.workloads_of(known)
         super().take(seen)
         self.look_at(before)
+        if cache is not None and labels.COMPONENT_INDEX in annotations_of(seen.document):
+            self.look_at(self._siblings(seen, known, cache.get(seen.resource, key)))
+
+    def _siblings(
+        self, seen: Seen, known: Document | None, now: Document | None
+    ) -> tuple[str, ...]:
+        """Those of a Workload that came, went or was given a worker, once they are all there."""
+        if (known is None) == (now is None) and chosen_of(known or {}) == chosen_of(now or {}):
+            return ()
+        owner = self.manager.owner_of(seen.document)
+        keys = self.manager.workloads_of(owner) if owner is not None else ()
+        is_complete = all(self.manager.get(r.WORKLOAD, key) is not None for key in reversed(keys))
+        return keys if is_complete or now is None else ()
 
     def concerned(self, key: Place) -> Iterable[Place]:
         """Whatever was done, on whichever cluster: the workload is looked at."""
@@ -197,14 +210,11 @@ class DispatchBody(ManagerController):
         return f"Workload {name} on {cluster}" if cluster else f"Workload {name}"
 
     def of_workload(self, document: Document) -> Iterator[str]:
-        """Itself, the slice that it replaces, and its siblings."""
+        """Itself, and the slice that it replaces."""
         yield key_of(document)
         annotations = annotations_of(document)
         if annotations.get(labels.SLICE_OF):
             yield annotations[labels.SLICE_OF]
-        if labels.COMPONENT_INDEX in annotations:
-            owner = self.manager.owner_of(document)
-            yield from self.manager.workloads_of(owner) if owner is not None else ()
 
     # Connections and time
 

@@ -81,16 +81,14 @@ def _siblings(local: Local, manager: JobCache) -> Siblings | None:
     if local.job is None or local.kind is None or not local.kind.is_shared:
         return None
     wanted = workload_keys(local.job)
-    found = {name: manager.get(r.WORKLOAD, name) for name in wanted}
-    chosen = [
-        chosen_of(workload)
-        for name, workload in found.items()
-        if workload is not None and name != local.key
-    ]
+    found = {name: manager.get(r.WORKLOAD, name) for name in wanted if name != local.key}
+    chosen = (chosen_of(workload) for workload in found.values() if workload is not None)
+    # They are made in order: while some are missing the last one is.
+    is_complete = all(manager.get(r.WORKLOAD, name) is not None for name in reversed(wanted))
     return Siblings(
-        is_complete=None not in found.values(),
+        is_complete=is_complete,
         is_first=local.key == wanted[0],
-        chosen=next(filter(None, chosen), ""),
+        chosen=next(filter(None, chosen), "") if is_complete else "",
     )
 
 

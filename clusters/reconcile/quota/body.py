@@ -17,7 +17,8 @@ from django.db import DatabaseError
 from django.db.models import Count
 
 from budgets import services as promises
-from clusters.errors import Unreachable
+from clusters.errors import AdmissionDenied, Unreachable
+from clusters.kube import resources as r
 from clusters.manifests.names import Document, Key
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.context import ShiftContext
@@ -34,6 +35,7 @@ from clusters.reconcile.quota.decide import (
     is_of,
     look_of,
     newer_than_known,
+    of_strangers,
     order_of,
     resources_of,
     write_of,
@@ -149,7 +151,10 @@ class QuotaBody(Controller[Key]):
         """A write failed; its key is looked at again later."""
         assert answer.error is not None
         self._is_cut_off |= isinstance(answer.error, Unreachable)
-        self._written.append(Result(answer.about, error=words_of(answer.error)))
+        key, says = answer.about.key, ""
+        if key.kind == r.NAMESPACE.kind and isinstance(answer.error, AdmissionDenied):
+            says = of_strangers(key.name, self.live(key), self.context.cluster.installation)
+        self._written.append(Result(answer.about, error=says or words_of(answer.error)))
 
     def _sync(self, keys: Collection[Key]) -> list[Result]:
         """Decides on these keys, writes what may be written, records all of it."""

@@ -322,6 +322,17 @@ def look_of(document: Document) -> tuple[object, ...]:
     )
 
 
+def of_strangers(name: str, live: Document | None, installation: str) -> str:
+    """What an admin does with a namespace that was there before; empty for any other."""
+    if live is None or labels.INSTALLATION in labels_of(live):
+        return ""
+    return (
+        "This namespace was here before, and the cluster's policies let the portal write none that "
+        "is not its own. If it is to be this workspace, an admin of the cluster runs: "
+        f"kubectl label namespace {name} {labels.INSTALLATION}={installation}"
+    )
+
+
 def reserving(document: Mapping[str, Any]) -> int:
     """Workloads that hold quota of a ClusterQueue, as whoever admits there counts them."""
     return whole_number((document.get("status") or {}).get("reservingWorkloads")) or 0

@@ -8,6 +8,7 @@ deciding or writing one key raises parks that key alone, see ``faults``.
 from __future__ import annotations
 
 import queue
+import sys
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.cache import Cache, Effect, Index
 from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
-from clusters.reconcile.runtime.queue import WorkQueue, in_turn
+from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.rows import is_away
 from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
@@ -40,6 +41,8 @@ INBOX_LIMIT: Final = 5_000
 slowed by its own connection."""
 INBOX_WAIT_S: Final = 1.0
 """No longer with each of them, so that a watch that is to end does."""
+HANDLING_S: Final = 0.1
+"""So long a turn handles keys: thousands of one tenant keep nobody's news waiting."""
 REREAD: Final = "reread"
 """What an answer is about that read objects again after a failure."""
 
@@ -86,9 +89,10 @@ class Controller(Generic[K]):
     """So long a turn waits for news where nothing is to be done."""
     threads: ClassVar[int] = 8
     """Writers of each lane."""
-    most_under_way: ClassVar[int] = 1 << 30
-    """So many keys are written at once, and the next are those of each namespace in turn: for a
-    role whose writes go to one cluster, so that one that hangs holds up no other."""
+    most_under_way: ClassVar[int] = sys.maxsize
+    """So many keys are written at once, and one more of each namespace that has none among them;
+    the next are those of each in turn: for a role whose writes go to one cluster, so that one that
+    hangs holds up no other."""
     pause_s: ClassVar[float] = 0.0
     """So long it rests after each turn, so that more is done together."""
     waits_for_lists: ClassVar[bool] = True
@@ -363,7 +367,7 @@ class Controller(Generic[K]):
 
     def idle_s(self) -> float:
         """How long nothing is to be done unless something comes in."""
-        if self.queue.has_ready and self._may_handle and not self._is_full:
+        if self.queue.ready and self._may_handle and not self._is_full:
             return 0.0
         wait_s = self.queue.wait_s(time.monotonic())
         return self.tick_s if wait_s is None else min(self.tick_s, wait_s)
@@ -502,28 +506,27 @@ class Controller(Generic[K]):
     def handle_all(self) -> None:
         """Handle every key that is ready; what one of them raises is its own.
 
-        Where more is to be written than is sent at once, namespaces take turns.
+        Namespaces take turns. Where more is to be written than is sent at once, one that has
+        nothing under way does not wait for those that have; where handling takes long, what came
+        meanwhile is taken in before the rest of it.
         """
-        keys = self.queue.take()
-        if len(keys) > self.most_under_way:
-            keys = in_turn(keys)
-        for at, key in enumerate(keys):
-            if self._is_full:
-                self.queue.add_all(keys[at:])
+        ends = time.monotonic() + HANDLING_S
+        for _ in range(self.queue.ready):
+            key = self.queue.next(self.most_under_way)
+            if key is None:
                 return
-            if not self.queue.is_free(key):
-                self.queue.add(key)  # work was started for it since; its answer hands it out
-                continue
             try:
                 self.handle(key)
             except Exception as error:
                 if is_away(error):
-                    self.queue.add_all(keys[at:])
+                    self.queue.add(key)
                     raise
                 self.park(key, error, doing=Doing.DECIDING)
             else:
                 if self.queue.is_free(key):
                     self.went_well(key)
+            if time.monotonic() > ends:
+                return
 
 
 def _subject(seen: Seen, cluster: str) -> str:

@@ -1,7 +1,8 @@
 """Threads that carry out what was decided; what came of it is told to the deciding thread.
 
 Threads only send and read. Who may start what is the work queue's business: a key is busy from the
-start of its work until its answer was taken.
+start of its work until its answer was taken. Of what waits for a thread each namespace has its
+turn, so that no tenant's work waits for all that another has asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from clusters.documents.keys import key_of
@@ -16,6 +19,7 @@ from clusters.errors import LeaseLost, NotFound
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.reconcile.runtime.cache import Effect
+from clusters.reconcile.runtime.queue import Turns, namespace_of
 from clusters.reconcile.runtime.writer import Write, Writer, WritingStopped
 
 K = TypeVar("K")
@@ -57,7 +61,8 @@ class Pool(Generic[K]):
 
     def __init__(self, answer: Callable[[Answer[K]], None], *, threads: int, name: str) -> None:
         self._answer, self._threads, self._name = answer, threads, name
-        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._lanes: dict[str, tuple[ThreadPoolExecutor, Turns[Callable[[], None]]]] = {}
+        self._lock = Lock()
 
     def start(self, key: K, work: Work, *, about: Any = None, lane: str = "") -> None:
         """Start work.
@@ -68,17 +73,26 @@ class Pool(Generic[K]):
             about: Goes into the answer.
             lane: Which threads: usually the cluster that it goes to.
         """
-        executor = self._lanes.get(lane)
-        if executor is None:
+        found = self._lanes.get(lane)
+        if found is None:
             name = f"{self._name}-{lane}" if lane else self._name
-            executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
-            self._lanes[lane] = executor
-        executor.submit(self._run, key, work, about)
+            found = ThreadPoolExecutor(self._threads, thread_name_prefix=name), Turns()
+            self._lanes[lane] = found
+        executor, turns = found
+        with self._lock:
+            turns.add(namespace_of(key), partial(self._run, key, work, about))
+        executor.submit(self._run_next, turns)
 
     def close(self) -> None:
         """Starts nothing more and waits for what is under way."""
-        for executor in self._lanes.values():
+        for executor, _ in self._lanes.values():
             executor.shutdown(wait=True, cancel_futures=True)
+
+    def _run_next(self, turns: Turns[Callable[[], None]]) -> None:
+        with self._lock:
+            run = turns.next()
+        assert run is not None  # as many are asked for as were added
+        run()
 
     def _run(self, key: K, work: Work, about: Any) -> None:
         effects: list[Effect] = []

@@ -8,12 +8,14 @@ key is handed out afterwards. Times are given: monotonic seconds, and UTC for wh
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Hashable, Iterable
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+E = TypeVar("E", bound=Hashable)
 T = TypeVar("T", datetime, float)
 
 FIRST_S: Final = 0.1
@@ -21,18 +23,51 @@ CAP_S: Final = 5.0
 _GROWTH_LIMIT: Final = 16
 
 
-def in_turn(keys: Iterable[K]) -> list[K]:
-    """Keys of each namespace in turn, the first of each first; within one in their order. O(n)."""
-    lines: dict[str, deque[K]] = {}
-    for key in keys:
-        lines.setdefault(str(key).partition("/")[0], deque()).append(key)
-    waiting, found = deque(lines.values()), list[K]()
-    while waiting:
-        line = waiting.popleft()
-        found.append(line.popleft())
+def namespace_of(key: object) -> str:
+    """Whose turn a key is: that of its namespace, or its own."""
+    return str(key).partition("/")[0]
+
+
+class Turns(Generic[E]):
+    """What waits, each once: the first of each namespace first, then the second; O(1) for each."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, OrderedDict[E, None]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, namespace: str, entry: E) -> None:
+        """Where it waits already, it keeps its place; the first of its namespace comes last."""
+        line = self._lines.setdefault(namespace, OrderedDict())
+        self._count += entry not in line
+        line[entry] = None
+
+    def remove(self, namespace: str, entry: E) -> bool:
+        """It waits no more; whether it did."""
+        line = self._lines.get(namespace)
+        if line is None or entry not in line:
+            return False
+        del line[entry]
+        self._count -= 1
+        if not line:
+            del self._lines[namespace]
+        return True
+
+    def next(self, may: Callable[[str], bool] = lambda namespace: True) -> E | None:
+        """Take out whose turn it is, of the namespaces that may; None where nobody is."""
+        namespace = next(filter(may, self._lines), None)
+        if namespace is None:
+            return None
+        line = self._lines[namespace]
+        found, _ = line.popitem(last=False)
+        self._count -= 1
         if line:
-            waiting.append(line)
-    return found
+            self._lines.move_to_end(namespace)
+        else:
+            del self._lines[namespace]
+        return found
 
 
 class RateLimiter(Generic[K]):
@@ -118,9 +153,10 @@ class WorkQueue(Generic[K]):
     """
 
     def __init__(self, *, first_s: float = FIRST_S, cap_s: float = CAP_S) -> None:
-        self._ready: dict[K, None] = {}
+        self._ready: Turns[K] = Turns()
         self._later: dict[K, None] = {}
         self._busy: set[K] = set()
+        self._writing: Counter[str] = Counter()
         self._held: Timers[K, float] = Timers()
         self._wishes: Timers[K, datetime] = Timers()
         self._limiter: RateLimiter[K] = RateLimiter(first_s=first_s, cap_s=cap_s)
@@ -128,17 +164,14 @@ class WorkQueue(Generic[K]):
     # What happened
 
     def add(self, key: K) -> None:
-        """Something happened to a key; the order stays that of the first time."""
+        """Something happened to a key; within its namespace the order stays that of the first."""
         if key in self._busy or key in self._held:
             self._later[key] = None
         else:
-            self._ready[key] = None
+            self._ready.add(namespace_of(key), key)
 
     def add_all(self, keys: Iterable[K]) -> None:
         """Something happened to all of these."""
-        if not self._busy and self._held.next() is None:
-            self._ready.update(dict.fromkeys(keys))
-            return
         for key in keys:
             self.add(key)
 
@@ -162,24 +195,27 @@ class WorkQueue(Generic[K]):
 
     # What is to be done
 
-    def take(self, limit: int | None = None) -> list[K]:
-        """Take out the keys that are ready, none of them busy or held.
+    def next(self, most_under_way: int = sys.maxsize) -> K | None:
+        """Take out the key whose turn it is, neither busy nor held; namespaces take turns.
 
         Args:
-            limit: At most so many; None for all.
+            most_under_way: Where so many keys are busy, a namespace that has one of them waits.
+
+        Returns:
+            None where no key is ready, or none may begin.
         """
-        if limit is None or limit >= len(self._ready):
-            keys, self._ready = list(self._ready), {}
-            return keys
-        keys = [key for key, _ in zip(self._ready, range(limit), strict=False)]
-        for key in keys:
-            del self._ready[key]
-        return keys
+        if self.load < most_under_way:
+            return self._ready.next()
+        return self._ready.next(lambda namespace: namespace not in self._writing)
+
+    def take(self) -> list[K]:
+        """Take out all keys that are ready, in turn."""
+        return list(iter(self._ready.next, None))
 
     @property
-    def has_ready(self) -> bool:
-        """Whether any key is ready."""
-        return bool(self._ready)
+    def ready(self) -> int:
+        """How many keys are ready."""
+        return len(self._ready)
 
     @property
     def load(self) -> int:
@@ -207,22 +243,28 @@ class WorkQueue(Generic[K]):
 
     def begin(self, key: K) -> None:
         """A write of the key is under way until :meth:`done`."""
-        self._busy.add(key)
-        if key in self._ready:
-            del self._ready[key]
+        if key not in self._busy:
+            self._busy.add(key)
+            self._writing[namespace_of(key)] += 1
+        if self._ready.remove(namespace_of(key), key):
             self._later[key] = None
 
     def done(self, key: K) -> None:
         """The answer to its write was taken."""
-        self._busy.discard(key)
+        if key in self._busy:
+            self._busy.remove(key)
+            namespace = namespace_of(key)
+            self._writing[namespace] -= 1
+            if not self._writing[namespace]:
+                del self._writing[namespace]
         if key in self._later and key not in self._held:
             del self._later[key]
-            self._ready[key] = None
+            self._ready.add(namespace_of(key), key)
 
     def hold(self, key: K, *, until: float) -> None:
         """Leave a key alone until then; :meth:`wake` tells that it is over."""
         self._held.set(key, until)
-        self._ready.pop(key, None)
+        self._ready.remove(namespace_of(key), key)
 
     def retry(
         self,
@@ -252,5 +294,5 @@ class WorkQueue(Generic[K]):
         self._limiter.forget(key)
         self._held.cancel(key)
         self._wishes.cancel(key)
-        self._ready.pop(key, None)
+        self._ready.remove(namespace_of(key), key)
         self._later.pop(key, None)

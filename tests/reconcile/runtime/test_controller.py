@@ -11,6 +11,8 @@ import pytest
 from clusters.kube import resources as r
 from clusters.reconcile.runtime import controller
 from clusters.reconcile.runtime.controller import Controller
+from clusters.reconcile.runtime.faults import Faults
+from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.watches import Change, Seen
 from tests.waiting import eventually
 
@@ -21,6 +23,31 @@ class Quiet(Controller[str]):
     def __init__(self) -> None:
         self.inbox = queue.SimpleQueue()
         self._is_taking = True
+
+
+class Slow(Controller[str]):
+    """One that takes its time with each key, and hears of somebody else meanwhile."""
+
+    def __init__(self) -> None:
+        self.queue, self.faults = WorkQueue(), Faults("w1")
+        self._unsure = {}
+        self.handled: list[str] = []
+
+    def handle(self, key: str) -> None:
+        time.sleep(0.02)
+        self.handled.append(key)
+
+
+def test_a_turn_takes_in_what_came_before_it_has_handled_thousands():
+    slow = Slow()
+    slow.queue.add_all(f"crowd/{number}" for number in range(200))
+    begun = time.monotonic()
+    slow.handle_all()
+    assert len(slow.handled) < 100 and time.monotonic() - begun < 2
+    slow.queue.add("quiet/one")
+    slow.handle_all()
+    assert slow.handled.index("quiet/one") <= 101
+    assert slow.queue.ready == 201 - len(slow.handled), "nobody is forgotten"
 
 
 def event(number: int) -> Seen:

@@ -58,6 +58,20 @@ def test_a_lane_that_hangs_keeps_only_itself_waiting():
     pool.close()
 
 
+def test_work_of_one_namespace_waits_for_one_of_each_other_and_not_for_all_of_them():
+    answers: queue.SimpleQueue[Answer[str]] = queue.SimpleQueue()
+    pool: Pool[str] = Pool(answers.put, threads=1, name="test")
+    gate = threading.Event()
+    for number in range(20):
+        pool.start(f"crowd/{number}", lambda effects: gate.wait(10) and None)
+    pool.start("quiet/one", lambda effects: None)
+    gate.set()
+    order = [answers.get(timeout=10).key for _ in range(21)]
+    pool.close()
+    assert order.index("quiet/one") <= 2
+    assert [key for key in order if key != "quiet/one"] == [f"crowd/{n}" for n in range(20)]
+
+
 class Server:
     """One object that can be patched and deleted."""
 

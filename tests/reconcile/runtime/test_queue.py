@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from clusters.reconcile.runtime.queue import RateLimiter, Timers, WorkQueue, in_turn
+from clusters.reconcile.runtime.queue import RateLimiter, Timers, Turns, WorkQueue, namespace_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -19,10 +20,10 @@ def test_keys_come_once_in_the_order_of_the_first_wish():
     queue.add_all(["b", "a"])
     queue.add("b")
     queue.add("c")
-    assert queue.has_ready
-    assert queue.take(2) == ["b", "a"]
+    assert queue.ready == 3
+    assert [queue.next(), queue.next()] == ["b", "a"]
     assert queue.take() == ["c"]
-    assert not queue.has_ready and queue.take() == []
+    assert not queue.ready and queue.next() is None
 
 
 def test_what_happens_to_a_busy_key_is_handed_out_afterwards():
@@ -149,9 +150,9 @@ class Model(RuleBasedStateMachine):
         self.moment += seconds
         self.queue.add_all(self.queue.wake(NOW, self.moment))
 
-    @rule(limit=st.none() | st.integers(1, 3))
-    def hands_out(self, limit: int | None) -> None:
-        for key in self.queue.take(limit):
+    @rule(count=st.integers(1, 4), most=st.integers(0, 4))
+    def hands_out(self, count: int, most: int) -> None:
+        for key in islice(iter(lambda: self.queue.next(most), None), count):
             assert self.queue.is_free(key)
             self.news.discard(key)
 
@@ -170,7 +171,33 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+CROWD = [*(f"crowd/{number}" for number in range(4)), "quiet/a", "Cohort:x", "quiet/b"]
+IN_TURN = ["crowd/0", "quiet/a", "Cohort:x", "crowd/1", "quiet/b", "crowd/2", "crowd/3"]
+
+
 def test_namespaces_take_turns():
-    keys = [*(f"crowd/{number}" for number in range(4)), "quiet/a", "Cohort:x", "quiet/b"]
-    wanted = ["crowd/0", "quiet/a", "Cohort:x", "crowd/1", "quiet/b", "crowd/2", "crowd/3"]
-    assert in_turn(keys) == wanted
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_all(CROWD)
+    assert queue.take() == IN_TURN
+    turns: Turns[str] = Turns()
+    for key in CROWD:
+        turns.add(namespace_of(key), key)
+    assert turns.remove("crowd", "crowd/1") and not turns.remove("crowd", "crowd/1")
+    assert len(turns) == 6
+    wanted = ["crowd/0", "quiet/a", "Cohort:x", "crowd/2", "quiet/b", "crowd/3"]
+    assert list(iter(turns.next, None)) == wanted
+    assert not turns.remove("quiet", "quiet/a") and not turns
+
+
+def test_where_all_is_full_a_namespace_with_nothing_under_way_goes_on():
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_all(CROWD)
+    for _ in range(2):
+        queue.begin(queue.next(2) or "")
+    assert queue.next(2) == "Cohort:x"
+    assert queue.next(2) is None, "crowd and quiet have their writes under way"
+    queue.done("quiet/a")
+    assert queue.load == 1
+    assert queue.next(1) == "quiet/b" and queue.next(1) is None
+    queue.done("crowd/0")
+    assert queue.take() == ["crowd/1", "crowd/2", "crowd/3"]
