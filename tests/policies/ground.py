@@ -20,6 +20,8 @@ from tests.waiting import eventually
 
 OPERATOR = "system:serviceaccount:jobs-system:operator"
 STRANGER = "system:serviceaccount:jobs-system:stranger"
+BY_KUEUE = "(Kueue)"
+"""At the end of what Kueue's own webhooks answered."""
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _DENIED = re.compile(r"Policy '([^']+)' with binding '[^']+' denied request: (.*)", re.S)
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request: (.*)', re.S)
@@ -168,7 +170,7 @@ def read(text: str) -> Answer:
         return Answer(found[2].strip(), found[1])
     found = _WEBHOOK.search(text)
     if found:
-        return Answer(f"{found[2].strip()} (Kueue)")
+        return Answer(f"{found[2].strip()} {BY_KUEUE}")
     said = text.partition(": ")[2]
     return Answer(f"{said} (API server)")
 
