@@ -66,16 +66,11 @@ def test_everybody_else_goes_on(
         live(ground, schemas.embedded(JOB_KINDS), count, reader)
 
 
-# In portal mode a thousand Workloads for one set keep two real servers busy for seconds: on a full
-# machine a dispatched job is late then, so that life is lived in the stories.
-IN_STORIES_ALONE = pytest.param(portal, IN_LANES, id="portal mode-300", marks=pytest.mark.slow)
-
-
 @pytest.mark.controlplane
 @pytest.mark.parametrize(
     ("make", "count"),
     [
-        IN_STORIES_ALONE,
+        pytest.param(portal, IN_LANES, id="portal mode-300"),
         pytest.param(beside, IN_LANES, id="kueue mode-300"),
         pytest.param(portal, IN_STORIES, id="portal mode-stories", marks=pytest.mark.slow),
         pytest.param(beside, IN_STORIES, id="kueue mode-stories", marks=pytest.mark.slow),
