@@ -13,7 +13,7 @@ from budgets.models import Budget
 from clusters import services as enrolment
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, WriteOptions
+from clusters.kube.client import KubeClient, Selection, WriteOptions
 from clusters.models import Cluster, Drift, ObjectState
 from clusters.reconcile.identity import confirm
 from clusters.vault import unseal
@@ -237,8 +237,12 @@ def test_policies_of_two_installations_keep_neither_off_its_workspaces(
     until_refused(lambda: worker.create(r.POD, pod, options=WriteOptions(dry_run=True)))
     fleet.revise(fleet.vision, line("h100", 8, 24))
     worker.delete(r.LOCAL_QUEUE, "default", namespace="acme-vision")
-    bare_road.until(bare_road.is_settled)
-    assert worker.get(r.LOCAL_QUEUE, "default", namespace="acme-vision")
+
+    def is_made_again() -> bool:
+        listed = worker.list(r.LOCAL_QUEUE, Selection(namespace="acme-vision")).items
+        return bool(listed) and bare_road.is_settled()
+
+    bare_road.until(is_made_again)
 
 
 def test_namespace_that_was_there_before_says_how_an_admin_hands_it_over(
