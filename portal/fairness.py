@@ -1,8 +1,8 @@
 """Nobody takes the portal from all others: what costs much is limited per person, at every door.
 
 A door is an address with a method, of the pages or of the API, by the name that the router gives
-it. Looks are counted in windows of a minute, in Redis, over all processes of the web; while it is
-away nobody is counted. A person has one allowance of each kind for pages and API together.
+it. Looks are counted in windows of a minute, over all processes of the web. A person has one
+allowance of each kind for pages and API together.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from django.core.cache import cache
 from django.http import HttpRequest
-from redis.exceptions import RedisError
 from rest_framework.exceptions import ErrorDetail, Throttled
 from rest_framework.throttling import BaseThrottle
+
+from portal.counting import count
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -92,13 +92,8 @@ def counted(request: HttpRequest, user: Any) -> TooMany | None:
         return None
     now, (most, _) = time.time(), MOST[kind]
     key = f"allowance:{kind}:{user.pk}:{int(now // WINDOW_S)}"
-    try:
-        cache.add(key, 0, timeout=WINDOW_S)
-        count = cache.incr(key)
-    except (RedisError, ValueError) as error:
-        log.warning("allowance_not_counted", error=error)
-        return None
-    if count <= most:
+    [used] = count([key], window_s=WINDOW_S)
+    if used <= most:
         return None
     log.info("allowance_used_up", kind=kind, user=user.pk)
     return TooMany(kind, max(1, math.ceil(WINDOW_S - now % WINDOW_S)))

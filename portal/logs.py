@@ -13,6 +13,8 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from portal.floods import Flood
+
 FORMATS: Final = ("logfmt", "json")
 # A message of a cluster may be long; what stands first in it tells what it is about.
 LONGEST_VALUE: Final = 2_000
@@ -46,7 +48,14 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": formatter, "form": form}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"flood": {"()": Flood}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "line",
+                "filters": ["flood"],
+            }
+        },
         "root": {"handlers": ["stderr"], "level": level},
     }
 

@@ -7,8 +7,7 @@ whom the portal does not know there: an account that signed in from the same add
 ``FAMILIAR_DAYS`` is not shut out by what others try behind the same proxy, nor by a stranger who
 tries that account elsewhere.
 
-Counts are in Redis, over all processes of the web. While it is away nobody is counted: who has the
-right password is not locked out by it.
+Counts are in Redis, over all processes of the web; while it is away each process counts for itself.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from typing import Any, Final
 
 import structlog
 from django.contrib.auth.backends import ModelBackend
-from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
-from redis.exceptions import RedisError
 from rest_framework.throttling import SimpleRateThrottle
 
 from budgets.models import AuditEntry, User
 from budgets.selectors import utc_now
 from budgets.services import audit
+from portal.counting import count, counts
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -85,12 +83,7 @@ class Attempt:
         limit, window_s = self._limits()
         now = time.time()
         keys = self._keys(now, window_s)
-        try:
-            counts = cache.get_many(keys)
-        except RedisError as error:
-            log.warning("sign_in_not_counted", error=error)
-            return 0
-        both, *alone = (_number(counts.get(key)) for key in keys)
+        both, *alone = counts(keys)
         if both < limit and (max(alone) < limit or self._is_familiar()):
             return 0
         return math.ceil(window_s - now % window_s)
@@ -98,12 +91,7 @@ class Attempt:
     def count(self) -> None:
         """It was wrong."""
         _, window_s = self._limits()
-        try:
-            for key in self._keys(time.time(), window_s):
-                cache.add(key, 0, timeout=window_s)
-                cache.incr(key)
-        except (RedisError, ValueError) as error:
-            log.warning("sign_in_not_counted", error=error)
+        count(self._keys(time.time(), window_s), window_s=window_s)
 
     def _limits(self) -> tuple[int, int]:
         throttle = LoginThrottle()
@@ -178,7 +166,3 @@ def network_of(address: str) -> str:
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(ipaddress.ip_network((int(found), IPV6_PREFIX), strict=False))
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -16,6 +16,7 @@ from typing import TypeGuard
 import pytest
 import structlog
 
+from portal.floods import MOST, MOST_TOLD, WINDOW_S
 from portal.logs import FORMATS, LONGEST_VALUE, formatter, logging_settings
 
 
@@ -174,3 +175,42 @@ def test_only_a_fault_of_the_portal_has_a_traceback(
             extra = {} if status is None else {"status_code": status}
             logger.error("Bad Request: /x", exc_info=error, extra=extra)
     assert ("Traceback" in text.getvalue()) is is_told
+
+
+def test_one_cluster_does_not_fill_the_log() -> None:
+    """As Django sets it up: so many lines a minute of a kind and cluster, then one that counts."""
+    text, now = io.StringIO(), [0.0]
+    settings = logging_settings(level="DEBUG", form="json")
+    [name] = settings["handlers"]["stderr"]["filters"]
+    flood = settings["filters"][name]["()"](monotonic=lambda: now[0])
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(formatter(form="json"))
+    handler.addFilter(flood)
+    told = structlog.stdlib.get_logger("tests.flood")
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        for number in range(10_000):
+            told.warning("write_failed", cluster="hostile", key=f"Job a/{number}")
+            told.info("key_unparked", cluster="hostile", key=f"Job a/{number}")
+        told.warning("write_failed", cluster="sound", key="Job a/1")
+        told.error("shift_process_died", place="hostile/usage")
+        told.warning("no_cluster")
+        in_the_minute = text.getvalue().splitlines()
+        now[0] = WINDOW_S
+        told.info("of_any_kind")
+        for _ in range(MOST):
+            told.warning("write_failed", cluster="hostile")
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+    assert len(in_the_minute) == MOST + MOST_TOLD + 3
+    later = [json.loads(line) for line in text.getvalue().splitlines()[len(in_the_minute) :]]
+    found = {(row["of"], row["cluster"], row["count"]) for row in later if "of" in row}
+    assert found == {
+        ("write_failed", "hostile", 10_000 - MOST),
+        ("key_unparked", "hostile", 10_000 - MOST_TOLD),
+    }
+    assert len(later) == 2 + 1 + MOST, "a new minute"

@@ -1,7 +1,8 @@
 """What an engine answered to what-if, as one reader may know it.
 
-Own workspaces are told job by job; what happens to others is added up under what they may be
-called, without names, ids or numbers of jobs. Source: ARCHITECTURE, "What an owner sees of others".
+Own workspaces are told job by job; what happens to others of the same account is added up under
+what they may be called, without names, ids or numbers of jobs, and of other accounts nothing is
+told. Source: ARCHITECTURE, "What an owner sees of others".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from clusters.explaining.evidence import Pair, amounts_of
 from clusters.explaining.names import Names
 
 JOBS_SHOWN: Final = 25
+KINDS: Final = ("started", "preempted", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,14 @@ class CapacityChange:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """The answer of one cluster.
+    """The answer of one cluster; of all together for who does not see clusters.
 
     Attributes:
         headline: One sentence.
         started, preempted, stopped: Jobs, the reader's own one by one.
         started_count, preempted_count, stopped_count: All for those who see everything, else own.
         capacity: Whose reach changes.
-        took_ms: How long the engine took.
+        took_ms: How long the engine took, 0 where that is not told.
         is_settled: False when the forecast was cut off before nothing moved any more.
     """
 
@@ -76,7 +78,7 @@ def read_answer(document: Any, names: Names) -> WhatIfAnswer:
     found: Mapping[str, Any] = document if isinstance(document, Mapping) else {}
     counts: dict[str, int] = {}
     lists: dict[str, tuple[JobOutcome, ...]] = {}
-    for kind in ("started", "preempted", "stopped"):
+    for kind in KINDS:
         own: list[Mapping[str, Any]] = []
         others: list[tuple[str, dict[Pair, int]]] = []
         for item in _items(found.get(kind)):
@@ -103,8 +105,39 @@ def read_answer(document: Any, names: Names) -> WhatIfAnswer:
         preempted_count=counts["preempted"],
         stopped_count=counts["stopped"],
         capacity=capacity,
-        took_ms=took if isinstance(took, int) else 0,
+        # How long it took says how many jobs others have.
+        took_ms=took if names.sees_everything and isinstance(took, int) else 0,
         is_settled=found.get("settled") is not False,
+    )
+
+
+def joined(answers: Sequence[WhatIfAnswer]) -> WhatIfAnswer:
+    """The answers of several clusters as one that names none of them; at least one.
+
+    A job that starts on the manager and on a worker starts once, and the most that somebody can
+    have changes once.
+    """
+    lists = {
+        kind: tuple(
+            {
+                item.name: item for answer in reversed(answers) for item in getattr(answer, kind)
+            }.values()
+        )
+        for kind in KINDS
+    }
+    counts = {kind: sum(bool(item.workload) for item in lists[kind]) for kind in KINDS}
+    found = {
+        (change.name, change.is_loss): change
+        for answer in reversed(answers)
+        for change in answer.capacity
+    }
+    capacity = tuple(found.values())
+    return WhatIfAnswer(
+        headline=_headline(counts, lists, capacity),
+        **lists,
+        **{f"{kind}_count": count for kind, count in counts.items()},
+        capacity=capacity,
+        is_settled=all(answer.is_settled for answer in answers),
     )
 
 

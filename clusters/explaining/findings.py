@@ -11,7 +11,7 @@ from budgets.plan import HOST_FLAVOR, StopPolicy
 from clusters.explaining import words
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
-from clusters.explaining.sentence import barring_cap, sentence, shortage
+from clusters.explaining.sentence import barring_cap, is_told, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
 from clusters.explaining.words import is_closed, is_refused, refusal_words
 from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
@@ -43,10 +43,10 @@ class FlavorFinding:
 
 @dataclass(frozen=True, slots=True)
 class HolderFinding:
-    """Who holds what is lacking.
+    """Who holds what is lacking; what other accounts hold is left out.
 
     Attributes:
-        name: Of a job that the reader may see, else only whose it is.
+        name: Of a job that the reader may see, else which workspace of the account it is of.
         amounts: What it holds of the lacking flavors.
         protection: Why it is not preempted; empty for others' jobs.
         namespace, workload: To link to it; empty for others' jobs.
@@ -178,9 +178,10 @@ def _flavors(evidence: Evidence, names: Names) -> tuple[FlavorFinding, ...]:
             found[item.flavor] = refusal_words(item, names, evidence.stops or ())
         elif item.missing:
             missing = {Pair(item.flavor, name): count for name, count in item.missing.items()}
-            found[item.flavor] = (
-                f"{words.amounts(missing, names)} more needed{_ALSO.get(item.mode, '')}"
-            )
+            told = words.amounts(missing, names)
+            if not all(is_told(evidence, pair, names) for pair in missing):
+                told = "some"
+            found[item.flavor] = f"{told} more needed{_ALSO.get(item.mode, '')}"
         elif item.mode is FlavorMode.FIT and item.flavor != HOST_FLAVOR:
             found[item.flavor] = "fits"
     return tuple(FlavorFinding(names.flavor(slug), text) for slug, text in found.items())
@@ -215,16 +216,18 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
         if cap is None:
             yield f"Raise the budget's ceiling by {words.amount(pair, lacking, names)}."
         return
-    if 0 < own.available < asked:
+    is_known = is_told(evidence, pair, names)
+    what = words.amount(pair, lacking, names) if is_known else names.flavor(pair.flavor)
+    if is_known and 0 < own.available < asked:
         yield f"A job of up to {words.amount(pair, own.available, names)} would start now."
     if own.lent >= lacking:
         yield (
-            f"Those who borrow end jobs that hold {words.amount(pair, lacking, names)}, or these "
-            "are taken back, where preemption is allowed."
+            f"Those who borrow end jobs that hold {what}, or these are taken back, where "
+            "preemption is allowed."
         )
     else:
-        yield f"Jobs that hold {words.amount(pair, lacking, names)} end."
-    yield f"Raise the committed GPUs by {words.amount(pair, lacking, names)}."
+        yield f"Jobs that hold {what} end."
+    yield f"Raise the committed {f'GPUs by {what}' if is_known else what}."
 
 
 def _for_refused(

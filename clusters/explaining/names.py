@@ -58,6 +58,10 @@ class Names:
         """Whether a job may be told by its name, ``namespace/name``."""
         return self.sees(key.partition("/")[0]) and self.sees(cluster_queue)
 
+    def concerns(self, cluster_queue: str) -> bool:
+        """Whether a ClusterQueue or Cohort is of an account in which the reader sees something."""
+        return self.sees(cluster_queue) or cluster_queue.partition("-")[0] in self.accounts
+
     def queue(self, cluster_queue: str) -> str:
         """What a reader calls the owner of a ClusterQueue or Cohort."""
         if self.workspaces is None:

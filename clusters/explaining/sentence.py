@@ -85,6 +85,15 @@ def barring_cap(evidence: Evidence, pair: Pair) -> Stop | None:
     return soft_cap(evidence.stops or ())
 
 
+def is_told(evidence: Evidence, pair: Pair, names: Names) -> bool:
+    """Whether a reader may know how much of a pair is free, and so how much is missing.
+
+    Where others hold some of what a budget has left, those figures are theirs.
+    """
+    own = evidence.quota.get(pair)
+    return names.sees_everything or (own is not None and _elsewhere(own)[0] <= 0)
+
+
 def requested(evidence: Evidence, pair: Pair) -> int:
     """How much of a pair's resource the whole workload asks for; at least what is lacking."""
     return max(evidence.requests.get(pair.resource, 0), evidence.lacking.get(pair, 0))
@@ -224,10 +233,12 @@ def _lent(evidence: Evidence, names: Names) -> str:
     own = evidence.quota.get(pair, OwnQuota())
     if not words.is_device(pair) or own.lent <= 0 or own.lent < lacking:
         return ""
-    takers = [
-        names.queue(item.cluster_queue) for item in evidence.borrowers if item.amounts.get(pair)
-    ]
+    queues = [item.cluster_queue for item in evidence.borrowers if item.amounts.get(pair)]
+    takers = [names.queue(queue) if names.concerns(queue) else "others" for queue in queues]
     to_whom = words.listed(list(dict.fromkeys(takers)), most=3) or "others"
+    if not is_told(evidence, pair, names):
+        what = f"committed {names.flavor(pair.flavor)}"
+        return f"starts when {what} lent to {to_whom} come back{_behind(evidence)}"
     all_or_some = "the" if lacking == own.lent else f"{lacking:,} of the"
     verb = "comes" if lacking == own.lent == 1 else "come"
     return (
@@ -244,11 +255,12 @@ def _waits(evidence: Evidence, names: Names) -> str:
     pair, lacking = short
     own = evidence.quota.get(pair)
     asked = lacking + max(0, own.available) if own else requested(evidence, pair)
+    # Where more is used than there is, what is missing is more than was asked for.
+    asked = min(asked, evidence.requests.get(pair.resource, asked))
     text = f"waits for {words.amount(pair, asked, names)}"
-    # How much is missing says how much others have left, where they hold some.
-    if names.sees_everything or (own is not None and _elsewhere(own)[0] <= 0):
+    if is_told(evidence, pair, names):
         text += f": {lacking:,} more {_be(lacking)} needed"
-    if not words.is_device(pair):
+    if not words.is_device(pair) and (own is None or is_told(evidence, pair, names)):
         text = f"waits for {words.amount(pair, lacking, names)} more"
     if own is not None and not words.is_unlimited(own.nominal):
         text += f"; {_use_of(own, barring_cap(evidence, pair), names)}"

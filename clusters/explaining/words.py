@@ -65,10 +65,12 @@ def by_owner(
 ) -> list[tuple[str, str]]:
     """Amounts of ClusterQueues, joined under what a reader may call their owners; by name.
 
-    How many stand behind a name is not told.
+    How many stand behind a name is not told, and nothing of accounts that are not the reader's.
     """
     found: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
     for queue, some in held:
+        if not names.concerns(queue):
+            continue
         name = names.queue(queue)
         found[name] = join(found[name], Counter(some))
     return [(name, amounts(found[name], names)) for name in sorted(found)]

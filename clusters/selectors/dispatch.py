@@ -31,9 +31,10 @@ Outcome = DispatchRound.Outcome
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """One worker in one round.
+    """One worker in one round; all that did not take it as one for who does not see clusters.
 
     Attributes:
+        worker: Slug; empty for several.
         answer: ``won``, ``lost the race``, ``did not take it``, ``asked`` or ``passed over``.
         at: When that was decided; None while it is open.
     """
@@ -154,11 +155,16 @@ def dispatch_races(user: User) -> list[RaceRow]:
 
 def _round(row: DispatchRound, attempt: int, names: Names) -> RoundRow:
     offers = [_asked(row, worker) for worker in row.nominated]
-    offers += [
-        OfferRow(worker, "passed over", why)
-        for worker, why in row.why.items()
-        if worker not in row.nominated
-    ]
+    if not names.sees_everything:
+        # What others were asked, and why they would not do, says what stands there.
+        won = [replace(offer, why="") for offer in offers if offer.worker == row.winner]
+        offers = won or [replace(offer, worker="", why="") for offer in offers[:1]]
+    else:
+        offers += [
+            OfferRow(worker, "passed over", why)
+            for worker, why in row.why.items()
+            if worker not in row.nominated
+        ]
     return RoundRow(
         attempt=attempt,
         number=row.number,

@@ -40,7 +40,7 @@ class PlaceWhy:
     """Why a job waits on one cluster.
 
     Attributes:
-        cluster: Slug.
+        cluster: Slug; empty for who does not see clusters.
         words: The sentence, as the end of another.
         detail: The evidence; None where the cluster cannot be reached.
     """
@@ -170,6 +170,8 @@ def askable_workspaces(user: User) -> QuerySet[Workspace]:
 def questions_for(user: User, keys: Sequence[UUID]) -> list[Question]:
     """Questions of a user, any for an admin, in the order in which they are named.
 
+    Who does not see clusters gets all that were asked together with one of them.
+
     Raises:
         Question.DoesNotExist: One is not there (they are kept for a day), or is somebody else's.
     """
@@ -179,4 +181,7 @@ def questions_for(user: User, keys: Sequence[UUID]) -> list[Question]:
     rows = found.in_bulk(list(keys))
     if any(key not in rows for key in keys):
         raise Question.DoesNotExist
+    if not roles_of(user).sees_everything:
+        together = found.filter(created_at__in=[row.created_at for row in rows.values()])
+        return list(together.order_by("created_at", "pk"))
     return [rows[key] for key in keys]

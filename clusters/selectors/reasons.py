@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
@@ -43,7 +43,10 @@ Reasons: TypeAlias = Mapping[tuple[str, str], Mapping[str, StoredReason]]
 
 @dataclass(frozen=True, slots=True)
 class PlaceReason:
-    """Why a job waits on one cluster; ``evidence`` is None where the cluster cannot be reached."""
+    """Why a job waits on one cluster; ``evidence`` is None where the cluster cannot be reached.
+
+    Its slug is empty for who does not see clusters.
+    """
 
     cluster: str
     evidence: Evidence | None
@@ -124,7 +127,10 @@ def lost_workers(states: Sequence[WorkloadState]) -> Mapping[str, str]:
 def places_of(
     state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names: Names
 ) -> tuple[PlaceReason, ...]:
-    """Why a job that has quota on the manager has no worker, worker by worker."""
+    """Why a job that has quota on the manager has no worker, worker by worker.
+
+    For who does not see clusters: without a worker's name, nothing twice.
+    """
     if not waits_for_worker(state):
         return ()
     rows = reasons.get((state.namespace, state.name), {})
@@ -133,6 +139,9 @@ def places_of(
         for slug, row in rows.items()
         if slug != state.cluster.slug and slug not in lost
     ]
+    if not names.sees_everything:
+        told = {place.words: replace(place, cluster="") for place in reversed(found)}
+        return tuple(told[words] for words in sorted(told))
     found += [PlaceReason(slug, None, words) for slug, words in lost.items()]
     return tuple(sorted(found, key=lambda place: place.cluster))
 
@@ -143,13 +152,16 @@ def told(state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names:
         return ""
     places = places_of(state, reasons, lost, names)
     if places:
+        if not names.sees_everything:
+            words = "; or ".join(place.words for place in places)
+            return f"It has its quota and waits for a worker: {words}."
         words = "; ".join(f"{place.cluster}: {place.words}" for place in places)
         return f"It has its quota and waits for a worker. {words}."
     row = own_reason(state, reasons)
+    if waits_for_worker(state) and (row is not None or lost):
+        return "It has its quota and waits for a worker to take it."
     if row is None:
         return ""
-    if waits_for_worker(state):
-        return "It has its quota and waits for a worker to take it."
     return sentence(row.evidence, names)
 
 

@@ -55,7 +55,11 @@ class Reply:
 
 
 def ask_what_if(
-    cluster: Cluster, changes: Iterable[Mapping[str, Any]], by: User | None
+    cluster: Cluster,
+    changes: Iterable[Mapping[str, Any]],
+    by: User | None,
+    *,
+    at: datetime | None = None,
 ) -> Question:
     """Ask what changes would lead to on one cluster.
 
@@ -63,12 +67,13 @@ def ask_what_if(
         cluster: A registered one.
         changes: In order; shaped as ``clusters.kueue.explanation.asking.read_changes`` says.
         by: Who asks; None for a command on the server.
+        at: When; the same for questions that are asked together. None for now.
 
     Raises:
         Rejected: the cluster is removed, a change is malformed, or too much is asked at once.
     """
     asked = [dict(change) for change in changes]
-    now = timezone.now()
+    now = at or timezone.now()
     reject_any(_faults(cluster, asked, by, now))
     Question.objects.filter(created_at__lt=now - KEPT).delete()
     return Question.objects.create(

@@ -15,15 +15,17 @@ from budgets.errors import NotAllowed, Rejected
 from budgets.models import Account, Flavor, Pool, User, Workspace
 from budgets.plan import Line, Promises, RevisionDraft, Spill
 from budgets.selectors import judge_draft, promises_in_force, roles_of, utc_now
-from clusters.explaining.answers import WhatIfAnswer, read_answer
+from clusters.explaining.answers import WhatIfAnswer, joined, read_answer
+from clusters.explaining.names import Names
 from clusters.manifests.names import Document
 from clusters.models import Cluster, Question
 from clusters.selectors.names import reader_names
 from clusters.selectors.previews import changed_quota
-from clusters.services.questions import answer_of, ask_what_if
+from clusters.services.questions import Reply, ReplyState, answer_of, ask_what_if
 
 MOST_GPUS: Final = 100_000
 K = TypeVar("K")
+_OPEN_YET: Final = (ReplyState.WAITING, ReplyState.REFUSED, ReplyState.SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class ShownReply:
     """What became of a question, in the names that its reader may see.
 
     Attributes:
-        cluster: Slug.
+        id: Of the question; of the first of several whose answers are told as one.
+        cluster: Slug; empty for who does not see clusters.
         state: One of ``ReplyState``.
         problem: Why there is no answer, unless it is there or waited for.
         answer: None unless it is answered.
@@ -58,9 +61,14 @@ class ShownReply:
 
 
 def replies_to(user: User, questions: Sequence[Question]) -> list[ShownReply]:
-    """What became of questions that a user may read; five queries, and one for each."""
+    """What became of questions that a user may read; five queries, and one for each.
+
+    Who does not see clusters gets one reply, which names none and tells none apart.
+    """
     names = reader_names(user)
     found = [(question, answer_of(question)) for question in questions]
+    if not names.sees_everything:
+        return [_as_one(found, names)] if found else []
     return [
         ShownReply(
             id=question.pk,
@@ -71,6 +79,19 @@ def replies_to(user: User, questions: Sequence[Question]) -> list[ShownReply]:
         )
         for question, reply in found
     ]
+
+
+def _as_one(found: Sequence[tuple[Question, Reply]], names: Names) -> ShownReply:
+    replies = [reply for _, reply in found]
+    first, problem, answer = found[0][0].pk, "", None
+    state = next((row.state for row in replies if row.state in _OPEN_YET), ReplyState.ANSWERED)
+    if state is ReplyState.SILENT:
+        problem = "A cluster that this is about does not answer. Ask again in a while."
+    elif state is ReplyState.REFUSED:
+        problem = names.message(next(row.problem for row in replies if row.state is state))
+    elif state is ReplyState.ANSWERED:
+        answer = joined([read_answer(row.answer, names) for row in replies])
+    return ShownReply(first, "", state.value, problem, answer)
 
 
 def ask_raise(actor: User | None, *, workspace: Workspace, flavor: Flavor, by: int) -> Asked:
@@ -263,12 +284,14 @@ def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Ask
         words = "This changes no quota on any cluster, so nothing would come of it."
         raise Rejected.because("by", "no_change", words)
     clusters = Cluster.objects.in_bulk(list(documents), field_name="slug")
+    now = utc_now()
     return Asked(
         tuple(
             ask_what_if(
                 clusters[slug],
                 [{"kind": document["kind"], "document": document} for document in changed],
                 actor,
+                at=now,
             )
             for slug, changed in documents.items()
         )

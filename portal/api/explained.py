@@ -145,11 +145,11 @@ class CapacityChangeSerializer(RecordSerializer[CapacityChange]):
 
 
 class WhatIfAnswerSerializer(RecordSerializer[WhatIfAnswer]):
-    """What one cluster's engine says; counts are of all jobs for platform roles, else of own."""
+    """What one cluster's engine says; for platform roles of everybody, else of own accounts."""
 
 
 class QuestionSerializer(RecordSerializer[ShownReply]):
-    """One cluster's part of a question."""
+    """One cluster's part of a question; all parts as one for who does not see clusters."""
 
     state = serializers.ChoiceField(["waiting", "answered", "refused", "silent"])
 

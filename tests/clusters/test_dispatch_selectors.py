@@ -88,7 +88,7 @@ def test_trail_tells_rounds_answers_and_ends(fleet, clusters):
         ended_at=at, ending="finished: Succeeded: done",
     )  # fmt: skip
     asked(own, 1, "gpu-east", attempt="b", started_at=START + timedelta(hours=1))
-    first, second, again = selectors.dispatch_trail(fleet.owner, detail(fleet.owner, own))
+    first, second, again = selectors.dispatch_trail(fleet.admin, detail(fleet.admin, own))
     assert (first.dispatcher, first.outcome) == ("incremental", "Nobody took it in time")
     assert first.offers == (
         OfferRow("gpu-east", "did not take it", "", at),
@@ -100,6 +100,19 @@ def test_trail_tells_rounds_answers_and_ends(fleet, clusters):
     )
     assert (second.attempt, second.ending) == (1, "finished: Succeeded: done")
     assert (again.attempt, again.offers) == (2, (OfferRow("gpu-east", "asked", ""),))
+
+
+def test_trail_tells_an_owner_who_took_the_job_and_nothing_of_other_workers(fleet, clusters):
+    own = seen(clusters["hub"], "acme-vision", "train")
+    at = START + timedelta(minutes=5)
+    asked(own, 1, "gpu-east", outcome="passed", decided_at=at, why={"gpu-west": "not connected"})
+    asked(
+        own, 2, "gpu-west", "gpu-east", outcome="won", winner="gpu-west", decided_at=at,
+        losers={"gpu-east": at.isoformat()}, why={"gpu-west": "1. fits"},
+    )  # fmt: skip
+    first, second = selectors.dispatch_trail(fleet.owner, detail(fleet.owner, own))
+    assert first.offers == (OfferRow("", "did not take it", "", at),)
+    assert second.offers == (OfferRow("gpu-west", "won", "", at),)
 
 
 def test_trail_of_a_copy_is_that_of_the_managers_workload(fleet, clusters):

@@ -153,7 +153,9 @@ def test_owner_of_one_workspace_reads_siblings_without_their_name(fleet: SmallFl
         holders=[holder("acme-speech/asr")],
     )
     found = why(fleet, state)
-    assert found.sentence == "Starts when the 8 H100 lent to another workspace of Acme come back."
+    assert (
+        found.sentence == "Starts when committed H100 lent to another workspace of Acme come back."
+    )
     assert found.detail is not None
     assert [item.name for item in found.detail.holders] == ["another workspace of Acme"]
     admins = why(fleet, state, "admin")
@@ -165,15 +167,34 @@ def test_job_without_a_worker_is_explained_worker_by_worker(fleet: SmallFleet, c
     copy = job(clusters["gpu-east"], "a", is_remote_copy=True)
     reason(copy)
     ClusterHealth.objects.create(cluster=clusters["gpu-west"], reachable=False)
-    found = why(fleet, state)
+    found = why(fleet, state, "admin")
     assert [place.cluster for place in found.places] == ["gpu-east", "gpu-west"]
     assert found.sentence == (
         "It has its quota and waits for a worker. gpu-east: waits for 8 H100: 8 more are needed; "
         "16 of its 16 committed are in use and none may be borrowed; gpu-west: it cannot be "
         "reached."
     )
-    row = selectors.workloads(fleet.owner, WorkloadFilter()).rows[0]
+    row = selectors.workloads(fleet.admin, WorkloadFilter()).rows[0]
     assert row.why == found.sentence
+
+
+def test_owner_of_a_job_without_a_worker_reads_of_none_by_name(fleet: SmallFleet, clusters):
+    state = job(clusters["hub"], "a", "reserved")
+    reason(job(clusters["gpu-east"], "a", is_remote_copy=True))
+    reason(job(clusters["gpu-west"], "a", is_remote_copy=True))
+    found = why(fleet, state)
+    assert [place.cluster for place in found.places] == [""]
+    assert found.sentence == (
+        "It has its quota and waits for a worker: waits for 8 H100: 8 more are needed; 16 of its "
+        "16 committed are in use and none may be borrowed."
+    )
+    ClusterHealth.objects.create(cluster=clusters["gpu-east"], reachable=False)
+    ClusterHealth.objects.create(cluster=clusters["gpu-west"], reachable=False)
+    found = why(fleet, state)
+    assert (found.sentence, found.places) == (
+        "It has its quota and waits for a worker to take it.",
+        (),
+    )
 
 
 def test_job_of_somebody_else_is_not_there(fleet: SmallFleet, clusters):

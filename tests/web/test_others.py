@@ -25,12 +25,17 @@ from budgets.models import User
 from budgets.plan import RevisionDraft
 from budgets.selectors import preview_revision
 from budgets.selectors.budget.preview import NO_ROOM
-from clusters.models import Cluster, WorkloadState
+from clusters.explaining.evidence import evidence_document
+from clusters.kueue.explanation.why import explain
+from clusters.models import Cluster, Question, ShiftRun, WorkloadState
 from tests.builders import SmallFleet, line
-from tests.factories import UsageRecordFactory
+from tests.explained import engines
+from tests.factories import PendingReasonFactory, UsageRecordFactory
 from tests.web.conftest import Visitors
 from tests.web.test_every_route import ROUTES, address_of
 from tests.web.test_query_counts import add_job, busy  # noqa: F401  a fixture
+from tests.web.test_what_if import RAISE
+from tests.web.test_what_if import clusters as clusters  # a fixture
 
 T = TypeVar("T")
 NOW = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=1)
@@ -158,3 +163,116 @@ def test_where_a_draft_would_stand_is_not_told(busy: Visitors):  # noqa: F811
     whole = preview_revision(fleet.admin, fleet.vision, draft)
     assert {row.cluster for row in seen.impact} == {""} < {row.cluster for row in whole.impact}
     assert seen.largest_job == seen.reach[0].reachable >= whole.largest_job
+
+
+# Why a job waits, and what a change would lead to, as an engine says it.
+
+HELD_BY_OTHERS = (12, 14, 16)
+"""GPUs of globex, 8 of them its own, the others of a pool of 16 for which a job of vision waits."""
+WHY_PAGES = (
+    "/jobs/hub/uid-0/",
+    "/jobs/",
+    "/workspaces/acme-vision/",
+    "/api/v1/workloads/hub/uid-0/why",
+    "/api/v1/workloads",
+)
+
+
+def engine_with(cluster: Cluster, gpus: int) -> engines.Engine:
+    return engines.engine_of(
+        cluster,
+        engines.held("first", "acme-vision", 8),
+        engines.held("secret", "globex-search", gpus),
+        engines.job("job-0", "acme-vision", 16),
+    )
+
+
+@pytest.fixture
+def hub(visitors: Visitors, clusters: dict[str, Cluster]) -> Cluster:
+    fleet = visitors.fleet
+    pool = services.create_pool(None, slug="shared", name="Shared")
+    for account in (fleet.acme, fleet.globex):
+        services.set_pool_share(None, pool=pool, account=account, limits={})
+    services.set_pool_amount(None, pool=pool, flavor=fleet.flavors["h100"], gpus=16)
+    fleet.revise(fleet.vision, line("h100", 8, 24))
+    fleet.revise(fleet.search, line("h100", 8, 24))
+    ShiftRun.objects.create(
+        cluster=clusters["hub"], role="shadow", holder="h", started_at=NOW, heartbeat_at=NOW
+    )
+    add_job(clusters["hub"], 0, NOW)
+    return clusters["hub"]
+
+
+def with_others(read: Callable[[int], T]) -> list[T]:
+    """What is read in worlds where globex holds other numbers of GPUs."""
+    found = []
+    for gpus in HELD_BY_OTHERS:
+        with transaction.atomic(), time_machine.travel(NOW, tick=False):
+            found.append(read(gpus))
+            transaction.set_rollback(True)
+    return found
+
+
+def whys(hub: Cluster, user: User) -> list[str]:
+    def read(gpus: int) -> str:
+        engine = engine_with(hub, gpus)
+        found = explain(engine, "acme-vision/job-0", now=engines.NOW)
+        assert found is not None and found.lacking
+        PendingReasonFactory(uid="uid-0", name="job-0", evidence=evidence_document(found))
+        client = signed_in(user)
+        answers = [client.get(address) for address in WHY_PAGES]
+        assert {answer.status_code for answer in answers} == {200}
+        return "".join(
+            OWN.sub("", b"".join(answer).decode() if answer.streaming else answer.content.decode())
+            for answer in answers
+        )
+
+    return with_others(read)
+
+
+def test_why_a_job_waits_does_not_depend_on_what_others_hold(visitors: Visitors, hub: Cluster):
+    pages = whys(hub, visitors.fleet.owner)
+    assert "Waits for 16 H100" in pages[0]
+    assert "others hold some of the 16 left" in pages[0]
+    assert len(set(pages)) == 1
+    assert len(set(whys(hub, visitors.fleet.admin))) == len(HELD_BY_OTHERS)
+
+
+def test_what_would_come_of_a_change_does_not_depend_on_what_others_hold(
+    visitors: Visitors, hub: Cluster
+):
+    """Asked for 8 more, of which the job of 16 is not helped: no, and not by how little."""
+
+    def read(user: User) -> Callable[[int], str]:
+        def asked(gpus: int) -> str:
+            client = signed_in(user)
+            address = client.post("/what-if/", RAISE)["Location"]
+            for row in Question.objects.order_by("created_at"):
+                engine = engine_with(Cluster.objects.get(slug=row.cluster), gpus)
+                engines.answer(engine, row)
+                row.answer["tookMs"] = gpus
+                row.answer["preempted"] = [
+                    {
+                        "key": "globex-search/secret",
+                        "clusterQueue": "globex-search",
+                        "amounts": {"h100/nvidia.com/gpu": gpus},
+                    }
+                ]
+                row.answer["lost"] = {"globex": {"h100/nvidia.com/gpu": gpus}}
+                row.save()
+            [first, *_] = Question.objects.order_by("created_at")
+            page = client.get(address).content.decode()
+            told = client.get(f"/api/v1/what-if/{first.pk}").content.decode()
+            for row in Question.objects.all():
+                page, told = page.replace(str(row.pk), ""), told.replace(str(row.pk), "")
+            return OWN.sub("", page) + told
+
+        return asked
+
+    answers = with_others(read(visitors.fleet.owner))
+    assert len(set(answers)) == 1
+    for word in ("hub", "gpu-east", "gpu-west", "globex", "another account", " ms "):
+        assert word not in answers[0]
+    admins = with_others(read(visitors.fleet.admin))
+    assert len(set(admins)) == len(HELD_BY_OTHERS)
+    assert "hub" in admins[0] and "globex" in admins[0]
