@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from budgets.plan import HOST_FLAVOR
@@ -117,7 +117,7 @@ def joined(answers: Sequence[WhatIfAnswer]) -> WhatIfAnswer:
     A job that starts on the manager and on a worker starts once, and the most that somebody can
     have changes once.
     """
-    lists = {
+    lists: dict[str, tuple[JobOutcome, ...]] = {
         kind: tuple(
             {
                 item.name: item for answer in reversed(answers) for item in getattr(answer, kind)
@@ -132,10 +132,15 @@ def joined(answers: Sequence[WhatIfAnswer]) -> WhatIfAnswer:
         for change in answer.capacity
     }
     capacity = tuple(found.values())
-    return WhatIfAnswer(
+    return replace(
+        answers[0],
         headline=_headline(counts, lists, capacity),
-        **lists,
-        **{f"{kind}_count": count for kind, count in counts.items()},
+        started=lists["started"],
+        preempted=lists["preempted"],
+        stopped=lists["stopped"],
+        started_count=counts["started"],
+        preempted_count=counts["preempted"],
+        stopped_count=counts["stopped"],
         capacity=capacity,
         is_settled=all(answer.is_settled for answer in answers),
     )
