@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from msgspec import MsgspecError, Raw, Struct
-from msgspec.json import Decoder, decode
+from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
@@ -151,6 +151,7 @@ def read_payload(
     *,
     gpu_resources: Collection[str] = GPU_RESOURCES,
     before: Read | None = None,
+    unread: Callable[[str], datetime] | None = None,
 ) -> Read:
     """Read a payload that :func:`needed_fields` made.
 
@@ -159,18 +160,24 @@ def read_payload(
         gpu_resources: Resource names that are whole devices.
         before: Another state, read with the same resources. What is written alike in both is not
             read again; the result is the same without it.
+        unread: What stands for a time that cannot be read, by where it stood and what it was.
 
     Raises:
         BadDocument: A needed field is missing or is no time or whole number.
     """
     try:
         found = _PAYLOAD.decode(payload)
-        return Read(_facts(found, gpu_resources, before), found)
+        return Read(_facts(found, gpu_resources, before, unread), found)
     except MsgspecError as error:
         raise BadDocument(str(error)) from error
 
 
-def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None) -> WorkloadFacts:
+def _facts(
+    found: _Payload,
+    gpu_resources: Collection[str],
+    before: Read | None,
+    unread: Callable[[str], datetime] | None,
+) -> WorkloadFacts:
     status = found.status
     if (
         before is not None
@@ -179,7 +186,7 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
     ):
         fixed = before.facts
     else:
-        fixed = _fixed_facts(decode(found.metadata), decode(found.spec))
+        fixed = _fixed_facts(decode(found.metadata), decode(found.spec), unread)
     if before is not None and before.payload.status.admission == status.admission:
         cluster_queue, assignments = before.facts.cluster_queue, before.facts.assignments
     else:
@@ -188,7 +195,7 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
         assignments = _assignments(admission, gpu_resources)
     return replace(
         fixed,
-        conditions=tuple(sorted([_condition(bytes(row)) for row in status.conditions])),
+        conditions=tuple(sorted([_condition_or(bytes(row), unread) for row in status.conditions])),
         cluster_queue=cluster_queue,
         assignments=assignments,
         reclaimable=_reclaimable(status.reclaimable_pods),
@@ -197,8 +204,13 @@ def _facts(found: _Payload, gpu_resources: Collection[str], before: Read | None)
     )
 
 
-def _fixed_facts(metadata: Document, spec: Document) -> WorkloadFacts:
+def _fixed_facts(
+    metadata: Document, spec: Document, unread: Callable[[str], datetime] | None
+) -> WorkloadFacts:
     """What metadata and spec say; most states of a Workload share it."""
+    if unread is not None:
+        named = [key for key in ("creationTimestamp", "deletionTimestamp") if key in metadata]
+        metadata = {**metadata, **{key: _legible(metadata[key], key, unread) for key in named}}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owner = _controller(metadata.get("ownerReferences") or [])
     is_variant = owner.get("kind") == "Workload"
@@ -303,6 +315,23 @@ def _condition(text: bytes) -> Condition:
     kind = row.get("type", "")
     moment = _time(row.get("lastTransitionTime"), field=f"condition {kind}")
     return Condition(kind, row.get("status") == "True", moment, row.get("reason") or "")
+
+
+def _condition_or(text: bytes, unread: Callable[[str], datetime] | None) -> Condition:
+    try:
+        return _condition(text)
+    except BadDocument:
+        if unread is None:
+            raise
+    row = decode(text)
+    return _condition(encode(row | {"lastTransitionTime": unread(text.decode()).isoformat()}))
+
+
+def _legible(text: Any, key: str, unread: Callable[[str], datetime]) -> str:
+    try:
+        return _time(text, field=key).isoformat()
+    except BadDocument:
+        return unread(f"{key}: {text!r}").isoformat()
 
 
 def _reclaimable(part: Raw) -> tuple[tuple[str, int], ...]:

@@ -11,7 +11,8 @@ import pytest
 from django.db import DataError, connection
 
 from budgets import services
-from budgets.models import Interval, MeterState, UsageRecord
+from budgets.models import Discrepancy, Interval, MeterState, UsageRecord
+from budgets.services.usage.reconciliation import note_problems
 from budgets.units import MOST_COUNTED_GPUS
 from clusters.kube.convert import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
@@ -47,7 +48,7 @@ def recorded(cluster: Cluster, uid: str, version: int, **facts: Any) -> Workload
     """An event of workload acme-vision/train; `admitted` and `finished` are hours."""
     conditions = []
     for kind, at in facts.get("conditions", {}).items():
-        since = hours(at).isoformat()
+        since = at if isinstance(at, str) else hours(at).isoformat()
         conditions.append({"type": kind, "status": "True", "lastTransitionTime": since})
     status: dict[str, Any] = {"conditions": conditions}
     if facts.get("flavor"):
@@ -140,14 +141,59 @@ def test_build_again_writes_nothing(east: Cluster) -> None:
 
 
 @pytest.mark.django_db
-def test_build_unreadable_event_keeps_the_rest(
-    east: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_build_unreadable_event_keeps_the_rest_and_is_named(east: Cluster) -> None:
     recorded(east, "good", 1, conditions=RUNS, flavor="h100")
     recorded(east, "bad", 2, conditions=RUNS, flavor="h100", gpus="a few", name="other")
-    build(source(east), ["good", "bad"])
+    found = build(source(east), ["good", "bad"])
     assert Interval.objects.get().uid == "good"
-    assert "workload_unreadable" in caplog.text
+    [problem] = found.problems
+    assert (problem.uid, problem.code, problem.is_blocking) == ("bad", "bad_document", True)
+    assert "'a few' is not a whole number of devices" in problem.message
+
+
+NONSENSE = "yesterday"
+SEEN = {version: hours(48) + timedelta(minutes=version) for version in range(5)}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("states", "want"),
+    [
+        pytest.param(
+            [
+                {"Admitted": NONSENSE},
+                {"Admitted": NONSENSE},
+                {"Admitted": NONSENSE, "Finished": 49},
+            ],
+            (SEEN[0], hours(49)),
+            id="admitted at no time",
+        ),
+        pytest.param(
+            [{"Admitted": 1}, {"Admitted": 1, "Finished": NONSENSE}, {"Finished": NONSENSE}],
+            (hours(1), SEEN[1]),
+            id="ended at no time",
+        ),
+        pytest.param(
+            [{"Admitted": 1, "Odd": "0001-01-01T00:00:00Z"}, {"Admitted": 1, "Finished": 2}],
+            (hours(1), hours(2)),
+            id="a time that tells nothing",
+        ),
+    ],
+)
+def test_nonsense_in_a_time_is_metered_by_what_was_seen_and_told_to_finance(
+    east: Cluster, states: list[dict[str, Any]], want: tuple[Any, Any]
+) -> None:
+    for version, conditions in enumerate(states):
+        conditions = {"QuotaReserved": 1} | conditions
+        recorded(east, "u", version, flavor="h100", conditions=conditions)
+    found = build(source(east), ["u"])
+    row = Interval.objects.get(uid="u", kind=Interval.Kind.BILLABLE)
+    assert (row.start, row.end) == want
+    spans = record.seen_spans(east.slug, ["u"])
+    note_problems(cluster=east.slug, uids=["u"], problems=found.problems, spans=spans)
+    [told] = Discrepancy.objects.filter(kind=Discrepancy.Kind.HISTORY)
+    assert told.subject == "u"
+    assert "bad_document" in told.message
 
 
 @pytest.mark.django_db

@@ -22,7 +22,7 @@ from budgets.selectors.clock import utc_now
 from budgets.services import store_intervals
 from budgets.services.usage.batches import uncollected
 from budgets.services.usage.rows import among, write_rows
-from budgets.units import ClusterName
+from budgets.units import ClusterName, WorkloadUid
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.usage.reading import EventReader, Place
@@ -95,7 +95,13 @@ def build(source: Source, uids: Collection[str]) -> Built:
         )
         problems = _write_intervals(family, histories, manager, origins)
     # Whoever else is in the family was read too, but its states were not written here.
-    return Built(frozenset(event.pk for rows in own.values() for event in rows), problems)
+    unread = (
+        ledger.Problem(ClusterName(slug), WorkloadUid(uid), ledger.ProblemCode.BAD_DOCUMENT, words)
+        for (slug, uid), words in sorted(reader.unreadable.items())
+    )
+    return Built(
+        frozenset(event.pk for rows in own.values() for event in rows), (*problems, *unread)
+    )
 
 
 @dataclass(frozen=True, slots=True)
