@@ -16,6 +16,7 @@ from budgets.intervals.documents import (
     needed_fields,
     read_payload,
 )
+from budgets.intervals.epochs import lives
 from budgets.intervals.model import (
     Assignment,
     ClockSettings,

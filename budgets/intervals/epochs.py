@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import lt
 
 from budgets.intervals.model import EventType, Problem, ProblemCode, WorkloadEvent, WorkloadFacts
@@ -15,6 +15,8 @@ from budgets.units import ClusterName, FlavorName, WorkloadUid
 
 SKEW_WARNING = timedelta(seconds=2)
 SKEW_LIMIT = timedelta(seconds=60)
+TAKEN_BACK_AFTER = timedelta(seconds=60)
+"""Two watchers tell states out of order by less; a cluster that is restored takes longer."""
 
 Amounts = Mapping[tuple[str, FlavorName], int]
 
@@ -35,12 +37,14 @@ class HeldStep:
 class Epoch:
     """One admission of one object: quota was reserved at ``reserved_at`` and freed at ``end``.
 
-    ``counted``: the state that the newest of ``steps`` was worked out from.
+    ``counted``: the state that the newest of ``steps`` was worked out from. ``told``: what its
+    condition says of ``reserved_at``; older where the cluster came back with an older past.
     """
 
     number: int
     reserved_at: datetime
     last_alive: datetime
+    told: datetime
     cluster_queue: str = ""
     admitted_at: datetime | None = None
     ready_at: datetime | None = None
@@ -91,9 +95,13 @@ def build_copy(
 ) -> WorkloadCopy:
     """Read one object's events, in any order and as often as they were seen."""
     copy = WorkloadCopy(cluster, uid, [])
-    copy.events = _in_order(events, copy)
+    parts = [_in_order(part, copy) for part in lives(_with_versions(events, copy))]
+    copy.events = [event for part in parts for event in part]
+    returns = {id(part[0]) for part in parts[1:]}
     before: WorkloadEvent | None = None
     for event in copy.events:
+        if id(event) in returns and before is not None:
+            _come_back(copy, event, before)
         if event.type is EventType.MISSING:
             _miss(copy, event)
         else:
@@ -103,20 +111,80 @@ def build_copy(
     return copy
 
 
-def _in_order(events: Iterable[WorkloadEvent], copy: WorkloadCopy) -> list[WorkloadEvent]:
-    """Each state once, by resource version; of one seen twice the first live sighting."""
-    events = list(events)
+def lives(events: Sequence[WorkloadEvent]) -> list[Sequence[WorkloadEvent]]:
+    """One object's events, cut where its cluster came back with an older past.
+
+    A restored etcd counts its versions from an earlier one on. What was seen before did happen, so
+    it is a life of its own and not sorted in between what happened afterwards.
+
+    Args:
+        events: Of one object, any order; each with a version in decimal digits.
+
+    Returns:
+        Lives in the order of time, at least one; within each, any order. O(n log n).
+    """
     if _is_in_order(events):
-        return events
-    by_version: dict[int, list[WorkloadEvent]] = {}
+        return [events]
+    found: list[list[WorkloadEvent]] = [[]]
+    highest, reached_at = -1, datetime.min.replace(tzinfo=UTC)
+    for event in sorted(events, key=lambda one: (one.observed_at, int(one.resource_version))):
+        version, is_there = int(event.resource_version), event.type is not EventType.MISSING
+        if is_there and version < highest and event.observed_at - reached_at > TAKEN_BACK_AFTER:
+            found.append([])
+            highest = -1
+        found[-1].append(event)
+        if is_there and version > highest:
+            highest, reached_at = version, event.observed_at
+    return list(found)
+
+
+def _come_back(copy: WorkloadCopy, event: WorkloadEvent, before: WorkloadEvent) -> None:
+    """Begin another life: what was held before stays counted, and is not counted twice.
+
+    An admission that goes on goes on; one that was over or unknown, and is there again, counts
+    from when it was seen again.
+    """
+    copy.problem(
+        ProblemCode.TAKEN_BACK,
+        f"the cluster came back with an older past: version {event.resource_version} was seen at "
+        f"{event.observed_at.isoformat()}, after version {before.resource_version}",
+    )
+    copy.gone_at = copy.over_at = None
+    told, finished = (event.facts.true_since(kind) for kind in ("QuotaReserved", "Finished"))
+    if copy.epochs and (last := copy.epochs[-1]).end is None:
+        if last.told == told:
+            return
+        alive = min(last.last_alive, event.observed_at)
+        last.close(alive, note="an older past came back", is_estimated=True)
+    if told is None or finished is not None or told > before.observed_at:
+        return
+    now = event.observed_at
+    epoch = Epoch(len(copy.epochs) + 1, now, now, told)
+    epoch.admitted_at = now if event.facts.true_since("Admitted") is not None else None
+    epoch.ready_at = now if event.facts.true_since("PodsReady") is not None else None
+    copy.epochs.append(epoch)
+
+
+def _with_versions(events: Iterable[WorkloadEvent], copy: WorkloadCopy) -> list[WorkloadEvent]:
+    found = []
     for event in events:
         if event.resource_version.isdecimal():
-            by_version.setdefault(int(event.resource_version), []).append(event)
+            found.append(event)
         else:
             copy.problem(
                 ProblemCode.BAD_RESOURCE_VERSION,
                 f"resourceVersion {event.resource_version!r} has no order",
             )
+    return found
+
+
+def _in_order(events: Sequence[WorkloadEvent], copy: WorkloadCopy) -> Sequence[WorkloadEvent]:
+    """Each state once, by resource version; of one seen twice the first live sighting."""
+    if _is_in_order(events):
+        return events
+    by_version: dict[int, list[WorkloadEvent]] = {}
+    for event in events:
+        by_version.setdefault(int(event.resource_version), []).append(event)
     ordered: list[WorkloadEvent] = []
     missing: list[WorkloadEvent] = []
     for version, sightings in sorted(by_version.items()):
@@ -148,10 +216,7 @@ def _in_order(events: Iterable[WorkloadEvent], copy: WorkloadCopy) -> list[Workl
 
 def _is_in_order(events: Sequence[WorkloadEvent]) -> bool:
     """Whether they came as they mostly do: each state once, in order, and no list lacked it."""
-    versions = [event.resource_version for event in events]
-    if not all(map(str.isdecimal, versions)):
-        return False
-    numbers = list(map(int, versions))
+    numbers = [int(event.resource_version) for event in events]
     return all(map(lt, numbers, numbers[1:])) and not any(
         event.type is EventType.MISSING for event in events
     )
@@ -170,11 +235,12 @@ def _read(copy: WorkloadCopy, event: WorkloadEvent, before: WorkloadEvent | None
         if current is not None:
             _release(current, event, before)
     else:
-        is_known = bool(copy.epochs) and copy.epochs[-1].reserved_at == reserved_at
+        is_known = bool(copy.epochs) and copy.epochs[-1].told == reserved_at
         if current is not None and not is_known:
             _close_unseen(current, facts, until=reserved_at)
         if not is_known:
-            copy.epochs.append(Epoch(len(copy.epochs) + 1, reserved_at, reserved_at))
+            number = len(copy.epochs) + 1
+            copy.epochs.append(Epoch(number, reserved_at, reserved_at, reserved_at))
         epoch = copy.epochs[-1]
         if epoch.end is None:
             _hold(copy, epoch, event, before)

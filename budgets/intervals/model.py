@@ -244,6 +244,7 @@ class ProblemCode(StrEnum):
     START_BEFORE_RESERVATION = "start_before_reservation"
     UNEVEN_PODS = "uneven_pods"
     CLOCK_SKEW = "clock_skew"
+    TAKEN_BACK = "taken_back"
 
 
 @dataclass(frozen=True, slots=True, order=True)

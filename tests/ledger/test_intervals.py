@@ -187,6 +187,66 @@ def test_more_gpus_after_a_gap_count_from_when_they_were_seen():
     assert [row[2:5] for row in rows(job)] == [(4, 10, 900), (8, 900, None)]
 
 
+# A cluster that comes back with an older past
+
+
+def back_to(job: Job, facts: object) -> Job:
+    """Its etcd holds what it held ten writes ago."""
+    job.version, job.facts = job.version - 10, facts
+    return job
+
+
+def test_a_run_that_was_undone_is_counted_and_so_is_the_next_and_not_what_lay_between():
+    """Admitted at 10, finished at 100; at 1,000 the cluster is as it was at 50 and runs it on."""
+    job = Job().admit(10).see(10)
+    running = job.facts
+    job.finish(100).see(100)
+    back_to(job, running).see(1000, gap=True).finish(1200).see(1200)
+    assert rows(job) == [
+        ("u1", "billable", 8, 10, 100, "closed"),
+        ("u1", "billable", 8, 1000, 1200, "closed"),
+    ]
+    assert problems(job) == [ProblemCode.TAKEN_BACK]
+
+
+def test_an_admission_that_an_older_past_knows_as_well_goes_on():
+    job = Job().admit(10).see(10).set(priority=1).see(60)
+    back_to(job, job.facts).see(1000, gap=True).finish(1200).see(1200)
+    assert rows(job) == [("u1", "billable", 8, 10, 1200, "closed")]
+    assert problems(job) == [ProblemCode.TAKEN_BACK]
+
+
+def test_an_admission_that_an_older_past_does_not_know_ends_where_it_was_last_seen():
+    job = Job().see(1)
+    waiting = job.facts
+    job.admit(10).see(10).set(priority=1).see(70)
+    back_to(job, waiting).see(1000, gap=True).admit(1100).see(1100).finish(1200).see(1200)
+    assert rows(job) == [
+        ("u1", "billable", 8, 10, 70, "estimated"),
+        ("u1", "billable", 8, 1100, 1200, "closed"),
+    ]
+    assert problems(job) == [ProblemCode.TAKEN_BACK]
+
+
+def test_what_was_deleted_and_is_there_again_counts_from_when_it_was_seen():
+    job = Job().admit(10).see(10)
+    running = job.facts
+    job.delete(100)
+    back_to(job, running).see(1000, gap=True).finish(1200).see(1200)
+    assert rows(job) == [
+        ("u1", "billable", 8, 10, 100, "closed"),
+        ("u1", "billable", 8, 1000, 1200, "closed"),
+    ]
+
+
+def test_two_watchers_a_moment_apart_take_nothing_back():
+    job = Job().admit(10).see(40).finish(60).see(60)
+    job.events.reverse()
+    job.events[1] = replace(job.events[1], observed_at=at(61))
+    assert rows(job) == [("u1", "billable", 8, 10, 60, "closed")]
+    assert problems(job) == []
+
+
 # Broken data
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from budgets.intervals import WorkloadEvent as LedgerEvent
-from budgets.intervals import WorkloadFacts
+from budgets.intervals import WorkloadFacts, lives
 from clusters.documents.keys import version_number
 from clusters.models import WorkloadEvent, WorkloadState
 
@@ -90,7 +90,7 @@ def state_of(
     Returns:
         Values of :data:`WRITTEN`, in that order.
     """
-    newest = max(events, key=_ORDER) if len(events) > 1 else events[0]
+    newest = _newest(events) if len(events) > 1 else events[0]
     facts = newest.facts
     gpus = held_gpus(facts)
     phase = phase_of(newest)
@@ -117,6 +117,13 @@ def state_of(
         _evictions(events, newest),
         newest.seen.resource_version,
     )
+
+
+def _newest(events: Sequence[Recorded]) -> Recorded:
+    """Of the last life, where the cluster came back with an older past."""
+    readable = [event.seen for event in events if event.seen.resource_version.isdecimal()]
+    last = {id(seen) for seen in (lives(readable)[-1] if readable else ())}
+    return max([event for event in events if id(event.seen) in last] or events, key=_ORDER)
 
 
 def phase_of(event: Recorded) -> Phase:
