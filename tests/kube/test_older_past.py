@@ -34,7 +34,7 @@ def test_what_is_there_after_an_older_past_came_back_is_seen(
         )
         with running(reflector, pulse):
             assert eventually(lambda: "early" in image.names and reflector.is_watching)
-            snapshot = snapshot_of(own_cluster, tmp_path / "etcd", revision(own_cluster))
+            snapshot = snapshot_of(own_cluster, tmp_path / "older", revision(own_cluster))
             client.delete(r.CONFIG_MAP, "early", namespace=namespace)
             for number in range(WRITES):
                 client.create(r.CONFIG_MAP, config_map(namespace, f"late-{number}"))
