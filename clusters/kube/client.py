@@ -200,6 +200,19 @@ class KubeClient:
         except Gone:
             return self._list(resource, selection, page_size)
 
+    def is_behind(self, resource: Resource, selection: Selection, version: str) -> bool:
+        """Whether the cluster has not come to a resourceVersion that it told: its past is older.
+
+        A watch from there on is silent until as many writes have been made, and no server says so.
+        """
+        query = {**selection.query, "limit": 1}
+        path = resource.path(namespace=selection.namespace)
+        found = self.request(Call("GET", path, query=query))
+        if not _is_list(found):
+            return False
+        newest = str(found["metadata"]["resourceVersion"])
+        return newest.isdecimal() and version.isdecimal() and int(newest) < int(version)
+
     def _list(self, resource: Resource, selection: Selection, page_size: int) -> ObjectList:
         items: list[Document] = []
         for page in self._pages(resource, selection, page_size):

@@ -178,6 +178,8 @@ class Reflector:
         return ceiling * (0.5 + settings.jitter() / 2)
 
     def _round(self, stop: threading.Event) -> None:
+        if self._version and self._client.is_behind(self._resource, self._selection, self._version):
+            self._version = ""
         if not self._version:
             self._relist()
         self._follow(stop)

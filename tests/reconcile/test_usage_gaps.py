@@ -115,6 +115,21 @@ def test_history_that_is_forgotten_between_two_shifts_is_told_to_finance(
     assert row.end >= ago(30)
 
 
+def test_history_that_was_undone_between_two_shifts_is_told_to_finance(
+    worker: Cluster, kueue: Kueue, east: DevServer
+) -> None:
+    """The cluster has not come to the version that was told of it: its etcd is an older one."""
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    since = ago(300)
+    MeterState.objects.update(complete_until=since, watched_version="1000000")
+    come_and_gone(kueue)
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    row = Discrepancy.objects.get(kind=UNWATCHED)
+    assert (row.cluster, row.start, row.state) == ("gpu-east", since, "open")
+
+
 def test_history_that_is_forgotten_under_a_shift_is_told_to_finance(
     worker: Cluster, kueue: Kueue, east: DevServer
 ) -> None:

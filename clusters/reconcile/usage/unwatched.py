@@ -26,7 +26,7 @@ from clusters.documents import labels
 from clusters.documents.keys import Document, version_number
 from clusters.errors import ClusterError, Gone, NotFound
 from clusters.jobs.table import KINDS
-from clusters.kube.client import KubeClient, WatchOptions
+from clusters.kube.client import EVERYTHING, KubeClient, WatchOptions
 from clusters.kube.resources import WORKLOAD
 from clusters.kube.stream import WatchType
 from clusters.kueue.multikueue.settings import origin_of
@@ -225,7 +225,7 @@ READ_S: Final = 1
 
 
 def replay(client: KubeClient, *, since: str, now: datetime) -> list[Observation] | None:
-    """Every state since a resourceVersion, in order; None where it is forgotten.
+    """Every state since a resourceVersion, in order; None where it is forgotten, or undone.
 
     Args:
         client: The cluster.
@@ -237,6 +237,8 @@ def replay(client: KubeClient, *, since: str, now: datetime) -> list[Observation
     """
     options = WatchOptions(resource_version=since, timeout_s=READ_S, idle_timeout_s=READ_S + 10)
     found: list[Observation] = []
+    if client.is_behind(WORKLOAD, EVERYTHING, since):
+        return None
     try:
         with client.watch(WORKLOAD, options=options) as stream:
             for event in stream:
