@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.watch import Reflector
+from clusters.reconcile.usage.replay import replay
 from tests.controlplane.control_plane import ControlPlane
 from tests.faults.mishaps import restore, revision, snapshot_of
 from tests.kube.documents import config_map
@@ -43,6 +45,9 @@ def test_what_is_there_after_an_older_past_came_back_is_seen(
             began = time.monotonic()
             client.create(r.CONFIG_MAP, config_map(namespace, "after"))
             assert revision(own_cluster) < snapshot.revision + WRITES
+            undone = str(snapshot.revision + WRITES)
+            now = datetime.now(UTC).replace(microsecond=0)
+            assert replay(client, since=undone, now=now) is None, "nothing is known of since then"
             assert eventually(
                 lambda: {"early", "after"} <= set(image.names), seconds=SEEN_WITHIN_S
             ), f"after {time.monotonic() - began:.0f} s: {sorted(image.names)[:5]} …"
