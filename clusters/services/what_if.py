@@ -204,7 +204,10 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
     preempted = max(answer.preempted_count for answer in answers)
     stopped = max(answer.stopped_count for answer in answers)
     others = any(answer.preempted or answer.stopped for answer in answers)
+    is_of_owner = not all(row.cluster for row in replies)
     when = "as soon as a worker has room" if of_hubs else "at once"
+    if is_of_owner:
+        when = "as soon as there is room"
     words = [
         f"{started:,} waiting {_jobs(started)} {when}." if started else "No waiting job starts."
     ]
@@ -222,7 +225,8 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
     elif others:
         words.append("Jobs of others are preempted or stopped for it.")
     else:
-        words.append("No running job is preempted or stopped.")
+        whose = "None of your running jobs" if is_of_owner else "No running job"
+        words.append(f"{whose} is preempted or stopped.")
     return Verdict(" ".join(words), bool(started) and not others)
 
 

@@ -11,7 +11,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.watch import Reflector
-from clusters.reconcile.usage.replay import replay
+from clusters.reconcile.usage.unwatched import replay
 from tests.controlplane.control_plane import ControlPlane
 from tests.faults.mishaps import restore, revision, snapshot_of
 from tests.kube.documents import config_map
