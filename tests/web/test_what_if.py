@@ -79,7 +79,7 @@ def test_owner_asks_and_reads_which_job_starts(visitors: Visitors, clusters):
 
     text = visitors.text("owner", address)
     assert "1 job starts" in text
-    assert "1 waiting job starts as soon as a worker has room. No running job is" in text
+    assert "1 waiting job starts as soon as there is room. None of your running jobs is" in text
     assert "preempted or stopped." in text
     assert text.index("1 waiting job starts") < text.index("What each cluster answered")
     assert "acme-vision/second" in text
