@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 from django.conf import settings
@@ -68,6 +69,8 @@ class Simulation:
     end: datetime
     pools: dict[tuple[str, str], int]
     chance: random.Random = field(default_factory=lambda: random.Random(SEED))  # noqa: S311  a demo's load
+    # Of jobs that end in the same second.
+    order: Iterator[int] = field(default_factory=count)
 
     def run(self) -> list[Job]:
         """Every job that was admitted, finished or still running at the end left out."""
@@ -79,14 +82,14 @@ class Simulation:
         running: list[tuple[datetime, int, Job]] = []
         used: dict[tuple[str, str], int] = {}
         done: list[Job] = []
-        for number, job in enumerate(arrivals):
+        for job in arrivals:
             while running and running[0][0] <= job.created:
                 ended = heapq.heappop(running)[2]
                 used[ended.tenant.namespace, ended.flavor] -= ended.gpus
                 done.append(ended)
-                self._start_waiting(waiting, used, running, ended.finished or job.created, number)
+                self._start_waiting(waiting, used, running, ended.finished or job.created)
             waiting[job.tenant.namespace].append(job)
-            self._start_waiting(waiting, used, running, job.created, number)
+            self._start_waiting(waiting, used, running, job.created)
         return [job for job in done if job.finished and job.finished < self.end]
 
     def _arrivals(self, tenant: Tenant) -> Iterator[Job]:
@@ -110,13 +113,12 @@ class Simulation:
         used: dict[tuple[str, str], int],
         running: list[tuple[datetime, int, Job]],
         now: datetime,
-        number: int,
     ) -> None:
         for queue in waiting.values():
             while queue and self._start(queue[0], used, now):
                 job = queue.popleft()
                 end = job.finished or now
-                heapq.heappush(running, (end, number * 10_000 + len(running), job))
+                heapq.heappush(running, (end, next(self.order), job))
 
     def _start(self, job: Job, used: dict[tuple[str, str], int], now: datetime) -> bool:
         """Floor first, then whatever the other lines and the account still have."""

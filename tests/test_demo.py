@@ -11,7 +11,9 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
 
 import pytest
 
@@ -56,9 +58,9 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(ours)}
 
 
-def start(checkout: Path, port: int) -> subprocess.Popen[str]:
+def start(checkout: Path, port: int, clusters: str = "fleet") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "portal.demo", "--port", str(port)],
+        [sys.executable, "-m", "portal.demo", "--port", str(port), "--clusters", clusters],
         cwd=checkout,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -96,6 +98,33 @@ def test_demo_starts_answers_and_leaves_nothing_behind(checkout: Path) -> None:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def test_demo_of_one_cluster_runs_its_jobs_there(checkout: Path) -> None:
+    process = start(checkout, free_port(), "one")
+    try:
+        read_until_ready(process)
+        eventually(lambda: "running" in phases(checkout), why=lambda: str(phases(checkout)))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+        again = start(checkout, free_port())
+        output, _ = again.communicate(timeout=PATIENCE_S)
+        assert output.strip() == (
+            "demo: its data is of other clusters; drop it first: make demo-reset"
+        )
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def phases(checkout: Path) -> set[str]:
+    """Of jobs that were seen where they were submitted."""
+    with closing(connect(checkout / ".demo" / "portal.sqlite3")) as database:
+        rows = database.execute("SELECT phase FROM clusters_workloadstate WHERE NOT is_remote_copy")
+        return {phase for (phase,) in rows}
 
 
 def test_demo_says_in_one_line_that_its_port_is_taken(checkout: Path) -> None:

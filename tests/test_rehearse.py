@@ -132,8 +132,7 @@ def test_rehearsal_is_green_where_the_portal_decides(bare_fleet: Fleet, tmp_path
     """Real API servers without a Kueue: the portal admits and dispatches."""
     for worker in bare_fleet.workers:
         worker.create_nodes(1, prefix="rehearsal")
-        worker.start_scheduler()
-        worker.start_kwok()
+        worker.play_pods()
     arguments = granted(bare_fleet.manager, bare_fleet.workers, tmp_path, mode="portal")
     status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
     assert report["ok"], report
@@ -187,9 +186,8 @@ def test_rehearsal_is_green_on_one_cluster_where_the_portal_decides(
 ) -> None:
     """One real API server without a Kueue: the portal admits, and nothing is dispatched."""
     plane = bare_fleet.workers[0]
-    plane.create_nodes(1, prefix="rehearsal")
-    plane.start_scheduler()
-    plane.start_kwok()
+    plane.create_nodes(1, prefix="alone")
+    plane.play_pods()
     arguments = granted_alone(plane, tmp_path, mode="portal")
     status, report = rehearse(*arguments, "--node-label", "type=kwok", "--timeout", "60")
     assert report["ok"], report

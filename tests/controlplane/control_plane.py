@@ -185,6 +185,13 @@ class ControlPlane:
         command = kwok_nodes.command(binary("kwok"), self.admin_kubeconfig)
         self._run("kwok", command[1:])
 
+    def play_pods(self) -> None:
+        """Run kube-scheduler and kwok, unless another test of a shared cluster did."""
+        for name, start in (("kube-scheduler", self.start_scheduler), ("kwok", self.start_kwok)):
+            running = self._programs.get(name)
+            if running is None or not running.is_running():
+                start()
+
     def start_kueue(
         self,
         config: Mapping[str, Any] | None = None,
