@@ -221,7 +221,7 @@ def setup_steps(user: User) -> list[SetupStep]:
         (
             "capacity",
             "Register clusters and state capacity",
-            "A registered worker measures its nodes; you can state a number yourself.",
+            "A registered cluster measures its nodes; you can state a number yourself.",
             has_capacity,
         ),
         (
