@@ -17,15 +17,17 @@ class Reach:
         flavor: Flavor slug.
         ceiling: B, as typed.
         reachable: min(B, C + account pool + what others may lend + the platform pool's share).
-        from_account_pool: Of it, what the account's pool could give.
-        from_others: What other workspaces of the account may lend.
-        from_platform: What a platform pool could give.
+        committed: Of it, what is the line's own.
+        from_account_pool: Of the rest, what the account's pool could give.
+        from_others: Of what is left then, what other workspaces of the account may lend.
+        from_platform: Of what is left then, what a platform pool could give: all add up to it.
         largest_job: Most GPUs that one pod set could get on one cluster.
     """
 
     flavor: str
     ceiling: int
     reachable: int
+    committed: int
     from_account_pool: int
     from_others: int
     from_platform: int
@@ -78,12 +80,17 @@ def reach(promises: Promises, namespace: str) -> tuple[Reach, ...]:
     sources = _Sources(promises)
     found = []
     for line in workspace.lines:
-        pool, others, platform = sources.of(workspace, line.flavor, cluster="")
+        left, parts = line.ceiling, []
+        for gpus in (line.committed, *sources.of(workspace, line.flavor, cluster="")):
+            parts.append(min(gpus, left))
+            left -= parts[-1]
+        committed, pool, others, platform = parts
         found.append(
             Reach(
                 flavor=line.flavor,
                 ceiling=line.ceiling,
-                reachable=min(line.ceiling, line.committed + pool + others + platform),
+                reachable=sum(parts),
+                committed=committed,
                 from_account_pool=pool,
                 from_others=others,
                 from_platform=platform,

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count
+from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from budgets.errors import NotAllowed
-from budgets.models import User
+from budgets.models import MeterState, User
 from budgets.records import record_of
 from budgets.selectors import roles_of
-from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
+from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun, WorkloadState
 from clusters.models.cluster import ClusterQuerySet
 
 LOST_AFTER = timedelta(seconds=20)
@@ -55,6 +55,15 @@ def visible_clusters(user: User) -> ClusterQuerySet:
     """Registered clusters, for people who see the platform; nothing for others."""
     found = Cluster.objects.registered()
     return found if roles_of(user).sees_everything else found.none()
+
+
+def removed_clusters(user: User) -> QuerySet[Cluster]:
+    """Workers that are registered no more and of which something is left; for platform admins."""
+    states = WorkloadState.objects.filter(cluster=OuterRef("pk"))
+    meters = MeterState.objects.filter(cluster=OuterRef("slug"))
+    found = Cluster.objects.filter(Exists(states) | Exists(meters), state=Cluster.State.REMOVED)
+    found = found.filter(role=Cluster.Role.WORKER)
+    return found if roles_of(user).is_admin else found.none()
 
 
 def cluster_for(user: User, slug: str) -> Cluster:

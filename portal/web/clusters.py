@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets import selectors
-from budgets.errors import Fault, Rejected
+from budgets.errors import Rejected
 from budgets.models import User
 from clusters import selectors as seen
 from clusters import services as enforcement
@@ -162,6 +162,7 @@ def clusters(request: HttpRequest, user: User) -> HttpResponseBase:
     }
     if is_partial(request):
         return polled(request, "clusters/clusters.html", context, partial="rows")
+    context["removed"] = seen.removed_clusters(user)
     context |= {"races": seen.dispatch_races(user), "preemptions": seen.recent_preemptions(user)}
     return render(request, "clusters/clusters.html", context)
 
@@ -205,9 +206,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
     is_farewell = issubclass(FORMS.get(change, ReasonForm), FarewellForm)
 
     def carry_out(given: dict[str, Any]) -> None:
-        if given.pop("slug", slug) != slug:
-            words = f"Type {slug} to remove this cluster."
-            raise Rejected([Fault("slug", "mistyped", words)])
+        require_typed(slug, given.pop("slug", slug))
         what.do(user, seen.cluster_for(user, slug), {**given, **what.fixed})
 
     return form_page(
@@ -235,6 +234,39 @@ def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
     except Rejected as rejected:  # told by the cluster itself, which nobody checked
         return {"notes": [fault.message for fault in rejected.faults]}
     return {"settings": settings_of(document), "notes": notes_of(document)}
+
+
+@page("GET", "POST", only_admins="Only a platform admin changes a cluster.")
+def take_back(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
+    """What a removed cluster left in the books, taken back."""
+    found = seen.removed_clusters(user).get(slug=slug)
+
+    def carry_out(given: dict[str, Any]) -> Any:
+        require_typed(slug, given.pop("slug"))
+        return enforcement.take_back_cluster(user, cluster=found, **given)
+
+    return form_page(
+        request,
+        "clusters/take_back.html",
+        FarewellForm(typed(request)),
+        carry_out,
+        said=lambda done: (
+            f"Taken back: {done.intervals} intervals of {done.jobs} jobs, {done.hours} hours of "
+            f"capacity, {done.discrepancies} discrepancies. The meter follows within minutes."
+        ),
+        to=reverse("clusters"),
+        context=lambda: {"found": found},
+    )
+
+
+def require_typed(slug: str, words: str) -> None:
+    """Ask that the slug was typed again.
+
+    Raises:
+        Rejected: It was not.
+    """
+    if words != slug:
+        raise Rejected.because("slug", "mistyped", f"Type {slug} to go on.")
 
 
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:

@@ -76,6 +76,7 @@ urlpatterns: list[URLPattern] = [
     path(f"{CLUSTER}rights.yaml", clusters.cluster_rights, name="cluster_rights"),
     path(f"{CLUSTER}preflight/", clusters.cluster_preflight, name="cluster_preflight"),
     path(f"{CLUSTER}shadow/", explained.shadow, name="cluster_shadow"),
+    path(f"{CLUSTER}take-back/", clusters.take_back, name="cluster_take_back"),
     path(f"{CLUSTER}<slug:change>/", clusters.cluster_change, name="cluster_change"),
     path("alerts/", alerts.alerts, name="alerts"),
     path("billing/", billing.billing, name="billing"),

@@ -24,7 +24,22 @@ def test_reach_is_floor_plus_pool_plus_lenders_within_the_ceiling():
         .build(),
         "acme-v",
     )
-    assert capped.reachable == 16
+    assert (capped.reachable, capped.committed, capped.from_account_pool) == (16, 8, 8)
+
+
+def test_parts_of_what_can_be_had_add_up_to_it():
+    """20 of 20, 8 of them from the pool and 16 lent, is more than a reader can add up."""
+    (entry,) = reach(
+        promises()
+        .account("acme", pool={"h100": 8})
+        .platform_pool("shared", {"h100": 32}, shares={"acme": {"h100": 12}})
+        .workspace("acme", "vision", line("h100", 4, 20))
+        .workspace("acme", "speech", line("h100", 16, 16, 16))
+        .build(),
+        "acme-vision",
+    )[:1]
+    parts = (entry.committed, entry.from_account_pool, entry.from_others, entry.from_platform)
+    assert (entry.reachable, parts) == (20, (4, 8, 8, 0))
 
 
 def test_reach_counts_the_share_of_a_platform_pool():
