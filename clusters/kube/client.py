@@ -203,7 +203,7 @@ class KubeClient:
     def is_behind(self, resource: Resource, selection: Selection, version: str) -> bool:
         """Whether the cluster has not come to a resourceVersion that it told: its past is older.
 
-        A watch from there on is silent until as many writes have been made, and no server says so.
+        A watch from there on tells nothing until as many writes have been made.
         """
         query = {**selection.query, "limit": 1}
         path = resource.path(namespace=selection.namespace)
