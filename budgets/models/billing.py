@@ -8,6 +8,7 @@ Source: spec money, sections 1.5, 1.7 and 3.4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 from django.db import models
@@ -19,6 +20,14 @@ from budgets.models.approvals import Approval, approved
 from budgets.models.base import FrozenFields, InsertOnly, optional
 from budgets.models.fleet import Account, Flavor
 
+INVOICE_DETAILS: Mapping[str, str] = {
+    "invoice_address": "Invoice address",
+    "tax_number": "Tax number",
+    "purchase_order": "Purchase order",
+    "cost_centre": "Cost centre",
+}
+"""Field of the terms → its name for people, in the order of a statement."""
+
 
 class BillingTerms(models.Model):
     """How an account is billed; an account without a row is billed in UTC months."""
@@ -29,6 +38,17 @@ class BillingTerms(models.Model):
     currency = models.CharField(max_length=3, blank=True)
     # Nothing of the account before it changes any more.
     closed_until = models.DateTimeField(null=True, blank=True)
+    # What its accountants ask for on a statement; several lines.
+    invoice_address = models.TextField(blank=True, db_default="", default="")
+    tax_number = models.CharField(max_length=40, blank=True, db_default="", default="")
+    purchase_order = models.CharField(max_length=60, blank=True, db_default="", default="")
+    cost_centre = models.CharField(max_length=60, blank=True, db_default="", default="")
+
+    @property
+    def billed_to(self) -> dict[str, str]:
+        """What of that is known, as a statement keeps it."""
+        told = {name: getattr(self, name) for name in INVOICE_DETAILS}
+        return {name: text for name, text in told.items() if text}
 
 
 class BillingPeriod(models.Model):

@@ -48,6 +48,8 @@ class Statement(models.Model):
     exchange_rate = models.DecimalField(max_digits=18, decimal_places=8, null=True, blank=True)
     exchange_day = models.DateField(null=True, blank=True)
     payable = models.DecimalField(max_digits=20, decimal_places=4)
+    # BillingTerms.billed_to when it was drawn up.
+    billed_to = models.JSONField(default=dict, db_default={}, blank=True)
     credits = models.OneToOneField(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="credit_note"
     )

@@ -162,6 +162,15 @@ class BillingTermsInput(Strict):
     currency = serializers.CharField(max_length=3, default="", allow_blank=True)
 
 
+class InvoiceDetailsInput(Strict):
+    """What the statements of an account say of whom they are for; empty is not on them."""
+
+    invoice_address = serializers.CharField(max_length=500, default="", allow_blank=True)
+    tax_number = serializers.CharField(max_length=40, default="", allow_blank=True)
+    purchase_order = serializers.CharField(max_length=60, default="", allow_blank=True)
+    cost_centre = serializers.CharField(max_length=60, default="", allow_blank=True)
+
+
 def recorded(made: Any) -> Response:
     """What was recorded, or what waits for it."""
     waits = isinstance(made, models.Proposal)
@@ -241,4 +250,18 @@ class BillingTermsView(View):
 
     @answers()
     def get(self, user: User, account: Account) -> Any:
+        return BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
+
+
+class InvoiceDetailsView(View):
+    """What the statements of an account say of whom they are for; read by the account's people."""
+
+    shape = InvoiceDetailsInput
+    found = finds("account", selectors.account_for)
+    put = deed(actions.set_invoice_details, takes=InvoiceDetailsInput)
+
+    @answers()
+    def get(self, user: User, account: Account) -> Any:
+        if not selectors.roles_of(user).sees_account(account.pk):
+            raise Account.DoesNotExist
         return BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)

@@ -18,12 +18,13 @@ from budgets.models import BillingPeriod, Statement, StatementLine, User
 from budgets.selectors import billing as read
 from budgets.selectors.approvals import open_proposal
 from budgets.selectors.billing.jobs import line_jobs
+from budgets.selectors.billing.overview import month_overview
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import job_names
 from budgets.services import billing as actions
 from budgets.texts import is_storable
 from portal.web.approvals import PROPOSED
-from portal.web.billing_lines import ONE_PERSON, change_views, part_views, price_steps
+from portal.web.billing_lines import ONE_PERSON, billed_to, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
 from portal.web.forms import PortalForm, ReasonForm
 from portal.web.htmx import render
@@ -79,9 +80,12 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     if answer := pressed(request, _month_deeds(user, month, form), to=month_url(month)):
         return answer
     papers = [row for row in read.visible_statements(user).filter(period=month.pk) if month.pk]
+    drawing = read.draw(month) if is_checked and not month.closed_at else None
     context = {
         "month": month,
-        "checks": read.check_list(month) if is_checked and not month.closed_at else (),
+        "checks": read.check_list(month, drawing=drawing) if drawing else (),
+        "overview": month_overview(month, drawing=drawing) if drawing or month.closed_at else None,
+        "until": selectors.freshness().complete_until if drawing else None,
         "is_over": month.end <= utc_now(),
         "checks_url": f"?{urlencode({'zone': zone, 'checks': 1})}",
         "papers": papers,
@@ -141,6 +145,7 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "paper": paper,
         "sheet": sheet,
         "one_person": ONE_PERSON if sheet.is_one_person else "",
+        "billed_to": billed_to(sheet),
         "parts": part_views(sheet),
         "changes": changes if changes and changes.lines else None,
         "changed": change_views(changes) if changes else (),

@@ -10,6 +10,7 @@ from typing import Any
 
 from budgets.charging import RowKind
 from budgets.models import StatementLine
+from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors.billing import Part, StatementChanges, StatementSheet
 from budgets.selectors.billing.looks import LineChange
 from portal.web.numbers import price_text
@@ -48,6 +49,12 @@ class LineView:
     price: str
     cards: str
     leads_on: bool
+
+
+def billed_to(sheet: StatementSheet) -> list[tuple[str, str]]:
+    """What the accountants of a statement's account asked for, by name; only on a whole one."""
+    told = sheet.statement.billed_to if sheet.is_whole else {}
+    return [(words, told[name]) for name, words in INVOICE_DETAILS.items() if name in told]
 
 
 def part_views(sheet: StatementSheet) -> list[tuple[Part, list[LineView]]]:

@@ -22,6 +22,7 @@ from budgets.models import (
     User,
     Workspace,
 )
+from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors import billing as read
 from budgets.selectors.approvals import installation
 from budgets.services import billing as actions
@@ -152,6 +153,26 @@ class TermsForm(ChoosingForm):
     currency = CurrencyField(required=False, help_text="Empty: that of the rate cards.")
 
 
+class InvoiceForm(ChoosingForm):
+    """What an account's accountants ask for; what is left empty is not on the statement."""
+
+    account = choice_of(Account, "Account")
+    invoice_address = forms.CharField(
+        label=INVOICE_DETAILS["invoice_address"],
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text="As on a letter; eight lines at most.",
+    )
+    tax_number = forms.CharField(label=INVOICE_DETAILS["tax_number"], max_length=40, required=False)
+    purchase_order = forms.CharField(
+        label=INVOICE_DETAILS["purchase_order"], max_length=60, required=False
+    )
+    cost_centre = forms.CharField(
+        label=INVOICE_DETAILS["cost_centre"], max_length=60, required=False
+    )
+
+
 class ExchangeForm(PortalForm):
     """What one currency was worth in another on a day."""
 
@@ -211,9 +232,10 @@ def terms(request: HttpRequest, user: User) -> HttpResponseBase:
     return sections_page(
         request,
         title="Billing terms",
-        headline="In which months and money accounts are billed.",
+        headline="In which months and money accounts are billed, and what their statements say.",
         sections=[
             _account_terms(user),
+            _invoice_details(user, request.GET.get("account", "")),
             _exchange_rates(user),
             _time_series(user),
             _tolerance(user),
@@ -243,6 +265,36 @@ def _account_terms(user: Any) -> Section:
         arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: actions.set_billing_terms(user, **typed),
         button="Set the terms of an account",
+    )
+
+
+def _invoice_details(user: User, chosen: str) -> Section:
+    """What statements say of whom they are for; ``chosen`` is the account that is changed."""
+    kept = list(BillingTerms.objects.select_related("account").order_by("account__slug"))
+    known = next((row for row in kept if row.account.slug == chosen), None)
+    details = {name: getattr(known, name) for name in INVOICE_DETAILS} if known else {}
+    return Section(
+        key="invoice",
+        title="Invoice details",
+        text="They stand on statements that are drawn up from now on, and on their PDF.",
+        columns=("Account", *INVOICE_DETAILS.values()),
+        rows=[
+            Row(
+                row.account.name,
+                *(", ".join(getattr(row, name).splitlines()) for name in INVOICE_DETAILS),
+                url=f"?account={row.account.slug}#id_invoice_account",
+            )
+            for row in kept
+            if row.billed_to
+        ],
+        empty="No account has any yet.",
+        form=InvoiceForm,
+        arguments={
+            "accounts": selectors.visible_accounts(user),
+            "initial": {"account": chosen, **details},
+        },
+        do=lambda typed: actions.set_invoice_details(user, **typed),
+        button="Set the details of an account",
     )
 
 

@@ -18,8 +18,9 @@ from fpdf.enums import Align, TableBordersLayout, XPos, YPos
 from fpdf.fonts import FontFace, TTFFont
 
 from budgets.models import Statement
+from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors.billing import Part, StatementSheet
-from portal.web.billing_lines import ONE_PERSON, LineView, part_views
+from portal.web.billing_lines import ONE_PERSON, LineView, billed_to, part_views
 from portal.web.numbers import hours_text, money_text
 
 MARGIN_MM = 16
@@ -130,6 +131,12 @@ def _head(made: _Paper, sheet: StatementSheet) -> None:
     made.paragraph(settings.PORTAL_PROVIDER_NAME, size=9)
     made.paragraph(_title(paper), size=18, is_strong=True)
     made.paragraph(paper.account.name if paper.account else "The platform's own account", size=13)
+    for words, text in billed_to(sheet):
+        if words == INVOICE_DETAILS["invoice_address"]:
+            for line in text.splitlines():
+                made.paragraph(line)
+        else:
+            made.paragraph(f"{words}: {text}")
     made.ln(2)
     facts = [
         f"Month: {month}, {_time(month.start)} to {_time(month.end)}",

@@ -63,6 +63,7 @@ ALONE = {
     "billing.statements.review_statements": "drafts as they are",
     "billing.statements.send_back_statement": "a draft again; refused once the month is closed",
     "billing.terms.record_exchange_rate": "near what two people agreed on, else it waits",
+    "billing.terms.set_invoice_details": "words on a statement; no amount",
     "billing.terms.set_billing_terms": "in which month and currency; no amount",
     "budget.dating_back.propose_dating_back": "waits for a second person",
     "finance.propose_price_tolerance": "waits for a second person",

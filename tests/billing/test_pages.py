@@ -303,7 +303,7 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
     ("address", "want"),
     [
         ("/billing/", 9),
-        (f"{MONTH}?checks=1", 26),
+        (f"{MONTH}?checks=1", 33),
         ("/billing/statements/{}/", 11),
         ("/billing/rates/", 7),
         ("/billing/adjustments/", 7),

@@ -56,7 +56,7 @@ WHEN (OLD.number <> '' AND NEW.number <> OLD.number)
             OR NEW.kind <> OLD.kind OR NEW.currency <> OLD.currency
             OR NEW.priced_in <> OLD.priced_in OR NEW.exchange_rate IS NOT OLD.exchange_rate
             OR NEW.exchange_day IS NOT OLD.exchange_day OR NEW.payable <> OLD.payable
-            OR NEW.credits_id IS NOT OLD.credits_id))
+            OR NEW.credits_id IS NOT OLD.credits_id OR NEW.billed_to <> OLD.billed_to))
 BEGIN SELECT RAISE(ABORT, 'the content of this statement never changes'); END
 -- next
 CREATE TRIGGER closed_statement_state BEFORE UPDATE ON budgets_statement

@@ -6,7 +6,7 @@ Source: spec money, sections 3.4 and 3.5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -42,6 +42,7 @@ class Drawn:
     priced_in: str
     exchange_rate: Decimal | None = None
     exchange_day: date | None = None
+    billed_to: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,7 @@ def draw(period: BillingPeriod) -> Drawing:
     changes = _adjustments(period)
     day = last_day(period)
     rate_to = cache(lambda currency: exchange_rate(book.currency, currency, day))
-    terms = dict(
-        BillingTerms.objects.filter(account__in=accounts).values_list("account_id", "currency")
-    )
+    terms = {row.account_id: row for row in BillingTerms.objects.filter(account__in=accounts)}
     drawn: list[Drawn] = []
     funding: list[Item] = []
     missing: list[tuple[str, str]] = []
@@ -120,7 +119,8 @@ def draw(period: BillingPeriod) -> Drawing:
             text=f"preemptions in {account.slug}",
             currency=book.currency,
         )
-        currency = terms.get(key) or book.currency
+        own_terms = terms.get(key) or BillingTerms()
+        currency = own_terms.currency or book.currency
         rate = rate_to(currency)
         if rate is None:
             missing.append((account.slug, currency))
@@ -136,6 +136,7 @@ def draw(period: BillingPeriod) -> Drawing:
                     book.currency,
                     rate if is_other else None,
                     day if is_other else None,
+                    own_terms.billed_to,
                 )
             )
     if funding:

@@ -116,11 +116,12 @@ def check_list(
 
 
 def statement_content(statement: Statement) -> tuple[object, ...]:
-    """A stored statement in the form in which it is compared: currency and lines in order."""
+    """A stored statement in the form in which it is compared: head, then lines in order."""
     lines = statement.lines.values_list(
         "workspace__namespace", "flavor", "kind", "class_of", "gpu_seconds", "exact_text", "amount"
     ).order_by("position")
-    return (statement.currency, *((row[0] or "", *row[1:]) for row in lines))
+    rows = ((row[0] or "", *row[1:]) for row in lines)
+    return (statement.currency, statement.billed_to, *rows)
 
 
 def drawn_content(drawing: Drawing) -> dict[int | None, tuple[object, ...]]:
@@ -128,6 +129,7 @@ def drawn_content(drawing: Drawing) -> dict[int | None, tuple[object, ...]]:
     return {
         row.account_id: (
             row.document.currency,
+            row.billed_to,
             *(
                 (
                     item.workspace,

@@ -27,4 +27,8 @@ from budgets.services.billing.statements import (
     review_statements,
     send_back_statement,
 )
-from budgets.services.billing.terms import record_exchange_rate, set_billing_terms
+from budgets.services.billing.terms import (
+    record_exchange_rate,
+    set_billing_terms,
+    set_invoice_details,
+)

@@ -140,7 +140,7 @@ def _close_accounts(period: BillingPeriod) -> None:
 
 BATCH = 2000
 PRICES = ("committed", "burst", "lending_credit")
-PRICED = ("priced_in", "exchange_rate", "exchange_day")
+HEAD = ("priced_in", "exchange_rate", "exchange_day", "billed_to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def write_drafts(period: BillingPeriod, drawing: Drawing) -> DrawSummary:
     now = utc_now()
     for key, drawn in wanted.items():
         row = stored.get(key) or Statement(account_id=key, period=period)
-        for name in PRICED:
+        for name in HEAD:
             setattr(row, name, getattr(drawn, name))
         row.currency = drawn.document.currency
         row.payable = drawn.document.payable.amount
@@ -198,7 +198,7 @@ def write_drafts(period: BillingPeriod, drawing: Drawing) -> DrawSummary:
     Statement.objects.bulk_create([row for row, _ in written if row.pk is None])
     Statement.objects.bulk_update(
         [row for row, _ in written if row.account_id in stored],
-        [*PRICED, "currency", "payable", "drawn_at"],
+        [*HEAD, "currency", "payable", "drawn_at"],
         batch_size=BATCH,
     )
     keys = dict(Workspace.objects.values_list("namespace", "pk"))

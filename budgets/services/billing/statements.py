@@ -35,7 +35,7 @@ from budgets.services.usage.rows import upsert
 
 INVOICE, CREDIT_NOTE = "ST", "CN"
 # What a credit note has of its statement, and a turned line of its own.
-OF_NOTE = ("account", "currency", "priced_in", "exchange_rate", "exchange_day")
+OF_NOTE = ("account", "currency", "priced_in", "exchange_rate", "exchange_day", "billed_to")
 OF_TURNED = ("position", "workspace_id", "flavor", "kind", "class_of", "text", "adjustment_id")
 
 

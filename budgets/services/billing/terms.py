@@ -19,6 +19,7 @@ from budgets.models import (
     UsageRecord,
     User,
 )
+from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors.approvals import installation
 from budgets.selectors.billing.prices import portal_currency
 from budgets.selectors.clock import utc_now
@@ -34,6 +35,7 @@ from budgets.services.billing.guards import (
 from budgets.services.guards import by_finance, save_checked
 
 CHECKED_YEARS = (2000, 2040)
+ADDRESS_LINES, ADDRESS_CHARACTERS = 8, 500
 
 
 @by_finance
@@ -74,6 +76,45 @@ def set_billing_terms(
         after={"zone": zone, "currency": currency},
     )
     return row
+
+
+@by_finance
+def set_invoice_details(actor: User | None, /, *, account: Account, **details: str) -> BillingTerms:
+    """Say what an account's accountants need on its statements; those drawn up from now on have it.
+
+    Args:
+        actor: Who says it.
+        account: Whose statements.
+        **details: Each of ``INVOICE_DETAILS``; an address has several lines.
+
+    Raises:
+        Rejected: One is too long, or has a control character.
+        TypeError: One is none of them.
+    """
+    if unknown := set(details) - set(INVOICE_DETAILS):
+        raise TypeError(f"no details of an invoice: {sorted(unknown)}")
+    lock_billing()
+    row = BillingTerms.objects.filter(account=account).first() or BillingTerms(account=account)
+    before = row.billed_to
+    for name, text in details.items():
+        setattr(row, name, "\n".join(line.strip() for line in text.strip().splitlines()))
+    save_checked(row, also=_address_faults(row.invoice_address))
+    audit(actor, "invoice_details.set", account, before=before, after=row.billed_to)
+    return row
+
+
+def _address_faults(address: str) -> list[Fault]:
+    lines = address.split("\n")
+    if len(address) > ADDRESS_CHARACTERS:
+        words = f"An address has {ADDRESS_CHARACTERS} characters at most, not {len(address)}."
+        return [Fault("invoice_address", "too_long", words)]
+    if len(lines) > ADDRESS_LINES:
+        words = f"An address has {ADDRESS_LINES} lines at most; this one has {len(lines)}."
+        return [Fault("invoice_address", "too_long", words)]
+    if not all(line.isprintable() for line in lines):
+        words = "The address has a control character. Leave it out."
+        return [Fault("invoice_address", "control_character", words)]
+    return []
 
 
 @by_finance

@@ -1,0 +1,61 @@
+"""Whom statements are for: details of accounts, and what each statement keeps of them.
+
+SQLite gets its triggers after each migrate (:mod:`budgets.models.triggers`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.db import migrations, models
+
+FOLDER = Path(__file__).parent / "sql"
+
+
+def _run(schema_editor, name: str) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        schema_editor.execute((FOLDER / name).read_text(), params=None)
+
+
+def keep(apps, schema_editor) -> None:
+    _run(schema_editor, "billed_to.sql")
+
+
+def as_before(apps, schema_editor) -> None:
+    _run(schema_editor, "billed_to_reverse.sql")
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('budgets', '0010_charges_by_job'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='billingterms',
+            name='cost_centre',
+            field=models.CharField(blank=True, db_default='', default='', max_length=60),
+        ),
+        migrations.AddField(
+            model_name='billingterms',
+            name='invoice_address',
+            field=models.TextField(blank=True, db_default='', default=''),
+        ),
+        migrations.AddField(
+            model_name='billingterms',
+            name='purchase_order',
+            field=models.CharField(blank=True, db_default='', default='', max_length=60),
+        ),
+        migrations.AddField(
+            model_name='billingterms',
+            name='tax_number',
+            field=models.CharField(blank=True, db_default='', default='', max_length=40),
+        ),
+        migrations.AddField(
+            model_name='statement',
+            name='billed_to',
+            field=models.JSONField(blank=True, db_default={}, default=dict),
+        ),
+        migrations.RunPython(keep, as_before, elidable=False),
+    ]
