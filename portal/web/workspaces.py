@@ -95,6 +95,7 @@ def _listed(request: HttpRequest, user: User, *, needs: Sequence[Need] = ()) -> 
         "waiting": sum(waiting for waiting, _ in counts.values()),
         "running": sum(running for _, running in counts.values()),
         "has_costs": bool(outlooks),
+        "costs_as_of": min((row.worked_out_at for row in outlooks.values()), default=None),
         "roles": selectors.roles_of(user),
         "needs": needs,
     }

@@ -74,5 +74,10 @@
   const all = (root) => root.querySelectorAll("[data-chart]").forEach(draw);
   document.addEventListener("DOMContentLoaded", () => all(document));
   document.addEventListener("htmx:load", (event) => all(event.detail.elt.parentElement || document));
+  // A sheet is narrower than a window, and no chart hears of it by itself.
+  const onSheet = (width) =>
+    document.querySelectorAll(".js-plotly-plot").forEach((chart) => window.Plotly.relayout(chart, { width }));
+  addEventListener("beforeprint", () => onSheet(660));
+  addEventListener("afterprint", () => onSheet(null));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all(document));
 })();

@@ -28,7 +28,7 @@ def as_before(apps, schema_editor) -> None:
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('budgets', '0010_charges_by_job'),
+        ('budgets', '0011_requests_in_part'),
     ]
 
     operations = [
