@@ -76,7 +76,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     at("setup", access.SetupView, "setup"),
     at("exports/<int:pk>/file", exports.ExportFileView, "export-file"),
     at("accounts/<slug:slug>/billing-terms", prices.BillingTermsView, "account-billing-terms"),
-    at("accounts/<slug:slug>/invoice-details", prices.InvoiceDetailsView, "account-invoice-details"),
+    at("accounts/<slug:slug>/invoice-details", prices.InvoiceDetailsView, "invoice-details"),
     at("flavors/<slug:slug>/spot-prices", prices.SpotPricesView, "flavor-spot-prices"),
     at("installation", proposals.InstallationView, "installation"),
     at("installation/price-tolerance", proposals.PriceToleranceView, "price-tolerance"),
