@@ -1,6 +1,8 @@
 """Every address of pages and API, found in the router, by everybody to whom nothing of it belongs.
 
-A route that is added is asked too; one whose address has a part that nothing here fills fails.
+A route that is added is asked too; one whose address has a part that nothing here fills fails, and
+so does one that names nothing. What an address may be asked besides (filters, orders, formats) is
+heard from the views themselves, as they read it; pages are asked whole and as HTMX asks.
 """
 
 from __future__ import annotations
@@ -13,15 +15,42 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth import SESSION_KEY
+from django.http import QueryDict
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from budgets import services
-from budgets.models import AuditEntry, ExportPlan, Membership
+from budgets.models import (
+    AuditEntry,
+    BillingPeriod,
+    Discrepancy,
+    Export,
+    ExportPlan,
+    Membership,
+    RateCard,
+    Statement,
+)
+from clusters import services as enrolment
+from tests.builders import hours
 from tests.web.conftest import Visitors
 from tests.web.test_query_counts import busy  # noqa: F401  a fixture
 
+READERS = ("admin", "finance", "owner")
 METHODS = ("get", "post", "put", "patch", "delete")
+# Of what addresses name, no row is made here: whose it is has tests of its own.
+ELSEWHERE = {
+    "api/v1/proposals/<int:pk>",  # finance alone
+    "billing/approvals/<int:key>/",
+    "billing/adjustments/<int:key>/",
+    "billing/statements/<int:key>/lines/<int:position>/",
+    "api/v1/what-if/<uuid:pk>",
+    "api/v1/workspaces/<slug:namespace>/budget/spend-rules/<int:pk>",
+    "api/v1/exports/<int:pk>/file",  # not written yet
+    "exports/<int:export_id>/file/",
+    "exports/<int:export_id>/about/",
+    "clusters/<slug:slug>/<slug:change>/",  # a POST
+    "metrics",  # for a bearer of its token
+}
 # Whose answer to a GET is nobody's secret.
 OPEN = {"login/", "healthz", "readyz"}
 # What everybody may do, with what is their own.
@@ -57,7 +86,7 @@ def routes(found: list[Any], before: str = "") -> Iterator[str]:
 ROUTES = sorted(set(routes(get_resolver().url_patterns)))
 
 
-def address_of(route: str, numbers: dict[str, int]) -> str:
+def address_of(route: str, numbers: dict[str, Any]) -> str:
     """An address that is somebody else's.
 
     Args:
@@ -68,7 +97,7 @@ def address_of(route: str, numbers: dict[str, int]) -> str:
         kind, name = part[1] or "str", part[2]
         word = route[: part.start()].rstrip("/").rpartition("/")[2]
         if kind == "uuid":
-            return str(uuid4())
+            return str(numbers.get(word, uuid4()))
         if kind == "int":
             return str(1 if name in NUMBERS else numbers.get(word, 1))
         return NAMED.get(name) or BEFORE[word]
@@ -77,7 +106,7 @@ def address_of(route: str, numbers: dict[str, int]) -> str:
 
 
 @pytest.fixture
-def theirs(busy: Visitors) -> dict[str, int]:  # noqa: F811
+def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
     """Rows of acme that addresses name by number."""
     fleet = busy.fleet
     until = services.utc_now() + timedelta(days=1)
@@ -89,7 +118,34 @@ def theirs(busy: Visitors) -> dict[str, int]:  # noqa: F811
     plan = ExportPlan.objects.create(
         name="acme's", every="day", dataset="usage", format="csv", made_by=fleet.owner
     )
+    operation = services.start_operation(fleet.owner, kind="export", subject="usage")
+    made = Export.objects.create(
+        operation=operation, requested_by=fleet.owner, dataset="usage", format="csv",
+        period="2026-03", account="acme", scope=[fleet.vision.pk],
+    )  # fmt: skip
+    period = BillingPeriod.objects.create(name="2026-01", start=hours(0), end=hours(24))
+    statement = Statement.objects.create(
+        account=fleet.acme, period=period, state="issued", currency="EUR", priced_in="EUR",
+        payable=1, number="S-1",
+    )  # fmt: skip
+    begun = services.utc_now() - timedelta(hours=1)
+    odd = Discrepancy.objects.create(
+        kind="capacity", cluster="gpu-east", flavor="h100", start=begun, message="8 of 4"
+    )
+    window = enrolment.plan_maintenance(
+        fleet.admin, cluster=None, flavor=fleet.flavors["h100"], starts_at=None, ends_at=until,
+        drains=False, reason="a test",
+    )  # fmt: skip
+    card = RateCard.objects.create(name="2026", currency="EUR")
     return {
+        "operations": operation.pk,
+        "exports": made.pk,
+        "statements": statement.pk,
+        "reconciliation": odd.pk,
+        "discrepancies": odd.pk,
+        "maintenance": window.pk,
+        "rates": card.pk,
+        "rate-cards": card.pk,
         "tokens": token.pk,
         "people": fleet.owner.pk,
         "members": Membership.objects.get(user=fleet.owner).pk,
@@ -101,7 +157,7 @@ def theirs(busy: Visitors) -> dict[str, int]:  # noqa: F811
 @pytest.mark.parametrize("role", ["stranger", "nobody", "anonymous"])
 def test_nobody_reads_or_changes_what_is_not_theirs(
     busy: Visitors,  # noqa: F811
-    theirs: dict[str, int],
+    theirs: dict[str, Any],
     role: str,
 ):
     user, wrong, client = busy.users[role], {}, Client()
@@ -118,6 +174,70 @@ def test_nobody_reads_or_changes_what_is_not_theirs(
     assert wrong == {}
     assert AuditEntry.objects.count() == before, "somebody changed something"
     assert len(ROUTES) > 150
+
+
+# One of each: whose, which, and what of it.
+ASKED = ("acme-vision", "acme", "train", "-created", "csv", "jobs", "yaml")
+# Not told in the question, so that no answer just says it again.
+TOLD = re.compile(rb"Acme|Vision|train-\d|olga@")
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names that views looked for in the query of a GET."""
+    found: set[str] = set()
+
+    def listen(method: str) -> None:
+        original = getattr(QueryDict, method)
+
+        def asked(query: QueryDict, key: str, *rest: Any) -> Any:
+            found.add(key)
+            return original(query, key, *rest)
+
+        monkeypatch.setattr(QueryDict, method, asked)
+
+    for method in ("get", "getlist", "__getitem__", "__contains__"):
+        listen(method)
+    return found
+
+
+def test_no_question_finds_what_is_not_theirs(
+    busy: Visitors,  # noqa: F811
+    theirs: dict[str, Any],
+    heard: set[str],
+):
+    """Filters, orders, formats and parts of pages, by somebody who has a workspace of their own."""
+    wrong, names = {}, set[str]()
+    admin, stranger = busy["admin"], busy["stranger"]
+    for route in ROUTES:
+        if PART.search(route) or route in {"logout/", DOCUMENT}:
+            continue  # of these the address itself is refused
+        heard.clear()
+        admin.get(f"/{route}")
+        names |= heard
+        queries = [{}, *({name: value} for name in sorted(heard) for value in ASKED)]
+        for query in queries:
+            for headers in ({}, {"HX-Request": "true"}):
+                answer = stranger.get(f"/{route}", query, headers=headers)
+                body = b"".join(answer) if answer.streaming else answer.content
+                if answer.status_code >= 500 or TOLD.search(body):
+                    wrong[route, *query.items(), *headers] = answer.status_code
+    assert wrong == {}
+    assert names >= {"workspace", "account", "text", "sort", "format", "q", "cursor", "page"}
+
+
+def test_every_address_is_of_something_that_is_there(
+    busy: Visitors,  # noqa: F811
+    theirs: dict[str, Any],
+):
+    """Else nobody is refused anything: who may read everything finds it."""
+    missing = [
+        route
+        for route in ROUTES
+        if route not in ELSEWHERE
+        and {busy[role].get(address_of(route, theirs)).status_code for role in READERS} == {404}
+    ]
+    assert not missing, "\n".join(missing)
 
 
 def _fault(answer: Any, route: str, method: str, *, is_anonymous: bool) -> str:
