@@ -136,7 +136,10 @@ def when_exactly(instant: datetime) -> SafeString:
 
 
 def _time(instant: datetime, form: str) -> SafeString:
-    local = timezone.localtime(instant)
+    try:
+        local = timezone.localtime(instant)
+    except OverflowError:  # a stranger's time at an end of the calendar
+        local = instant
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         instant.isoformat(),

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
 from budgets.intervals.documents import BadDocument, needed_fields, read_payload
 from clusters.devcluster.controllers import is_finished
@@ -31,6 +32,7 @@ from clusters.reconcile.explained.reporter import Reporter
 from clusters.reconcile.runtime.faults import TRIES_PER_S, Doing, Faults
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.writer import Moment, Write
+from portal.web.tags import when_exactly
 from tests.builders import SmallFleet
 from tests.fuzz.grounds import portal
 from tests.fuzz.stream import sound
@@ -177,6 +179,18 @@ def test_times_at_the_ends_of_the_calendar_are_times(text: str):
     assert found is not None
     assert found.tzinfo is UTC
     assert found.year in (1, 9999)
+
+
+@pytest.mark.parametrize(
+    ("instant", "zone"),
+    [
+        (datetime(1, 1, 1, tzinfo=UTC), "America/New_York"),
+        (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), "Asia/Tokyo"),
+    ],
+)
+def test_times_at_the_ends_of_the_calendar_are_shown(instant: datetime, zone: str):
+    with timezone.override(zone):
+        assert f"{instant.day:02} " in when_exactly(instant)
 
 
 @pytest.mark.parametrize("year", ["0001", "1999", "2200"])
