@@ -215,3 +215,15 @@ def test_a_fleet_has_one_manager_and_any_number_of_clusters_of_their_own_beside_
     register("lab-2", "none", role="single")
     with pytest.raises(Exception, match=r"one_manager|UNIQUE"):
         register("hub-2", "none", role="manager")
+
+
+@pytest.mark.embedded
+def test_a_registered_cluster_keeps_its_role_and_the_way_to_another_is_told(
+    fleet: SmallFleet,
+) -> None:
+    with dev_server("lab") as server:
+        wish = {"name": "Lab", "mode": "portal", "kubeconfig": server.kubeconfig}
+        services.register_cluster(fleet.admin, slug="lab", role="single", **wish)
+        with pytest.raises(Rejected) as rejected:
+            services.register_cluster(fleet.admin, slug="hub", role="manager", **wish)
+    assert "to make a manager of the single lab, de-register it first" in str(rejected.value)

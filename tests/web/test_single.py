@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from budgets.errors import Rejected
-from clusters import services as enforcement
 from clusters.models import Cluster, ClusterHealth
 from clusters.vault import seal
 from tests.builders import SmallFleet, line
-from tests.reconcile.fleet_rows import dev_server
 from tests.web.conftest import Visitors
 from tests.web.test_clusters import ADDRESS, kubeconfig
 
@@ -70,16 +67,3 @@ def test_workspace_says_where_its_jobs_are_submitted(visitors: Visitors, fleet: 
     page = visitors["owner"].get(address).text
     assert "The cluster Gpu-East" in page
     assert "The manager cluster" not in page
-
-
-@pytest.mark.embedded
-def test_a_registered_cluster_keeps_its_role_and_the_way_to_another_is_told(
-    fleet: SmallFleet, settings
-) -> None:
-    settings.KUEUE_PROOF_SECONDS = 0.3
-    with dev_server("lab") as server:
-        wish = {"name": "Lab", "mode": "portal", "kubeconfig": server.kubeconfig}
-        enforcement.register_cluster(fleet.admin, slug="lab", role="single", **wish)
-        with pytest.raises(Rejected) as rejected:
-            enforcement.register_cluster(fleet.admin, slug="hub", role="manager", **wish)
-    assert "to make a manager of the single lab, de-register it first" in str(rejected.value)
