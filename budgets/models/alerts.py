@@ -50,6 +50,7 @@ class AlertRule(models.Model):
         BURST_SHARE = "burst_share", "Burst share of the use (%)"
         IDLE_SHARE = "idle_share", "Idle share of the committed GPUs (%)"
         PENDING_AGE = "pending_age", "Longest wait of a pending job (hours)"
+        BUDGET_END = "budget_end", "Days until the budget ends"
         # Follows a spend rule, and is never made by hand.
         CAP = "cap", "Cap of a spend rule"
 

@@ -8,6 +8,7 @@ from budgets.selectors.budget.history import (
     budget_history,
     budget_news,
     draft_of,
+    ending_revision,
     requests_waiting,
     revision_diff,
     revision_for,

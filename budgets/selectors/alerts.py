@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django.db.models import Min, Q, QuerySet, Sum
@@ -29,6 +30,7 @@ from budgets.models import (
 from budgets.outlook import HISTORY, Outlook, Series, project
 from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.billing.months import zones_of
+from budgets.selectors.budget.history import ending_revision
 from budgets.selectors.exports.listing import still_sees
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
@@ -103,6 +105,8 @@ def read_rule(rule: AlertRule, now: datetime) -> Reading:
     window = window_of(rule, now)
     spaces = watched(rule)
     known = _known_until(now)
+    if rule.measure == Measure.BUDGET_END:
+        return _budget_end(rule, window, now)
     if rule.measure == Measure.PENDING_AGE:
         return Reading(window, _longest_wait(spaces, now))
     if rule.measure in (Measure.BURST_SHARE, Measure.IDLE_SHARE):
@@ -130,10 +134,36 @@ def window_of(rule: AlertRule, now: datetime) -> Period:
     """
     if rule.spend_rule is not None:
         return cap_window(rule.spend_rule, now)
+    if rule.measure == Measure.BUDGET_END and rule.workspace is not None:
+        ending = ending_revision(rule.workspace, now)
+        if ending is not None and ending.valid_until is not None:
+            # Told once for each revision that ends.
+            return Period(ending.valid_from, ending.valid_until)
     if rule.window == AlertRule.Window.MONTH:
         return month_window(rule.account_id, now)
     zone = ZoneInfo(zones_of([rule.account_id])[rule.account_id])
     return window_at(Window(rule.window), now, zone=zone, grant=None)
+
+
+def is_met(rule: AlertRule, reading: Reading) -> bool:
+    """Whether the value has reached the limit; of a time that runs out, from above."""
+    limit, value = rule.limit * rule.at_percent / 100, shown(reading.value)
+    if rule.measure == Measure.BUDGET_END:
+        return reading.exhausted_at is not None and value <= limit
+    return limit <= value
+
+
+def shown(value: float) -> Decimal:
+    """A value as it is told and compared: two places."""
+    return Decimal(value).quantize(Decimal("0.01"))
+
+
+def _budget_end(rule: AlertRule, window: Period, now: datetime) -> Reading:
+    """Days that are left of the budget in force; without an end, no such instant."""
+    ending = ending_revision(rule.workspace, now) if rule.workspace is not None else None
+    if ending is None:
+        return Reading(window, 0.0)
+    return Reading(window, (window.end - now) / timedelta(days=1), exhausted_at=window.end)
 
 
 def _cap(rule: SpendRule, now: datetime) -> Reading:

@@ -237,5 +237,5 @@ def _limit(rule: AlertRule, currency: str) -> str:
     elif rule.measure in (measures.HOURS, measures.HOURS_FORECAST):
         unit = "GPU-hours"
     else:
-        unit = "hours" if rule.measure == measures.PENDING_AGE else "%"
+        unit = {measures.PENDING_AGE: "hours", measures.BUDGET_END: "days"}.get(rule.measure, "%")
     return f"{rule.at_percent} % of {rule.limit:,} {unit}".rstrip()

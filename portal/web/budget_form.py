@@ -195,6 +195,19 @@ def initial_of(workspace: Workspace, revision: BudgetRevision | None) -> dict[st
     return initial | {"spill": revision.spill, **(short or {"shape": LINES})}
 
 
+def renewed(revision: BudgetRevision) -> dict[str, Any]:
+    """What the form shows for one more time as long, from where the revision ends."""
+    end = revision.valid_until
+    if end is None:
+        return {}
+    words = f"Renews revision {revision.number}."
+    return {
+        "valid_from": end,
+        "valid_until": end + (end - revision.valid_from),
+        "reason": words,
+    }
+
+
 def _as_three_fields(lines: Sequence[Any], home: str) -> dict[str, Any] | None:
     """The three fields that would make exactly these lines; None when none do."""
     floors = [line for line in lines if line.committed]

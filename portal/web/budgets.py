@@ -13,7 +13,7 @@ from budgets import selectors
 from budgets import services as promises
 from budgets.models import Budget, BudgetRevision, User, Workspace
 from clusters import selectors as seen
-from portal.web.budget_form import BudgetForm, initial_of
+from portal.web.budget_form import BudgetForm, initial_of, renewed
 from portal.web.consequences import consequences
 from portal.web.forms import VersionedForm, radio
 from portal.web.htmx import render
@@ -26,10 +26,12 @@ TEMPLATE = "budgets/form.html"
 def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Change a budget: typed, looked at, saved. ``check`` in the POST only looks."""
     workspace = _editable(user, namespace)
+    in_force = workspace.budget.in_force
+    initial = initial_of(workspace, in_force)
+    if in_force is not None and "renew" in request.GET:
+        initial |= renewed(in_force)
     form = BudgetForm(
-        typed(request),
-        flavors=list(selectors.visible_flavors(user)),
-        initial=initial_of(workspace, workspace.budget.in_force),
+        typed(request), flavors=list(selectors.visible_flavors(user)), initial=initial
     )
     if "check" in request.POST:
         return _checked(request, workspace, form)

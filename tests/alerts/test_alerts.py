@@ -25,10 +25,12 @@ from budgets.models import (
     PendingSpan,
     RateCard,
     RatePrice,
+    Workspace,
 )
 from budgets.plan import RevisionDraft
 from budgets.selectors.alerts import read_rule, visible_alerts, visible_rules, window_of
 from budgets.selectors.budget.cost_preview import preview_cost
+from budgets.selectors.budget.history import ending_revision
 from budgets.services import alerts
 from budgets.services.alerts.deliver import PAUSES
 from budgets.services.usage import outlooks
@@ -323,3 +325,32 @@ def test_the_cost_of_a_draft_is_floor_likely_and_ceiling(priced):
     # Two days of the last thirty had eight GPUs in use: four beyond the new floor.
     assert found.expected.amount == 4 * 744 * 2 + Decimal(48 * 4 * 3) * 744 / 720
     assert found.unpriced == ("l4",)
+
+
+def test_owners_are_told_once_before_a_budget_ends_and_not_where_another_follows(busy: SmallFleet):
+    """Whoever saves an end asks for the word; who took the rule away is not asked again."""
+    with time_machine.travel(NOW, tick=False):
+        end = NOW + timedelta(days=20)
+        busy.revise(busy.vision, line("h100", 8), actor=busy.owner, valid_until=end)
+        made = AlertRule.objects.get(measure="budget_end")
+        assert (made.workspace, made.limit) == (busy.vision, 14)
+        assert alerts.raise_alerts(NOW + timedelta(days=5)).raised == 0
+    soon = end - timedelta(days=14)
+    with time_machine.travel(soon, tick=False):
+        assert [alerts.raise_alerts(soon).raised for _ in range(2)] == [1, 0]
+        told = Alert.objects.get(rule=made)
+        assert f"ends on {end:%Y-%m-%d %H:%M} UTC. Renew it" in told.text
+        assert Delivery.objects.filter(alert=told, address=busy.owner.email).exists()
+        # A revision that takes over at the end needs no word, and brings no second rule.
+        busy.revise(busy.vision, line("h100", 8), actor=busy.owner, valid_from=end)
+        assert ending_revision(Workspace.objects.get(pk=busy.vision.pk), soon) is None
+        alerts.remove_rule(busy.owner, rule=made)
+        later = end + timedelta(days=40)
+        busy.revise(busy.vision, line("h100", 4), actor=busy.owner, valid_until=later)
+        assert AlertRule.objects.filter(measure="budget_end").count() == 1
+
+
+def test_the_end_of_a_budget_is_watched_in_one_workspace(busy: SmallFleet):
+    with pytest.raises(Rejected) as caught:
+        alerts.create_rule(None, measure="budget_end", limit=Decimal(3), account=busy.acme)
+    assert {fault.code for fault in caught.value.faults} == {"one_workspace"}

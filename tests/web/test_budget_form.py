@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from budgets.models import BudgetRevision
@@ -182,6 +184,23 @@ def test_check_of_an_owner_names_no_other_account(visitors: Visitors):
     text = visitors["owner"].post(CHECK, typed(visitors), **HTMX).content.decode()
 
     assert "globex" not in text
+
+
+def test_a_budget_that_ends_says_so_and_is_renewed_for_as_long_again(visitors: Visitors):
+    begin = datetime.now(UTC).replace(second=0, microsecond=0)
+    end = begin + timedelta(days=10)
+    visitors.fleet.revise(visitors.fleet.vision, line("h100", 8), valid_until=end)
+
+    assert "?renew=1" in visitors.text("owner", "/workspaces/acme-vision/")
+    form = visitors["owner"].get(f"{ADDRESS}?renew=1").context["form"]
+    values = {name: form[name].value() for name in form.fields}
+    values |= {name: f"{values[name]:%Y-%m-%dT%H:%M}" for name in ("valid_from", "valid_until")}
+    visitors["owner"].post(ADDRESS, {k: "" if v is None else v for k, v in values.items()})
+
+    newest = BudgetRevision.objects.order_by("-number")[0]
+    assert (newest.number, newest.valid_from) == (2, end)
+    assert newest.valid_until - end in (timedelta(days=10), timedelta(days=10, minutes=-1))
+    assert "?renew=1" not in visitors.text("owner", "/workspaces/acme-vision/")
 
 
 def test_looking_works_without_scripts(visitors: Visitors):

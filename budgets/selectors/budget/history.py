@@ -11,9 +11,9 @@ from django.db.models import Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from budgets.models import BudgetLine, BudgetRevision, User, Workspace
-from budgets.plan import RevisionDraft, RevisionSpan, Spill, check_envelope
+from budgets.plan import RevisionDraft, RevisionSpan, Spill, check_envelope, in_force_at
 from budgets.selectors.budget.preview import with_draft
-from budgets.selectors.budget.timeline import fleet_timeline
+from budgets.selectors.budget.timeline import fleet_timeline, live_revisions
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of, visible_workspaces, workspace_for
 
@@ -75,6 +75,22 @@ def budget_news(
     )
     wanted = own.filter(is_recent | is_to_come).order_by("-number")
     return _phased(wanted, workspace.budget.in_force_id, instant)
+
+
+def ending_revision(workspace: Workspace, now: datetime | None = None) -> BudgetRevision | None:
+    """The revision in force, where it ends and no newer one takes over then. Three queries.
+
+    Args:
+        workspace: With its budget, found through a selector that checks who may see it.
+        now: UTC; the present when None.
+    """
+    revision = workspace.budget.in_force
+    end = revision.valid_until if revision is not None else None
+    if revision is None or end is None or end <= (now or utc_now()):
+        return None
+    spans = live_revisions(end, namespaces=[workspace.namespace])
+    after = in_force_at(spans, end).get(workspace.namespace)
+    return revision if after is None or after.number < revision.number else None
 
 
 def revision_for(user: User, namespace: str, number: int) -> BudgetRevision:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
 import structlog
 from django.db import transaction
 from django.db.models import Q
 
 from budgets.models import Alert, AlertRule, SpendRule
-from budgets.selectors.alerts import Reading, read_rule, recipients_of, window_of
+from budgets.selectors.alerts import (
+    Reading,
+    is_met,
+    read_rule,
+    recipients_of,
+    shown,
+    window_of,
+)
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.webhooks import put_into_outbox
 from budgets.spending import effect_words
@@ -44,7 +50,9 @@ def raise_alerts(now: datetime | None = None) -> Raised:
     rules = (
         AlertRule.objects.filter(removed_at=None)
         .filter(Q(snoozed_until=None) | Q(snoozed_until__lte=instant))
-        .select_related("workspace", "account", "spend_rule__budget__workspace__account")
+        .select_related(
+            "workspace__budget__in_force", "account", "spend_rule__budget__workspace__account"
+        )
     )
     looked_at = raised = 0
     for rule in rules:
@@ -52,7 +60,7 @@ def raise_alerts(now: datetime | None = None) -> Raised:
             continue
         looked_at += 1
         reading = read_rule(rule, instant)
-        if _limit(rule) <= _shown(reading.value):
+        if is_met(rule, reading):
             raised += _raise(rule, reading, instant)
     if raised:
         log.info("alerts_raised", count=raised)
@@ -66,7 +74,7 @@ def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
         window_start=reading.window.start,
         defaults={
             "window_end": reading.window.end,
-            "value": _shown(reading.value),
+            "value": shown(reading.value),
             "exhausted_at": reading.exhausted_at,
             "text": sentence(rule, reading)[:LONGEST_TEXT],
             "raised_at": now,
@@ -81,7 +89,7 @@ def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
 
 def sentence(rule: AlertRule, reading: Reading) -> str:
     """The alert in one sentence, two where a date of exhaustion is known."""
-    value, limit = _shown(reading.value), rule.limit
+    value, limit = shown(reading.value), rule.limit
     unit = f" {reading.currency}" if rule.measure in MONEY and reading.currency else ""
     window = f"this {rule.window}"
     subject = rule.subject
@@ -92,6 +100,11 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
             else "of the committed GPU-hours stood idle"
         )
         return f"{subject}: {value} % {part} {window}; the limit is {limit} %."
+    if rule.measure == Measure.BUDGET_END:
+        return (
+            f"The budget of {subject} ends on {reading.window.end:%Y-%m-%d %H:%M} UTC. Renew it on "
+            "the page of the workspace if its jobs still need GPUs then."
+        )
     if rule.measure == Measure.PENDING_AGE:
         return f"{subject}: a job has been waiting for {value} hours; the limit is {limit} hours."
     if rule.spend_rule is not None:
@@ -109,7 +122,7 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
 
 def _cap_sentence(rule: AlertRule, cap: SpendRule, reading: Reading) -> str:
     """How far the cap is used up, and what it does to jobs."""
-    value = _shown(reading.value)
+    value = shown(reading.value)
     text = f"{rule.subject}: {value} {cap.unit_words} of the cap of {cap} are used up."
     if value >= cap.amount:
         return f"{text} {effect_words(cap.as_cap)}"
@@ -117,11 +130,3 @@ def _cap_sentence(rule: AlertRule, cap: SpendRule, reading: Reading) -> str:
     if at is not None:
         text += f" As things run now, it is reached on {at:%Y-%m-%d %H:%M} UTC."
     return f"{text} Then: {effect_words(cap.as_cap)}"
-
-
-def _limit(rule: AlertRule) -> Decimal:
-    return rule.limit * rule.at_percent / 100
-
-
-def _shown(value: float) -> Decimal:
-    return Decimal(value).quantize(Decimal("0.01"))

@@ -15,6 +15,7 @@ from budgets.services.guards import roles_for, save_checked
 
 LONGEST_SNOOZE = timedelta(days=92)
 MOST_RULES = 50
+REMINDER_DAYS = Decimal(14)
 SHARES = (AlertRule.Measure.BURST_SHARE, AlertRule.Measure.IDLE_SHARE)
 
 
@@ -48,6 +49,9 @@ def create_rule(
     faults = []
     if measure in SHARES and not 0 < limit <= 100:
         faults.append(Fault("limit", "not_a_share", f"{limit} is no share; write 1 to 100 (%)."))
+    if measure == AlertRule.Measure.BUDGET_END and workspace is None:
+        words = "A budget ends by itself in each workspace; name one workspace."
+        faults.append(Fault("workspace", "one_workspace", words))
     if measure == AlertRule.Measure.CAP or window == AlertRule.Window.GRANT:
         words = "Caps come with the workspace's spend rules; set one there."
         faults.append(Fault("measure", "spend_rule", words))
@@ -73,6 +77,15 @@ def create_rule(
     save_checked(rule, also=faults)
     _audit(actor, rule, "alert.create_rule")
     return rule
+
+
+def remind_of_end(actor: User | None, workspace: Workspace) -> None:
+    """Tell the owners before a budget ends, unless somebody ever chose when, or not to."""
+    watching = AlertRule.objects.filter(workspace=workspace, measure=AlertRule.Measure.BUDGET_END)
+    if not watching.exists():
+        create_rule(
+            actor, measure=AlertRule.Measure.BUDGET_END, limit=REMINDER_DAYS, workspace=workspace
+        )
 
 
 @transaction.atomic

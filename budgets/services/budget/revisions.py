@@ -12,6 +12,7 @@ from budgets.errors import NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
 from budgets.plan import Part, RevisionDraft, Spill, part_of
 from budgets.selectors import RevisionPreview, judge_draft
+from budgets.services.alerts.rules import remind_of_end
 from budgets.services.budget.in_force import settle_budget
 from budgets.services.budget.versions import close_budget, mark_dirty, open_budget
 from budgets.services.guards import by_admin, require_reason, roles_for
@@ -110,6 +111,8 @@ def decide_request(
             # The past is closed: what waited begins with its acceptance.
             changes["valid_from"] = draft.valid_from
     BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
+    if accept and draft.valid_until is not None:
+        remind_of_end(None, budget.workspace)
     settle_budget(budget, now=now)
     summary = f"{'accepted' if accept else 'declined'} request {waiting.number}"
     if is_part:
@@ -203,6 +206,8 @@ def save_revision(
         budget, actor, draft, judged, now=now, restored_from=restored_from, approval=approval
     )
     if revision.state == State.LIVE:
+        if revision.valid_until is not None:
+            remind_of_end(None, budget.workspace)
         settle_budget(budget, now=now)
         if revision.valid_from < now:
             mark_dirty(revision.valid_from)
