@@ -237,5 +237,6 @@ def _limit(rule: AlertRule, currency: str) -> str:
     elif rule.measure in (measures.HOURS, measures.HOURS_FORECAST):
         unit = "GPU-hours"
     else:
-        unit = {measures.PENDING_AGE: "hours", measures.BUDGET_END: "days"}.get(rule.measure, "%")
+        units = {measures.PENDING_AGE.value: "hours", measures.BUDGET_END.value: "days"}
+        unit = units.get(rule.measure, "%")
     return f"{rule.at_percent} % of {rule.limit:,} {unit}".rstrip()

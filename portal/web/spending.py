@@ -29,7 +29,7 @@ from portal.web.tags import age, when
 # The model's own words speak of floor and ceiling; the pages call them committed and burst.
 COUNTS = [
     (SpendRule.Counts.ABOVE_FLOOR, "burst"),
-    (SpendRule.Counts.EVERYTHING, "everything, committed and burst,"),
+    (SpendRule.Counts.EVERYTHING, "committed and burst"),
 ]
 ACTIONS = [
     (SpendRule.Action.WARN, "Only tell us"),
