@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("budgets", "0011_requests_in_part")]
+    dependencies = [("budgets", "0012_billed_to")]
 
     operations = [
         migrations.AlterField(
