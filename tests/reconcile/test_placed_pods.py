@@ -9,11 +9,15 @@ import pytest
 
 from clusters.documents.times import stamp
 from clusters.jobs.marking import StartRefused, marks_for
+from clusters.kube import resources as r
 from clusters.kueue.configuration import Gates
 from clusters.kueue.workload.placement import PlacedPods, Placement, placement_document
+from clusters.reconcile.admission.errands import Errands
 from clusters.reconcile.admission.node_health import Ground, ending_write, look_at_nodes
 from clusters.reconcile.admission.placed_pods import release_write, released
 from clusters.reconcile.admission.placement import kept_node, kept_pod
+from clusters.reconcile.runtime.cache import Cache
+from clusters.reconcile.runtime.queue import WorkQueue
 
 HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
 INDEX, PART = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
@@ -315,3 +319,50 @@ def test_little_is_kept_of_what_strangers_write():
     image = {"names": [long]}
     shown = node("n1") | {"status": {**node("n1")["status"], "images": [image]}}
     assert len(str(kept_node(shown))) < 500
+
+
+class Known:
+    """What errands ask of a placement."""
+
+    def __init__(self, *pods: Document) -> None:
+        self.pods, self.nodes, self.cache = (
+            list(pods),
+            {"n1": node("n1"), "n2": node("n2")},
+            Cache(),
+        )
+
+    def pods_of(self, key: str) -> list[Document]:
+        return self.pods
+
+
+def errands_of(document: Document, *pods: Document) -> tuple[Errands, WorkQueue[str], Cache]:
+    cache, queue = Cache(), WorkQueue[str]()
+    cache.put(r.WORKLOAD, document)
+    found = Errands(Known(*pods), cache, queue)  # type: ignore[arg-type]
+    found.of_workload("ns/w", document, gates=Gates(), now=NOW)
+    return found, queue, cache
+
+
+def test_pods_are_looked_at_again_only_when_all_that_was_sent_was_answered():
+    errands, queue, _ = errands_of(workload(TWO), pod("a"), pod("b"))
+    assert sorted(queue.take()) == ["Pod:ns/a", "Pod:ns/b"]
+    assert errands.write_for("Pod:ns/a") is not None
+    queue.begin("Pod:ns/a")
+    for _ in range(2):
+        errands.of_workload("ns/w", workload(TWO), gates=Gates(), now=NOW)
+        assert list(queue.take()) == []
+        errands.write_for("Pod:ns/b")  # sent as well, and answered
+    queue.done("Pod:ns/a")
+    errands.of_workload("ns/w", workload(TWO), gates=Gates(), now=NOW)
+    assert sorted(queue.take()) == ["Pod:ns/a", "Pod:ns/b"]
+
+
+@pytest.mark.parametrize("change", ["evicted", "moved", "gone"])
+def test_a_pod_is_not_told_what_its_workload_no_longer_says(change):
+    errands, _, cache = errands_of(workload(TWO), pod("a"))
+    other = workload(TWO if change == "evicted" else assigned("main", ("n2", 3)))
+    other["metadata"]["resourceVersion"] = "8"
+    if change == "evicted":
+        other["status"]["conditions"].append({"type": "Evicted", "status": "True"})
+    (cache.drop if change == "gone" else cache.put)(r.WORKLOAD, other)
+    assert errands.write_for("Pod:ns/a") is None

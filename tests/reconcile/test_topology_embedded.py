@@ -7,7 +7,10 @@ import copy
 import pytest
 
 from clusters.devcluster.controllers import NodeShape, make_nodes
+from clusters.errors import Forbidden
 from clusters.kube import resources as r
+from clusters.reconcile.admission import AdmissionBody
+from clusters.reconcile.runtime.writer import Moment
 from tests.reconcile.admission_harness import NS, Embedded, condition, is_true, kueue
 from tests.reconcile.racks import HOST, RACK, domains_of, place_labels, racked_job, topology_objects
 from tests.waiting import eventually
@@ -84,6 +87,7 @@ def test_topology_that_is_full_lets_a_job_wait_also_after_a_restart(world):
     place.create(racked_job("second", pods=3, required=RACK))
     world.start("w1", "admission")
     assert domains_of(started(place, "second")) == {"b0-r1-0": 2, "b0-r1-1": 1}
+    assert "schedulingStats" not in place.workload_of("first")["status"]
     place.create(racked_job("third", pods=4))
     waiting = eventually(
         lambda: condition(place.workload_of("third"), "QuotaReserved").get("message"),
@@ -181,3 +185,26 @@ def test_topology_that_cannot_be_had_is_refused_with_a_sentence(world):
         "TopologyAwareScheduling",
     )
     assert place.job("asking")["spec"]["suspend"] is True
+
+
+def test_topology_is_refused_once_pods_may_not_be_told_where_to_run(world):
+    place = world["w1"]
+
+    def no_rights(moment, cluster, write):
+        if moment is Moment.BEFORE and write.resource == r.POD:
+            raise Forbidden("pods is forbidden")
+
+    place.create(racked_job("train", pods=1, required=RACK))
+    world.start("w1", "admission", body=lambda context: AdmissionBody(context, hook=no_rights))
+    started(place, "train")
+    bring_pods(place, "train", indexes=(0,))
+    told = ""
+    for number in range(100):
+        place.create(racked_job(f"next-{number}", pods=1, gpus=1, required=RACK))
+        waits = eventually(
+            lambda n=number: condition(place.workload_of(f"next-{n}"), "QuotaReserved")
+        )
+        told = waits["message"]
+        if waits["status"] == "False":
+            break
+    assert told.startswith("pods are not placed by topology here, and pod set main asks for it")

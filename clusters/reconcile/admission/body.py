@@ -19,6 +19,7 @@ import structlog
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, annotations_of, key_of
+from clusters.errors import Forbidden
 from clusters.jobs.table import JobKinds, job_of, kind_of, workload_keys
 from clusters.kube import resources as r
 from clusters.kube.client import Selection
@@ -188,11 +189,11 @@ class AdmissionBody(Controller[str]):
                 return
             # It is tried again, and never by an older state that comes in late.
             document = cache.get(resource, key) or document
+        self._is_untold |= not is_placing or resource == r.TOPOLOGY
         if is_placing:
             self._feed(resource, key, document, is_gone=is_gone)
             self.queue.add_all(self._placement.concerned(resource, document))
             return
-        self._is_untold = True
         self._shown.get(resource, self._other_shown)(resource, key, document, is_gone)
 
     def take_effect(self, effect: Effect) -> bool:
@@ -354,6 +355,7 @@ class AdmissionBody(Controller[str]):
     def answered(self, answer: Answer[str]) -> None:
         """A write went well: its decision is done, and people are told."""
         self._note_haste(answer)
+        self._placement.is_refused &= not answer.key.startswith(POD_KEY)
         self._decided.written(answer.key, answer.about)
         document = answer.effects[-1].document if answer.effects else None
         now = self.context.now()
@@ -363,6 +365,9 @@ class AdmissionBody(Controller[str]):
         """A write failed, or may have: a refused decision is taken back when its time is over."""
         self._note_haste(answer)
         self._is_untold = True
+        if type(answer.error) is Forbidden and answer.key.startswith(POD_KEY):
+            # For want of rights, not by a policy: no pod that was placed would start.
+            self._placement.is_refused = True
         if answer.error is not None:
             self._decided.failed(answer.key, answer.about, answer.error)
 

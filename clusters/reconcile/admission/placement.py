@@ -52,6 +52,7 @@ class Placement:
     Attributes:
         cache: Topologies, nodes and pods, as far as they are kept.
         is_wanted: There is, or was, a flavor with a topology.
+        is_refused: Pods may not be told where to run.
     """
 
     def __init__(self, context: ShiftContext, tell: Sink) -> None:
@@ -68,7 +69,7 @@ class Placement:
         self._on_node: dict[str, dict[str, None]] = {}
         self._nodes_of: dict[str, list[str]] = {}
         self.cache = Cache((Index(_WORKLOAD, _PODS, _workload_key), Index(_TOLD, _PODS, _told)))
-        self.is_wanted = False
+        self.is_wanted = self.is_refused = False
 
     def want(self) -> None:
         """A flavor has a topology: watch from now on."""
@@ -90,8 +91,9 @@ class Placement:
 
     @property
     def is_missing(self) -> bool:
-        """Whether a kind is not served, or forbidden."""
-        return self.is_wanted and not self._is_listed and bool(self._watches.missing())
+        """Whether a kind is not served or forbidden, or pods cannot be told where they run."""
+        is_unread = self.is_wanted and not self._is_listed and bool(self._watches.missing())
+        return self.is_refused or is_unread
 
     @property
     def is_known(self) -> bool:
