@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import time
 
 import pytest
 
@@ -208,3 +210,28 @@ def test_topology_is_refused_once_pods_may_not_be_told_where_to_run(world):
         if waits["status"] == "False":
             break
     assert told.startswith("pods are not placed by topology here, and pod set main asks for it")
+
+
+class Late(AdmissionBody):
+    """Nodes are listed when the test says so."""
+
+    may_list = threading.Event()
+
+    def listed(self, seen):
+        if seen.resource != r.NODE or self.may_list.is_set():
+            super().listed(seen)
+
+    def turn(self):
+        if self.may_list.is_set():
+            self._placement.listed(r.NODE)
+        super().turn()
+
+
+def test_topology_decides_nothing_before_all_nodes_are_known(world):
+    place = world["w1"]
+    place.create(racked_job("train", pods=4, required=RACK))
+    world.start("w1", "admission", body=Late)
+    time.sleep(1)
+    assert place.workload_of("train") is None
+    Late.may_list.set()
+    started(place, "train")
