@@ -88,7 +88,7 @@ def test_owner_reads_why_a_job_waits(visit, explained):
     watched = visit()
     page = watched.sign_in("olga")
     page.get_by_role("link", name="Jobs").first.click()
-    sentence = "Starts when the 4 H100 lent to another workspace of Acme come back"
+    sentence = "Starts when committed H100 lent to another workspace of Acme come back"
     expect(page.get_by_text(sentence)).to_be_visible()
     watched.check()
     page.get_by_role("link", name="train-1").click()
