@@ -74,7 +74,8 @@ def placed(fleet: Embedded, name: str) -> Document | None:
 
 def test_dispatch_runs_a_job_on_one_worker_and_brings_its_end_back(fleet):
     manager = fleet["manager"]
-    manager.create(job("train", gpus=8, managed=True, ttlSecondsAfterFinished=5))
+    # It runs for as long as its copy has to be seen, however late somebody looks.
+    manager.create(job("train", gpus=8, run_s=3, managed=True, ttlSecondsAfterFinished=5))
     start_all(fleet)
     workload = eventually(
         lambda: placed(fleet, "train"), why=lambda: str(manager.workload_of("train"))
