@@ -6,9 +6,10 @@ is asked for a permission here: the address that serves them has a token of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from django.db.models import Count, Min, Q, Sum
 
@@ -23,8 +24,13 @@ from budgets.models import (
     Operation,
     SpendEffect,
 )
+from budgets.selectors.billing.reconciliation import UNSETTLED
+from budgets.selectors.budget.history import WAITING
 
 Sample = tuple[tuple[str, ...], float]
+T = TypeVar("T")
+Number = tuple[str, str, Callable[[T], float | None]]
+"""Name, what it is, and how it is read of a thing; None: this thing has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +50,42 @@ class Family:
     samples: tuple[Sample, ...] = ()
 
     @classmethod
-    def one(cls, name: str, says: str, number: float) -> Family:
-        """A number without labels."""
-        return cls(name, says, (), (((), number),))
+    def one(cls, name: str, says: str, number: float | None) -> Family:
+        """A number without labels; 0 for None."""
+        return cls(name, says, (), (((), number or 0.0),))
+
+    @classmethod
+    def each(
+        cls,
+        numbers: Iterable[Number[T]],
+        labels: tuple[str, ...],
+        things: Sequence[tuple[tuple[str, ...], T]],
+    ) -> Iterator[Family]:
+        """A family for each number, with a sample of each thing, by the values of its labels."""
+        for name, says, read in numbers:
+            found = [(values, read(thing)) for values, thing in things]
+            samples = tuple((values, float(x)) for values, x in found if x is not None)
+            yield cls(name, says, labels, samples)
+
+
+_METER: Sequence[Number[MeterState]] = (
+    (
+        "portal_meter_complete_until_timestamp_seconds",
+        "Until when the facts of a cluster are complete.",
+        lambda meter: _stamp(meter.complete_until),
+    ),
+    (
+        "portal_meter_metered_until_timestamp_seconds",
+        "Until when the use of a cluster is in the books.",
+        lambda meter: _stamp(meter.metered_until),
+    ),
+)
 
 
 def book_families(now: datetime) -> Iterator[Family]:
     """Meter, ledger, money and what waits to be sent. Nine queries."""
-    meters = list(MeterState.objects.order_by("cluster"))
-    for name, says, moments in (
-        (
-            "portal_meter_complete_until_timestamp_seconds",
-            "Until when the facts of a cluster are complete.",
-            [meter.complete_until for meter in meters],
-        ),
-        (
-            "portal_meter_metered_until_timestamp_seconds",
-            "Until when the use of a cluster is in the books.",
-            [meter.metered_until for meter in meters],
-        ),
-    ):
-        yield Family(
-            name,
-            says,
-            ("cluster",),
-            tuple(
-                ((meter.cluster,), moment.timestamp())
-                for meter, moment in zip(meters, moments, strict=True)
-                if moment is not None
-            ),
-        )
+    meters = MeterState.objects.order_by("cluster")
+    yield from Family.each(_METER, ("cluster",), [((meter.cluster,), meter) for meter in meters])
     undecided = Interval.objects.filter(kind=Interval.Kind.UNDECIDED)
     rows = undecided.order_by("cluster").values_list("cluster").annotate(gpus=Sum("gpus"))
     yield Family(
@@ -83,7 +95,7 @@ def book_families(now: datetime) -> Iterator[Family]:
         tuple(((cluster,), float(gpus)) for cluster, gpus in rows),
     )
     kinds = (
-        Discrepancy.objects.filter(state__in=("open", "proposed"))
+        Discrepancy.objects.filter(state__in=UNSETTLED)
         .order_by("cluster", "kind")
         .values_list("cluster", "kind")
         .annotate(count=Count("pk"))
@@ -103,7 +115,7 @@ def book_families(now: datetime) -> Iterator[Family]:
     yield Family.one(
         "portal_oldest_month_to_close_age_seconds",
         "How long the oldest of them has been over; 0 when there is none.",
-        _age(months["oldest"], now),
+        age(months["oldest"], now),
     )
     running = Export.objects.filter(operation__state=Operation.State.RUNNING)
     yield Family.one("portal_exports_running", "Files that are being written.", running.count())
@@ -121,11 +133,11 @@ def book_families(now: datetime) -> Iterator[Family]:
     yield Family.one(
         "portal_oldest_delivery_overdue_seconds",
         "How long ago the next try of the oldest delivery was due; 0 when none is.",
-        _age(sent["oldest"], now),
+        age(sent["oldest"], now),
     )
-    requests = BudgetRevision.objects.filter(
-        state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at=None
-    ).aggregate(count=Count("pk"), oldest=Min("created_at"))
+    requests = BudgetRevision.objects.filter(WAITING).aggregate(
+        count=Count("pk"), oldest=Min("created_at")
+    )
     yield Family.one(
         "portal_budget_requests_waiting",
         "Changes of budgets that wait for a decision.",
@@ -134,7 +146,7 @@ def book_families(now: datetime) -> Iterator[Family]:
     yield Family.one(
         "portal_oldest_budget_request_age_seconds",
         "How long the oldest of them waits; 0 when there is none.",
-        _age(requests["oldest"], now),
+        age(requests["oldest"], now),
     )
     capped = SpendEffect.objects.order_by("budget__workspace__namespace").values_list(
         "budget__workspace__namespace", flat=True
@@ -147,5 +159,10 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
 
 
-def _age(moment: datetime | None, now: datetime) -> float:
-    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())
+def age(moment: datetime | None, now: datetime) -> float | None:
+    """Seconds since a moment, 0 for one to come; None for none."""
+    return None if moment is None else max(0.0, (now - moment).total_seconds())
+
+
+def _stamp(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

@@ -6,14 +6,14 @@ Where the portal decides, what a queue has goes by the names and labels of Kueue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 from django.db.models import Count, Min
 
 from budgets.models import Workspace
-from budgets.selectors.metrics import Family, Sample
+from budgets.selectors.metrics import Family, Number, age
 from clusters.models import Cluster, DispatchRound, GuardIncident, ObjectState, ShiftRun
 from clusters.selectors.bars import BudgetBar, bars_now, workload_counts
 from clusters.selectors.fleet import ClusterRow, rows_of
@@ -21,7 +21,7 @@ from clusters.selectors.fleet import ClusterRow, rows_of
 GPU: Final = "nvidia.com/gpu"
 _CLUSTER: Final = ("cluster",)
 _BAR: Final = ("account", "workspace", "flavor")
-_CLUSTER_NUMBERS: Final[tuple[tuple[str, str, Callable[[ClusterRow], float | None]], ...]] = (
+_CLUSTER_NUMBERS: Final[Sequence[Number[ClusterRow]]] = (
     (
         "portal_cluster_reachable",
         "1 when the last contact succeeded, not long ago.",
@@ -55,7 +55,7 @@ _CLUSTER_NUMBERS: Final[tuple[tuple[str, str, Callable[[ClusterRow], float | Non
         lambda x: None if x.latency_ms is None else x.latency_ms / 1000,
     ),
 )
-_BAR_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]] = (
+_BAR_NUMBERS: Final[Sequence[Number[BudgetBar]]] = (
     ("portal_budget_committed_gpus", "GPUs that are promised at any time.", lambda x: x.committed),
     ("portal_budget_ceiling_gpus", "GPUs with the whole burst.", lambda x: x.ceiling),
     ("portal_budget_used_gpus", "GPUs that jobs hold.", lambda x: x.used),
@@ -63,7 +63,7 @@ _BAR_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]] =
     ("portal_budget_lent_gpus", "GPUs of the commitment that others hold.", lambda x: x.lent),
     ("portal_budget_pending_gpus", "GPUs that waiting jobs ask for.", lambda x: x.pending),
 )
-_KUEUE_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]] = (
+_KUEUE_NUMBERS: Final[Sequence[Number[BudgetBar]]] = (
     (
         "kueue_cluster_queue_nominal_quota",
         "Nominal quota of a queue, as Kueue shows it.",
@@ -82,29 +82,33 @@ _KUEUE_NUMBERS: Final[tuple[tuple[str, str, Callable[[BudgetBar], float]], ...]]
     ("kueue_cluster_queue_resource_usage", "Used in a queue, as Kueue shows it.", lambda x: x.used),
 )
 
+_JOB_NUMBERS: Final[Sequence[Number[tuple[int, int]]]] = (
+    ("portal_jobs_waiting", "Jobs that wait.", lambda x: x[0]),
+    ("portal_jobs_running", "Jobs that run.", lambda x: x[1]),
+)
+_KUEUE_PENDING: Final[Sequence[Number[tuple[int, int]]]] = (
+    ("kueue_pending_workloads", "Workloads that wait, as Kueue shows them.", lambda x: x[0]),
+)
+_KUEUE_RUNNING: Final[Sequence[Number[tuple[int, int]]]] = (
+    (
+        "kueue_reserving_active_workloads",
+        "Workloads that hold quota, as Kueue shows them.",
+        lambda x: x[1],
+    ),
+)
+
 
 def cluster_families(now: datetime) -> Iterator[Family]:
     """Contact, shifts, objects, dispatch and guard of each registered cluster. Eight queries."""
     clusters = Cluster.objects.registered().without_secrets().select_related("health")
-    rows = rows_of(clusters.order_by("slug"))
-    for name, says, number in _CLUSTER_NUMBERS:
-        found = [(row.slug, number(row)) for row in rows]
-        yield Family(
-            name,
-            says,
-            _CLUSTER,
-            tuple(((slug,), float(value)) for slug, value in found if value is not None),
-        )
-    yield Family(
+    rows = [((row.slug,), row) for row in rows_of(clusters.order_by("slug"))]
+    yield from Family.each(_CLUSTER_NUMBERS, _CLUSTER, rows)
+    contact: Number[ClusterRow] = (
         "portal_cluster_contact_age_seconds",
         "How long ago the cluster answered last.",
-        _CLUSTER,
-        tuple(
-            ((row.slug,), max(0.0, (now - row.last_contact_at).total_seconds()))
-            for row in rows
-            if row.last_contact_at is not None
-        ),
+        lambda row: age(row.last_contact_at, now),
     )
+    yield from Family.each([contact], _CLUSTER, rows)
     waiting = (
         ObjectState.objects.filter(cluster__in=clusters.values("pk"))
         .exclude(state__in=(ObjectState.State.SYNCED, ObjectState.State.STAYS))
@@ -157,63 +161,35 @@ def queue_families() -> Iterator[Family]:
     workspaces = list(
         Workspace.objects.filter(archived_at=None).select_related("account").order_by("namespace")
     )
-    bars = bars_now(workspaces)
+    drawn = bars_now(workspaces)
+    bars = [(row, bar) for row in workspaces for bar in drawn[row.pk]]
     counts = workload_counts(workspaces)
-    for name, says, number in _BAR_NUMBERS:
-        samples: list[Sample] = [
-            ((row.account.slug, row.namespace, bar.flavor), float(number(bar)))
-            for row in workspaces
-            for bar in bars[row.pk]
-        ]
-        yield Family(name, says, _BAR, tuple(samples))
-    jobs = (("portal_jobs_waiting", "Jobs that wait."), ("portal_jobs_running", "Jobs that run."))
-    for index, (name, says) in enumerate(jobs):
-        yield Family(
-            name,
-            says,
-            _BAR[:2],
-            tuple(
-                ((row.account.slug, row.namespace), float(counts.get(row.namespace, (0, 0))[index]))
-                for row in workspaces
-            ),
-        )
-    if Cluster.objects.registered().filter(mode=Cluster.Mode.PORTAL).exists():
-        yield from _as_kueue(workspaces, bars, counts)
-
-
-def _as_kueue(
-    workspaces: Sequence[Workspace],
-    bars: dict[int, list[BudgetBar]],
-    counts: dict[str, tuple[int, int]],
-) -> Iterator[Family]:
-    """The names and labels of Kueue 0.19's ``pkg/metrics``; who decides has one replica."""
-    for name, says, number in _KUEUE_NUMBERS:
-        samples: list[Sample] = [
-            ((row.account.slug, row.namespace, bar.flavor, GPU, "leader"), float(number(bar)))
-            for row in workspaces
-            for bar in bars[row.pk]
-        ]
-        labels = ("cohort", "cluster_queue", "flavor", "resource", "replica_role")
-        yield Family(name, says, labels, tuple(samples))
-    pending = [
-        ((row.namespace, "active", "leader"), float(counts.get(row.namespace, (0, 0))[0]))
-        for row in workspaces
-    ]
-    yield Family(
-        "kueue_pending_workloads",
-        "Workloads that wait, as Kueue shows them.",
-        ("cluster_queue", "status", "replica_role"),
-        tuple(pending),
+    jobs = [(row, counts.get(row.namespace, (0, 0))) for row in workspaces]
+    yield from Family.each(
+        _BAR_NUMBERS,
+        _BAR,
+        [((row.account.slug, row.namespace, bar.flavor), bar) for row, bar in bars],
     )
-    running = [
-        ((row.namespace, "leader"), float(counts.get(row.namespace, (0, 0))[1]))
-        for row in workspaces
-    ]
-    yield Family(
-        "kueue_reserving_active_workloads",
-        "Workloads that hold quota, as Kueue shows them.",
+    yield from Family.each(
+        _JOB_NUMBERS, _BAR[:2], [((row.account.slug, row.namespace), of) for row, of in jobs]
+    )
+    if not Cluster.objects.registered().filter(mode=Cluster.Mode.PORTAL).exists():
+        return
+    # The names and labels of Kueue 0.19's ``pkg/metrics``; who decides has one replica.
+    yield from Family.each(
+        _KUEUE_NUMBERS,
+        ("cohort", "cluster_queue", "flavor", "resource", "replica_role"),
+        [((row.account.slug, row.namespace, bar.flavor, GPU, "leader"), bar) for row, bar in bars],
+    )
+    yield from Family.each(
+        _KUEUE_PENDING,
+        ("cluster_queue", "status", "replica_role"),
+        [((row.namespace, "active", "leader"), of) for row, of in jobs],
+    )
+    yield from Family.each(
+        _KUEUE_RUNNING,
         ("cluster_queue", "replica_role"),
-        tuple(running),
+        [((row.namespace, "leader"), of) for row, of in jobs],
     )
 
 
@@ -224,17 +200,17 @@ def _shift_families(now: datetime) -> Iterator[Family]:
         .select_related("cluster")
         .order_by("cluster__slug", "role")
     )
-    numbers: tuple[tuple[str, str, Callable[[ShiftRun], float | None]], ...] = (
+    numbers: Sequence[Number[ShiftRun]] = (
         ("portal_shift_alive", "1 while somebody works on it.", lambda x: x.is_alive(now=now)),
         (
             "portal_shift_heartbeat_age_seconds",
             "Since its last sign of life.",
-            lambda x: _age(x.heartbeat_at),
+            lambda x: age(x.heartbeat_at, now),
         ),
         (
             "portal_shift_lease_age_seconds",
             "Since its Lease was renewed.",
-            lambda x: _age(x.lease_renewed_at),
+            lambda x: age(x.lease_renewed_at, now),
         ),
         (
             "portal_shift_watch_age_seconds",
@@ -244,14 +220,5 @@ def _shift_families(now: datetime) -> Iterator[Family]:
         ("portal_shift_parked_keys", "Objects set aside for what they raised.", lambda x: x.parked),
     )
 
-    def _age(moment: datetime | None) -> float | None:
-        return None if moment is None else max(0.0, (now - moment).total_seconds())
-
-    for name, says, number in numbers:
-        found = [((shift.cluster.slug, shift.role), number(shift)) for shift in shifts]
-        yield Family(
-            name,
-            says,
-            ("cluster", "role"),
-            tuple((where, float(value)) for where, value in found if value is not None),
-        )
+    places = [((shift.cluster.slug, str(shift.role)), shift) for shift in shifts]
+    yield from Family.each(numbers, ("cluster", "role"), places)

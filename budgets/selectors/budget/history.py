@@ -33,6 +33,10 @@ class DiffRow:
         return self.before != self.after
 
 
+WAITING = Q(state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at__isnull=True)
+"""Revisions that somebody has to decide on."""
+
+
 def _revisions() -> QuerySet[BudgetRevision]:
     lines = BudgetLine.objects.select_related("flavor").order_by("position")
     return BudgetRevision.objects.select_related(
@@ -134,9 +138,7 @@ def revision_diff(before: BudgetRevision, after: BudgetRevision) -> tuple[DiffRo
 
 def visible_requests(user: User) -> QuerySet[BudgetRevision]:
     """Requests that a user sees, oldest first: an admin all, an owner those of own workspaces."""
-    waiting = _revisions().filter(
-        state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at__isnull=True
-    )
+    waiting = _revisions().filter(WAITING)
     if not roles_of(user).sees_everything:
         waiting = waiting.filter(budget__workspace__in=visible_workspaces(user).values("pk"))
     return waiting.order_by("created_at", "pk")
