@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from clusters.documents.labels import HOSTNAME
 from clusters.kueue.topology.nodes import PODS, Amounts, NodeSpec
 from clusters.kueue.workload.matching import Toleration
 from clusters.kueue.workload.placement import Placement, domain_name
-from clusters.kueue.workload.topology_request import HOSTNAME
 
 _MOST_PODS: Final = 2**31 - 1
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from clusters.kueue.workload.topology_request import HOSTNAME
+from clusters.documents.labels import HOSTNAME
 
 Document: TypeAlias = Mapping[str, Any]
 

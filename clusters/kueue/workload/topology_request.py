@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-HOSTNAME: Final = "kubernetes.io/hostname"
-
 
 @dataclass(frozen=True, slots=True)
 class SliceLayer:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition
@@ -32,7 +32,7 @@ from clusters.kueue.workload.matching import (
 from clusters.kueue.workload.parser import parse_time
 from clusters.kueue.workload.placement import parse_placement
 from clusters.reconcile import workload_status as status
-from clusters.reconcile.admission.placed_pods import has_ended, is_held
+from clusters.reconcile.admission.placed_pods import has_ended, is_held, told_node
 from clusters.reconcile.admission.steps import status_write
 from clusters.reconcile.runtime.writer import Write
 
@@ -206,23 +206,18 @@ def _runs_on(name: str, pods: Iterable[Document]) -> bool:
 
 def _waiting_for(name: str, pods: Iterable[Document]) -> Iterator[Document]:
     """Pods that were let go to a node and did not get there."""
-    return (pod for pod in pods if _is_waiting(pod) and _told(pod) == name)
+    return (pod for pod in pods if _is_waiting(pod) and told_node(pod) == name)
 
 
 def _astray(nodes: Collection[str], ground: Ground) -> Iterator[Document]:
     """Pods that wait for a node that their Workload has left."""
     for pod in ground.pods:
-        node = ground.nodes.get(_told(pod))
+        node = ground.nodes.get(told_node(pod))
         is_known = node is not None and bool(condition(node, "Ready"))
-        if is_known and _told(pod) not in nodes and _is_waiting(pod):
+        if is_known and told_node(pod) not in nodes and _is_waiting(pod):
             yield pod
 
 
 def _is_waiting(pod: Document) -> bool:
     is_bound = bool(pod["spec"].get("nodeName"))
     return not is_bound and not is_held(pod) and status_of(pod).get("phase") == "Pending"
-
-
-def _told(pod: Document) -> str:
-    selector: Mapping[str, Any] = pod["spec"].get("nodeSelector") or {}
-    return str(selector.get(labels.HOSTNAME, ""))

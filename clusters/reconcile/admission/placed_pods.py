@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
@@ -69,6 +69,12 @@ def is_held(pod: Document) -> bool:
 def has_ended(pod: Document) -> bool:
     """Whether it succeeded or failed: it takes no domain any more."""
     return status_of(pod).get("phase") in _ENDED
+
+
+def told_node(pod: Document) -> str:
+    """Name of the node that it was told to run on; empty before, and where nodes are no level."""
+    selector: Mapping[str, Any] = (pod.get("spec") or {}).get("nodeSelector") or {}
+    return str(selector.get(labels.HOSTNAME, ""))
 
 
 def released(workload: Document, pods: Sequence[Document]) -> Iterator[Released]:

@@ -22,7 +22,7 @@ from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.topology.nodes import PLACED_BY_KUEUE
 from clusters.reconcile.admission.node_health import nodes_of
-from clusters.reconcile.admission.placed_pods import is_placed
+from clusters.reconcile.admission.placed_pods import is_placed, told_node
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.cache import Cache, Effect, Index
 from clusters.reconcile.runtime.watches import Change, Seen, Sink, Watches
@@ -249,5 +249,5 @@ def _workload_key(pod: Document) -> Collection[str]:
 
 def _told(pod: Document) -> Collection[str]:
     """Node that a placed pod was told."""
-    name = (pod["spec"].get("nodeSelector") or {}).get(labels.HOSTNAME)
+    name = told_node(pod)
     return (name,) if name else ()
