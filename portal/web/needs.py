@@ -55,6 +55,8 @@ def needs_of(
     *,
     today: Sequence[seen.ClusterToday] = (),
     grid: FleetGrid | None = None,
+    requests: int | None = None,
+    undelivered: int | None = None,
 ) -> list[Need]:
     """What needs a reader, the worst first.
 
@@ -62,16 +64,20 @@ def needs_of(
         user: The reader.
         today: The clusters, for an admin's overview.
         grid: The fleet, likewise.
+        requests: How many they see, where that was counted already.
+        undelivered: Messages that were given up, likewise.
     """
     roles = selectors.roles_of(user)
+    if requests is None:
+        requests = selectors.visible_requests(user).count()
     found = [
         *_set_up(user, roles),
         *(need for cluster in today for need in _cluster(cluster)),
         *(_fleet(grid) if grid is not None else ()),
         *(cap_need(state) for state in attention.caps_that_tell(user)),
-        *_decisions(user, roles),
+        *_decisions(user, roles, requests),
         *_told(user, roles),
-        *(_platform(user) if roles.sees_everything else _own(user)),
+        *(_platform(user, undelivered) if roles.sees_everything else _own(user)),
     ]
     return sorted(found, key=lambda need: ORDER.index(need.tone))
 
@@ -123,8 +129,7 @@ def _set_up(user: User, roles: selectors.RoleSet) -> Iterator[Need]:
         )
 
 
-def _decisions(user: User, roles: selectors.RoleSet) -> Iterator[Need]:
-    requests = selectors.visible_requests(user).count()
+def _decisions(user: User, roles: selectors.RoleSet, requests: int) -> Iterator[Need]:
     if requests:
         whose = "your decision" if roles.is_admin else "an admin"
         yield Need(
@@ -186,8 +191,8 @@ def _own(user: User) -> Iterator[Need]:
         )
 
 
-def _platform(user: User) -> Iterator[Need]:
-    failed = attention.failed_deliveries(user)
+def _platform(user: User, undelivered: int | None) -> Iterator[Need]:
+    failed = attention.failed_deliveries(user) if undelivered is None else undelivered
     if failed:
         yield Need(
             "trouble",

@@ -48,8 +48,13 @@ def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
     today = seen.clusters_today(user, since=midnight)
     grid = selectors.fleet_grid(user)
     waiting, running = seen.job_counts(user)
+    counted = {
+        "requests": selectors.visible_requests(user).count(),
+        "undelivered": attention.failed_deliveries(user),
+    }
     context = {
-        "needs": needs_of(user, today=today, grid=grid),
+        **counted,
+        "needs": needs_of(user, today=today, grid=grid, **counted),
         "today": today,
         "lost": [each for each in today if not each.row.is_reachable],
         "answering": sum(each.row.is_reachable for each in today),
@@ -59,11 +64,9 @@ def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
         "grid": grid,
         "running": running,
         "waiting": waiting,
-        "requests": selectors.visible_requests(user).count(),
         "parked": sum(each.parked for each in today),
         "drift": sum(each.drift_today for each in today),
         "incidents": sum(each.incidents for each in today),
-        "undelivered": attention.failed_deliveries(user),
     }
     return polled(request, "workspaces/overview.html", context, partial="now")
 
