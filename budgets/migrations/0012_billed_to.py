@@ -12,17 +12,25 @@ from django.db import migrations, models
 FOLDER = Path(__file__).parent / "sql"
 
 
-def _run(schema_editor, name: str) -> None:
+def _run(schema_editor, text: str) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute((FOLDER / name).read_text(), params=None)
+        schema_editor.execute(text, params=None)
+
+
+def _guard() -> str:
+    return (FOLDER / "billed_to.sql").read_text()
 
 
 def keep(apps, schema_editor) -> None:
-    _run(schema_editor, "billed_to.sql")
+    _run(schema_editor, _guard())
 
 
 def as_before(apps, schema_editor) -> None:
-    _run(schema_editor, "billed_to_reverse.sql")
+    """The same guard, without the new column in its two lists."""
+    text = _guard()
+    for row in ("OLD", "NEW"):
+        text = text.replace(f",\n                 {row}.billed_to", "")
+    _run(schema_editor, text)
 
 
 class Migration(migrations.Migration):
