@@ -26,7 +26,7 @@ def seal(text: str) -> bytes:
     Raises:
         ImproperlyConfigured: No usable key is set.
     """
-    return _fernet().encrypt(text.encode())
+    return usable_keys().encrypt(text.encode())
 
 
 def unseal(sealed: bytes | memoryview, *, max_age_s: int | None = None) -> str:
@@ -41,7 +41,7 @@ def unseal(sealed: bytes | memoryview, *, max_age_s: int | None = None) -> str:
         ImproperlyConfigured: No usable key is set.
     """
     try:
-        return _fernet().decrypt(bytes(sealed), ttl=max_age_s).decode()
+        return usable_keys().decrypt(bytes(sealed), ttl=max_age_s).decode()
     except InvalidToken:
         raise SealBroken from None
 
@@ -53,12 +53,17 @@ def reseal(sealed: bytes | memoryview) -> bytes:
         SealBroken: No key fits.
     """
     try:
-        return _fernet().rotate(bytes(sealed))
+        return usable_keys().rotate(bytes(sealed))
     except InvalidToken:
         raise SealBroken from None
 
 
-def _fernet() -> MultiFernet:
+def usable_keys() -> MultiFernet:
+    """What the keys that are set make together.
+
+    Raises:
+        ImproperlyConfigured: One of them is none, or there is none; with the way out.
+    """
     try:
         keys = [Fernet(key) for key in settings.PORTAL_CREDENTIAL_KEYS]
     except ValueError:

@@ -14,6 +14,7 @@ from celery import Celery
 from celery.signals import (
     celeryd_after_setup,
     heartbeat_sent,
+    import_modules,
     task_postrun,
     task_prerun,
     worker_ready,
@@ -21,6 +22,18 @@ from celery.signals import (
 )
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+
+@import_modules.connect  # type: ignore[untyped-decorator]  # celery has no types
+def require_settings(**kwargs: Any) -> None:
+    """Before workers and beat read anything else, and before Celery's own look at Django."""
+    import django
+
+    django.setup()
+    from portal import checks
+
+    checks.require_settings()
+
 
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -16,6 +16,7 @@ from structlog.typing import EventDict, WrappedLogger
 from portal.floods import Flood
 
 FORMATS: Final = ("logfmt", "json")
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # A message of a cluster may be long; what stands first in it tells what it is about.
 LONGEST_VALUE: Final = 2_000
 _logfmt = structlog.processors.LogfmtRenderer(

@@ -5,20 +5,19 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-import environ
 from csp.constants import NONE, SELF
-from django.core.exceptions import ImproperlyConfigured
 
-from portal.logs import logging_settings
+from portal.environment import Environment
+from portal.logs import FORMATS, LEVELS, logging_settings
 
-env = environ.Env()
+env = Environment()
 BASE_DIR = Path(__file__).resolve().parent.parent
 if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
 
 # --- Core -------------------------------------------------------------------------------------
 DEBUG = env.bool("PORTAL_DEBUG", default=False)
-# Commands run without one (a key that signs nothing lasting); the servers insist, in wsgi.py.
+# Commands run without one (a key that signs nothing lasting); the servers insist, in checks.py.
 SECRET_KEY = env.str("PORTAL_SECRET_KEY", default="") or secrets.token_urlsafe(48)
 ALLOWED_HOSTS = env.list("PORTAL_ALLOWED_HOSTS", default=["127.0.0.1", "localhost"])
 CSRF_TRUSTED_ORIGINS = env.list("PORTAL_CSRF_TRUSTED_ORIGINS", default=[])
@@ -185,11 +184,7 @@ KUEUE_PROOF_SECONDS = env.float("KUEUE_PROOF_SECONDS", default=5.0)
 PORTAL_HOST_RESOURCES = env.list("PORTAL_HOST_RESOURCES", default=[])
 # What a job under a hard spend rule meets while no portal answers: "wait" lets new jobs wait for
 # the portal's AdmissionCheck; "start" sets none, so that only a queue that is held stops them.
-PORTAL_SPEND_CHECK = env.str("PORTAL_SPEND_CHECK", default="wait")
-if PORTAL_SPEND_CHECK not in ("wait", "start"):
-    raise ImproperlyConfigured(
-        f"PORTAL_SPEND_CHECK is {PORTAL_SPEND_CHECK!r}; write 'wait' or 'start'."
-    )
+PORTAL_SPEND_CHECK = env.choice("PORTAL_SPEND_CHECK", among=("wait", "start"), default="wait")
 # Where the leases lie on every cluster; must exist there.
 PORTAL_LEASE_NAMESPACE = env.str("PORTAL_LEASE_NAMESPACE", default="kube-system")
 # A file on this server with programs that fetch credentials for ClusterProfiles; no kubeconfig and
@@ -312,5 +307,10 @@ STATICFILES_FINDERS = [
 WHITENOISE_USE_FINDERS = DEBUG
 
 # --- Logging ----------------------------------------------------------------------------------
-LOG_LEVEL = env.str("PORTAL_LOG_LEVEL", default="INFO")
-LOGGING = logging_settings(level=LOG_LEVEL, form=env.str("PORTAL_LOG_FORMAT", default="logfmt"))
+LOG_LEVEL = env.choice("PORTAL_LOG_LEVEL", among=LEVELS, default="INFO")
+LOG_FORMAT = env.choice("PORTAL_LOG_FORMAT", among=FORMATS, default="logfmt")
+LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
+
+# What could not be read above, and every name that was asked for; see portal/checks.py.
+SETTING_FAULTS = tuple(env.faults)
+SETTING_NAMES = frozenset(env.names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+from cryptography.fernet import Fernet
 from django.test import Client
 
 from tests.lanes import ROOT
@@ -68,6 +70,10 @@ def test_deployment_is_as_django_asks():
         **{key: value for key, value in os.environ.items() if not key.startswith("PORTAL_")},
         "DJANGO_SETTINGS_MODULE": "portal.settings",
         "PORTAL_SECRET_KEY": "only-to-be-checked-" + "aB3-xY9_" * 8,
+        "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
+        "PORTAL_LEDGER_KEYS": base64.b64encode(os.urandom(32)).decode(),
+        "PORTAL_PROXIES": "2",
+        "DATABASE_URL": "postgres://portal_app@127.0.0.1/portal",
     }
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

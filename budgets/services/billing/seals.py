@@ -60,7 +60,7 @@ def sign(told: bytes) -> str:
     Raises:
         ImproperlyConfigured: a key is none.
     """
-    for key in _keys():
+    for key in ledger_keys():
         if isinstance(key, Ed25519PrivateKey):
             return base64.b64encode(key.sign(told)).decode()
     return ""
@@ -80,7 +80,7 @@ def signature_problem(told: bytes, row: BillingPeriod | Seal) -> str:
         signature = base64.b64decode(row.signature, validate=True)
     except ValueError:
         signature = b""
-    is_signed = any(_is_by(key, signature, told) for key in _keys())
+    is_signed = any(_is_by(key, signature, told) for key in ledger_keys())
     return "" if is_signed else "its signature is by none of the keys"
 
 
@@ -107,7 +107,12 @@ def _is_by(key: Ed25519PrivateKey | Ed25519PublicKey, signature: bytes, told: by
     return True
 
 
-def _keys() -> Iterator[Ed25519PrivateKey | Ed25519PublicKey]:
+def ledger_keys() -> Iterator[Ed25519PrivateKey | Ed25519PublicKey]:
+    """The keys that are set, newest first.
+
+    Raises:
+        ImproperlyConfigured: one of them is none; with the way out.
+    """
     return map(_key, settings.PORTAL_LEDGER_KEYS)
 
 
