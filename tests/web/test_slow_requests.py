@@ -124,17 +124,27 @@ def test_slow_requests_stop_the_web_for_nobody(
     for _ in range(5):
         for each in slow:
             each.sendall(b"x")
-        assert get(served.proxy, seconds=2.0)
+        assert get(served.proxy, seconds=9.0)
         time.sleep(0.1)
 
 
 def test_without_the_proxy_slow_bodies_stop_the_web(served: Served, slow: list[socket.socket]):
-    for _ in range(SLOW):
+    def begin() -> None:
         slow.append(socket.create_connection(("127.0.0.1", served.web)))
         slow[-1].sendall(BODY)
-    time.sleep(1.0)
-    with pytest.raises(TimeoutError):
-        get(served.web, seconds=2.0)
+
+    def stops() -> bool:
+        """A process may have got more than its threads, and the next one fewer: then one more."""
+        try:
+            get(served.web, seconds=2.0)
+        except TimeoutError:
+            return True
+        begin()
+        return False
+
+    for _ in range(SLOW):
+        begin()
+    eventually(stops)
 
 
 def test_what_the_proxy_says_of_a_client_is_what_the_portal_counts(served: Served):
@@ -146,8 +156,8 @@ def test_what_the_proxy_says_of_a_client_is_what_the_portal_counts(served: Serve
 
 
 def test_a_request_that_falls_silent_is_ended(served: Served, slow: list[socket.socket]):
-    slow.append(socket.create_connection(("127.0.0.1", served.proxy), timeout=15.0))
+    slow.append(socket.create_connection(("127.0.0.1", served.proxy), timeout=25.0))
     slow[0].sendall(BODY)
     began = time.monotonic()
     assert b"408" in slow[0].recv(1000) or not slow[0].recv(1)
-    assert time.monotonic() - began < 13.0
+    assert time.monotonic() - began < 20.0
