@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.devcluster.controllers import RUN_SECONDS
 from clusters.kube import resources as r
 from tests.reconcile.admission_harness import (
     GPU,
@@ -132,10 +133,10 @@ def test_admission_preempts_for_a_higher_priority_and_the_victim_comes_back(worl
         "metadata": {"name": "urgent"},
         "value": 100,
     }
-    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=2))
+    place.create(*quota_objects(8), urgent, job("low", gpus=8, run_s=600))
     world.start("w1", "admission")
     eventually(lambda: (place.job("low").get("status") or {}).get("active"))
-    place.create(job("high", gpus=8, run_s=1.5, priority_class="urgent"))
+    place.create(job("high", gpus=8, run_s=600, priority_class="urgent"))
     eventually(lambda: is_true(place.workload_of("high"), "Admitted"))
     victim = eventually(
         lambda: (w := place.workload_of("low")) and is_true(w, "Requeued") and w,
@@ -144,6 +145,9 @@ def test_admission_preempts_for_a_higher_priority_and_the_victim_comes_back(worl
     assert condition(victim, "Preempted")["reason"] == "InClusterQueue"
     assert place.job("low")["spec"]["suspend"] is True
     eventually(lambda: "nodeSelector" not in place.job("low")["spec"]["template"]["spec"])
+    soon = {"metadata": {"annotations": {RUN_SECONDS: "0.1"}}}
+    for name in ("high", "low"):
+        place.client.patch(r.JOB, name, soon, namespace=NS)
     finished = eventually(lambda: (w := place.workload_of("low")) and is_true(w, "Finished") and w)
     assert not is_true(finished, "Evicted")
     assert finished["status"]["schedulingStats"]["evictions"] == [
