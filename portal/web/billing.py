@@ -44,6 +44,7 @@ from portal.web.statement_pdf import statement_pdf
 MOST_MONTHS = 36
 MOST_PAPERS = 200
 MOST_JOBS = 50
+MOST_STEPS = 50
 
 
 @page()
@@ -199,14 +200,16 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
     line = read.line_for(user, paper, position)
     day = asked_day(request, "day")
     trace = read.line_trace(paper, line, day=day)
+    steps = price_steps(line)
     context = {
         "paper": paper,
         "view": view_of(line),
         "line": line,
         "trace": trace,
         "day": day,
-        "steps": price_steps(line)[:50],
-        "more_steps": max(0, len(line.parts) - 50),
+        "steps": steps[:MOST_STEPS],
+        "more_steps": len(steps[MOST_STEPS:]),
+        "more_seconds": sum(step["gpu_seconds"] for step in steps[MOST_STEPS:]),
         "amount": money_text(line.amount, paper.currency),
         "jobs": _jobs_of(paper, line),
     }

@@ -26,6 +26,8 @@ from budgets.models import (
 )
 from budgets.services import billing
 from tests.billing.conftest import AFTER, APRIL, Books, active_card, price
+from tests.web.figures import tables_of
+from tests.web.normal_form import parsed
 
 pytestmark = pytest.mark.django_db
 MONTH = "/billing/months/2026-03/"
@@ -132,6 +134,19 @@ def test_a_statement_shows_lines_that_add_up_and_leads_to_jobs(books: Books, fin
     amounts = re.findall(r'class="num">(−?[\d,.]+) EUR</td></tr></tfoot>', page)
     total = sum(float(a.replace("−", "-").replace(",", "")) for a in amounts)
     assert total == pytest.approx(23_936)
+
+
+def test_prices_that_are_not_shown_one_by_one_are_in_the_sum(
+    books: Books, finance: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("portal.web.billing.MOST_STEPS", 0)
+    books.issued()
+    line = Statement.objects.get(account=books.fleet.acme).lines.get(kind="burst")
+    page = text(finance, f"/billing/statements/{line.statement_id}/lines/{line.position}/")
+    assert "1 more price; it is in the exports" in page
+    prices = tables_of(parsed(page))[0]
+    assert len(prices.totals) == 1
+    assert not list(prices.faults())
 
 
 def test_an_owner_sees_their_part_only(books: Books, finance: Client):

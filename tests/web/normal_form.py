@@ -132,13 +132,22 @@ def normal_form(html: str) -> str:
     """One line a block, a box's child or a text, indented by nesting; inline elements in the text.
 
     Raises:
+        AssertionError: As :func:`parsed`.
+    """
+    return "\n".join(_lines(parsed(html), "")) + "\n"
+
+
+def parsed(html: str) -> Element:
+    """The document as a tree.
+
+    Raises:
         AssertionError: An element is not closed, or in another order than it was opened.
     """
     reader = _Reader()
     reader.feed(html)
     reader.close()
     assert reader.at is reader.document, f"<{reader.at.tag}> is not closed"
-    return "\n".join(_lines(reader.document, "")) + "\n"
+    return reader.document
 
 
 def _lines(element: Element, indent: str) -> list[str]:

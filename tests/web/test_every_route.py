@@ -27,11 +27,13 @@ from budgets.models import (
     Export,
     ExportPlan,
     Membership,
-    RateCard,
     Statement,
+    StatementLine,
 )
+from budgets.selectors.billing import month_at
+from budgets.services import billing
 from clusters import services as enrolment
-from tests.builders import hours
+from tests.builders import agreed, hours
 from tests.web.conftest import Visitors
 from tests.web.test_query_counts import busy  # noqa: F401  a fixture
 
@@ -39,10 +41,6 @@ READERS = ("admin", "finance", "owner")
 METHODS = ("get", "post", "put", "patch", "delete")
 # Of what addresses name, no row is made here: whose it is has tests of its own.
 ELSEWHERE = {
-    "api/v1/proposals/<int:pk>",  # finance alone
-    "billing/approvals/<int:key>/",
-    "billing/adjustments/<int:key>/",
-    "billing/statements/<int:key>/lines/<int:position>/",
     "api/v1/what-if/<uuid:pk>",
     "api/v1/workspaces/<slug:namespace>/budget/spend-rules/<int:pk>",
     "api/v1/exports/<int:pk>/file",  # not written yet
@@ -125,9 +123,14 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
     )  # fmt: skip
     period = BillingPeriod.objects.create(name="2026-01", start=hours(0), end=hours(24))
     statement = Statement.objects.create(
-        account=fleet.acme, period=period, state="issued", currency="EUR", priced_in="EUR",
-        payable=1, number="S-1",
+        account=fleet.acme, period=period, currency="EUR", priced_in="EUR", payable=1
+    )
+    StatementLine.objects.create(
+        statement=statement, position=1, workspace=fleet.vision, flavor="h100", kind="floor",
+        gpu_seconds=3600, exact_text="1/1", amount=1,
     )  # fmt: skip
+    Statement.objects.update(state="reviewed")
+    Statement.objects.update(state="issued", number="S-1")
     begun = services.utc_now() - timedelta(hours=1)
     odd = Discrepancy.objects.create(
         kind="capacity", cluster="gpu-east", flavor="h100", start=begun, message="8 of 4"
@@ -136,7 +139,19 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
         fleet.admin, cluster=None, flavor=fleet.flavors["h100"], starts_at=None, ends_at=until,
         drains=False, reason="a test",
     )  # fmt: skip
-    card = RateCard.objects.create(name="2026", currency="EUR")
+    month = month_at(services.utc_now())
+    card, later = (
+        billing.propose_rate_card(
+            fleet.finance, name=name, currency="EUR",
+            prices=[billing.PriceDraft("h100", price, "3", "0.5")],
+        )
+        for name, price in (("2026", "2.00"), ("2027", "2.20"))
+    )  # fmt: skip
+    agreed(billing.propose_activation(fleet.finance, card=card, valid_from=month.start))
+    waits = billing.propose_activation(fleet.finance, card=later, valid_from=month.end)
+    adjustment = billing.propose_adjustment(
+        fleet.finance, account=fleet.acme, month=month.name, amount="5", reason="a test"
+    )
     return {
         "operations": operation.pk,
         "exports": made.pk,
@@ -146,6 +161,9 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
         "maintenance": window.pk,
         "rates": card.pk,
         "rate-cards": card.pk,
+        "approvals": waits.pk,
+        "proposals": waits.pk,
+        "adjustments": adjustment.pk,
         "tokens": token.pk,
         "people": fleet.owner.pk,
         "members": Membership.objects.get(user=fleet.owner).pk,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import pytest
 from django.db import transaction
+from django.test import Client
 from django.urls import resolve
 
 from tests.secrets import WATCH
@@ -68,20 +70,28 @@ class Reader(HTMLParser):
             self.forms[-1].fields.setdefault(found["name"], found.get("value", ""))
 
 
-def pages_of(visitors: Visitors, role: str) -> Iterator[Reader]:
-    """One page of each kind that links lead to."""
-    waiting, seen = list(PAGES), set()
+def pages_of(
+    visitors: Visitors | Mapping[str, Client],
+    role: str,
+    *,
+    begin: Iterable[str] = PAGES,
+    most: int = 1,
+    without: Collection[str] = (),
+) -> Iterator[Reader]:
+    """Pages that links lead to, so many of each kind at most; without those of some names."""
+    waiting, seen, opened = list(begin), Counter[tuple[Any, ...]](), set[str]()
     while waiting:
         address = waiting.pop(0)
         path = urlsplit(address).path
-        if path.startswith(LEFT_OUT):
+        if path.startswith(LEFT_OUT) or address in opened:
             continue
         # The same rows in another order are the same kind.
         keys = dict(parse_qsl(urlsplit(address).query)).keys() - {"sort"}
         kind = resolve(path).url_name, tuple(sorted(keys))
-        if kind in seen:
+        if seen[kind] == most or kind[0] in without:
             continue
-        seen.add(kind)
+        seen[kind] += 1
+        opened.add(address)
         answer = visitors[role].get(address)
         assert answer.status_code < 500, address
         if not answer.headers.get("Content-Type", "").startswith("text/html"):

@@ -142,7 +142,13 @@ class JobSums:
 
     committed_used: int
     burst: int
-    cost: Decimal
+    committed_cost: Decimal
+    burst_cost: Decimal
+
+    @property
+    def cost(self) -> Decimal:
+        """Both classes together."""
+        return self.committed_cost + self.burst_cost
 
 
 def add_up_jobs(rows: Iterable[JobCost]) -> JobSums:
@@ -151,7 +157,8 @@ def add_up_jobs(rows: Iterable[JobCost]) -> JobSums:
     return JobSums(
         sum(row.committed_used for row in found),
         sum(row.burst for row in found),
-        sum((row.cost for row in found), Decimal(0)),
+        sum((row.committed_cost for row in found), Decimal(0)),
+        sum((row.burst_cost for row in found), Decimal(0)),
     )
 
 

@@ -27,7 +27,7 @@ class MonthSums:
         burst: Above them.
         other: Credits, corrections, adjustments, rounding, credit notes' lines of these.
         payable: Of all documents.
-        before: The same of the month before; None: it had no document.
+        before: The same of the month before; None: nobody had a document of this currency.
     """
 
     committed: Decimal = Decimal(0)
@@ -104,6 +104,9 @@ def month_overview(period: BillingPeriod, *, drawing: Drawing | None = None) -> 
         row.currency = key[1]
         rows.append(row)
         _add(totals.setdefault(row.currency, MonthSums()), row)
+    for row in rows:
+        if row.before is None and totals[row.currency].before is not None:
+            row.before = Decimal(0)  # so that the changes come to that of the total
     rows.sort(key=lambda row: (not row.slug, row.name.casefold(), row.slug, row.currency))
     return MonthOverview(tuple(rows), totals, previous, period.closed_at is None)
 
