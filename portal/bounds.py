@@ -12,4 +12,5 @@ REASON: Final[Any] = {"max_length": 500}
 PERSON_NAME: Final[Any] = {"max_length": 150}
 WARN_AT_PERCENT: Final[Any] = {"min_value": 1, "max_value": 100}
 TELL_AT_PERCENT: Final[Any] = {"min_value": 1, "max_value": 1000}
+WEIGHT: Final[Any] = {"min_value": Decimal(0), "max_digits": 9, "decimal_places": 3}
 OVERSUBSCRIPTION: Final[Any] = {"min_value": Decimal(1), "max_digits": 5, "decimal_places": 2}

@@ -17,17 +17,30 @@ resource_name = RegexValidator(
 )
 
 
+def fair_weight() -> models.DecimalField[Decimal, Decimal]:
+    """A column of the weight of fair sharing: how much may be borrowed before others go first."""
+    return models.DecimalField(
+        max_digits=9, decimal_places=3, default=Decimal(1), validators=[MinValueValidator(0)]
+    )
+
+
 class Account(FrozenFields):
     """A customer and trust boundary: one Cohort; accounts never lend to each other."""
 
     slug = models.CharField(max_length=30, unique=True, validators=[account_slug])
     name = models.CharField(max_length=120)
+    fair_weight = fair_weight()
     generation = models.PositiveBigIntegerField(default=1)
     archived_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["slug"]
+        constraints = [
+            models.CheckConstraint(
+                name="account_weight_not_negative", condition=Q(fair_weight__gte=0)
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -93,13 +106,17 @@ class Workspace(FrozenFields):
     namespace = models.CharField(max_length=63, unique=True)
     name = models.CharField(max_length=120)
     home_flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
+    fair_weight = fair_weight()
     archived_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["account__slug", "slug"]
         constraints = [
-            models.UniqueConstraint(fields=["account", "slug"], name="workspace_slug_in_account")
+            models.UniqueConstraint(fields=["account", "slug"], name="workspace_slug_in_account"),
+            models.CheckConstraint(
+                name="workspace_weight_not_negative", condition=Q(fair_weight__gte=0)
+            ),
         ]
 
     def __str__(self) -> str:

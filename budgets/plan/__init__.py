@@ -44,6 +44,7 @@ from budgets.plan.words import (
     HOST_FLAVOR,
     MAINTENANCE_TAINT,
     POOL_PREFIX,
+    USUAL_WEIGHT,
     AccountPromise,
     ClusterPlace,
     CohortPlan,

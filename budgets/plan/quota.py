@@ -106,7 +106,7 @@ def _contents(promises: Promises) -> Mapping[str, object]:
         **{f"pool:{row.name}": row.split for row in promises.pools},
     }
     for cohort in manager.cohorts:
-        contents[cohort.subject] = (cohort.parent, dict(cohort.quotas))
+        contents[cohort.subject] = (cohort.parent, dict(cohort.quotas), cohort.fair_weight)
     for queue in manager.queues:
         contents[queue.subject] = (
             queue.cohort,
@@ -115,6 +115,7 @@ def _contents(promises: Promises) -> Mapping[str, object]:
             queue.try_next_flavor_before_borrowing,
             queue.stop_policy,
             queue.checks_spend,
+            queue.fair_weight,
         )
     return {
         subject: (content, _held_parts(splits.get(subject, {})))
@@ -174,6 +175,7 @@ def _account_cohort(
         quotas=quotas,
         subject=f"account:{account.name}",
         generation=account.generation,
+        fair_weight=account.fair_weight,
     )
 
 
@@ -198,6 +200,7 @@ def _queue(workspace: WorkspacePromise, place: ClusterPlace) -> QueuePlan:
         generation=workspace.generation,
         # The manager dispatches nothing that has not passed it, so workers need none.
         checks_spend=place.takes_jobs and workspace.checks_spend,
+        fair_weight=workspace.fair_weight,
     )
 
 

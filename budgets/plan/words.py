@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Final
 
 from budgets.choices import Choice
@@ -13,6 +14,9 @@ HOST_FLAVOR = "host"
 
 POOL_PREFIX = "pool-"
 """Of a platform pool's Cohort; an account slug has no hyphen, so the two never meet."""
+
+USUAL_WEIGHT: Final = Decimal(1)
+"""Of fair sharing, where nobody said another one; Kueue's own, so that it is not written."""
 
 
 class Spill(Choice):
@@ -86,12 +90,13 @@ class FlavorPromise:
 
 @dataclass(frozen=True, slots=True)
 class AccountPromise:
-    """A customer and its own pool: flavor → GPUs over all clusters."""
+    """A customer and its own pool: flavor → GPUs over all clusters; its weight among others."""
 
     name: str
     generation: int = 1
     pool: Mapping[str, int] = field(default_factory=dict)
     pool_split: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    fair_weight: Decimal = USUAL_WEIGHT
 
     def pool_on(self, flavor: str, cluster: str) -> int:
         """GPUs of its pool on a worker; on all of them where ``cluster`` is empty."""
@@ -131,6 +136,7 @@ class WorkspacePromise:
         stop_policy: Kueue's stopPolicy.
         generation: The budget's generation.
         checks_spend: New jobs wait for the portal's own AdmissionCheck where they are submitted.
+        fair_weight: Of fair sharing among the workspaces of the account.
     """
 
     account: str
@@ -143,6 +149,7 @@ class WorkspacePromise:
     stop_policy: StopPolicy = StopPolicy.NONE
     generation: int = 1
     checks_spend: bool = False
+    fair_weight: Decimal = USUAL_WEIGHT
 
     def part_on(self, flavor: str, cluster: str) -> tuple[int, int]:
         """(C_w, L_w) of a line on a worker; (0, 0) where nothing stands."""
@@ -199,6 +206,7 @@ class CohortPlan:
     quotas: Mapping[str, QueueQuota]
     subject: str
     generation: int
+    fair_weight: Decimal = USUAL_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +231,7 @@ class QueuePlan:
     subject: str
     generation: int
     checks_spend: bool = False
+    fair_weight: Decimal = USUAL_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ from budgets.services.fleet.accounts import (
     edit_account,
     edit_workspace,
     set_envelope,
+    weigh_account,
+    weigh_workspace,
 )
 from budgets.services.fleet.flavors import archive_flavor, create_flavor, edit_flavor
 from budgets.services.fleet.measured import HeldNow, record_measured_capacity

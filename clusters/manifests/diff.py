@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from clusters.kueue.amounts import parse_decimal
 
-_QUANTITIES: Final = frozenset({"nominalQuota", "borrowingLimit", "lendingLimit"})
+_QUANTITIES: Final = frozenset({"nominalQuota", "borrowingLimit", "lendingLimit", "weight"})
 _IDENTITY: Final = frozenset({"apiVersion", "kind"})
 OWN_MANAGERS: Final = frozenset({"gpu-budget-portal"})
 

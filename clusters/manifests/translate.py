@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from budgets.plan import HOST_FLAVOR, CohortPlan, FlavorPromise, QueuePlan, QueueQuota, QuotaPlan
+from budgets.plan import (
+    HOST_FLAVOR,
+    USUAL_WEIGHT,
+    CohortPlan,
+    FlavorPromise,
+    QueuePlan,
+    QueueQuota,
+    QuotaPlan,
+)
 from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
@@ -118,6 +126,7 @@ class _Scribe:
             groups.append(self._host_group(_numbers(cohort.quotas[HOST_FLAVOR])))
         if groups:
             spec["resourceGroups"] = groups
+        spec |= _fair_sharing(cohort)
         owner = self._owner(cohort.subject, cohort.generation)
         return _kueue("Cohort", cohort.name, owner, spec)
 
@@ -148,6 +157,7 @@ class _Scribe:
         checks += [names.SPEND_CHECK] if self._checks_spend(queue) else []
         if checks:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": x} for x in checks]}
+        spec |= _fair_sharing(queue)
         owner = self._owner(queue.subject, queue.generation)
         return _kueue("ClusterQueue", queue.name, owner, spec)
 
@@ -222,6 +232,13 @@ def _numbers(quota: QueueQuota) -> dict[str, str]:
         "lendingLimit": quota.lending_limit,
     }
     return {key: str(amount) for key, amount in found.items() if amount is not None}
+
+
+def _fair_sharing(planned: CohortPlan | QueuePlan) -> Document:
+    """The usual weight is left out: who gave another one by hand before keeps it."""
+    if planned.fair_weight == USUAL_WEIGHT:
+        return {}
+    return {"fairSharing": {"weight": f"{planned.fair_weight.normalize():f}"}}
 
 
 def _parents_first(cohorts: Iterable[CohortPlan]) -> list[CohortPlan]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from clusters.models.cluster import Cluster, ClusterHealth, ShiftRun
 from clusters.models.dispatch import DispatchRound, GuardIncident, NominationWay
-from clusters.models.explained import PendingReason, Question, ShadowDifference, ShadowTally
+from clusters.models.explained import (
+    PendingReason,
+    Question,
+    QueueShare,
+    ShadowDifference,
+    ShadowTally,
+)
 from clusters.models.operating import MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState

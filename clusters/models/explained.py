@@ -43,6 +43,36 @@ class PendingReason(models.Model):
         return f"{self.namespace}/{self.name}"
 
 
+class QueueShare(models.Model):
+    """What one ClusterQueue or Cohort borrows against its weight: who goes first beside whom.
+
+    Of clusters with fair sharing alone. ``borrowed`` and ``lendable`` are in the resource's own
+    unit; ``share`` is Kueue's ``status.fairSharing.weightedShare``.
+    """
+
+    cluster = models.CharField(max_length=40)
+    is_cohort = models.BooleanField()
+    name = models.CharField(max_length=253)
+    parent = models.CharField(max_length=253)
+    weight = models.CharField(max_length=40)
+    resource = models.CharField(max_length=320, blank=True)
+    borrowed = models.BigIntegerField()
+    lendable = models.BigIntegerField()
+    share = models.BigIntegerField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "is_cohort", "name"], name="queue_share_once"
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "parent"], name="queue_share_by_parent")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}: {self.name}"
+
+
 class Question(models.Model):
     """Something a person asks the engine of one cluster; answered within seconds or not at all.
 

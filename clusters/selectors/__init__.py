@@ -29,6 +29,7 @@ from clusters.selectors.preemptions import preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
 from clusters.selectors.search import Found, search
+from clusters.selectors.shares import contest_of, contests, fair_clusters, with_weight
 from clusters.selectors.sync import sync_state
 from clusters.selectors.workload_detail import WorkloadDetail, workload_detail, workload_hours
 from clusters.selectors.workloads import WorkloadFilter, WorkloadRow, jobs_now, workloads

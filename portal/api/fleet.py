@@ -24,7 +24,7 @@ from portal.api.shapes import (
     flavor_field,
 )
 from portal.api.views import DONE, MADE, Noun, View, answers, deed, finds, lists, shows
-from portal.bounds import NAME, OVERSUBSCRIPTION
+from portal.bounds import NAME, OVERSUBSCRIPTION, WEIGHT
 
 SLUG: Any = {"max_length": 63}
 
@@ -32,7 +32,7 @@ SLUG: Any = {"max_length": 63}
 class AccountSerializer(RowSerializer[models.Account]):
     """A customer."""
 
-    told = "slug name generation archived_at created_at"
+    told = "slug name fair_weight generation archived_at created_at"
 
 
 class AccountInput(Strict):
@@ -46,6 +46,13 @@ class NameInput(Strict):
     """The part of an account that can change."""
 
     name = serializers.CharField(**NAME)
+
+
+class WeightInput(Strict):
+    """A weight of fair sharing: 2 may borrow twice as much as 1 before others go first."""
+
+    weight = serializers.DecimalField(**WEIGHT)
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
 
 
 class FlavorSerializer(RowSerializer[models.Flavor]):
@@ -89,7 +96,7 @@ class FlavorInput(FlavorChanges):
 class WorkspaceSerializer(RowSerializer[models.Workspace]):
     """Who works under one budget."""
 
-    told = "namespace account slug name home_flavor archived_at created_at"
+    told = "namespace account slug name home_flavor fair_weight archived_at created_at"
 
 
 class WorkspaceInput(Strict):
@@ -174,6 +181,11 @@ class Accounts(Noun):
     create = deed(promises.create_account, takes=AccountInput, code=MADE)
     retrieve = shows()
     partial_update = deed(promises.edit_account, takes=NameInput)
+    weigh = deed(
+        promises.weigh_account,
+        takes=WeightInput,
+        text="Sets the weight of fair sharing among accounts that draw on one platform pool.",
+    )
     archive = deed(
         promises.archive_account,
         takes=ReasonInput,
@@ -219,6 +231,11 @@ class Workspaces(Noun):
     create = deed(promises.create_workspace, takes=WorkspaceInput, code=MADE)
     retrieve = shows()
     partial_update = deed(promises.edit_workspace, takes=WorkspaceChanges)
+    weigh = deed(
+        promises.weigh_workspace,
+        takes=WeightInput,
+        text="Sets the weight of fair sharing among the workspaces of an account.",
+    )
     archive = deed(
         promises.archive_workspace,
         takes=ReasonInput,

@@ -10,6 +10,7 @@ from django.urls import reverse
 from budgets import selectors
 from budgets import services as promises
 from budgets.models import (
+    Account,
     Capacity,
     Envelope,
     MeasuredCapacity,
@@ -132,6 +133,7 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             to=f"{reverse('setup_workspaces')}?account={slug}" if is_new else "",
         ),
     ]
+    sections.append(_weight(found, "weigh_account", slug, "the same platform pool"))
     return item_page(
         request,
         found,
@@ -202,12 +204,28 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         found,
         what="workspace",
         headline=f"Workspace {namespace}",
-        sections=[_owners(user, found, is_new=is_new), edit],
+        sections=[
+            _owners(user, found, is_new=is_new),
+            edit,
+            _weight(found, "weigh_workspace", namespace, "its account"),
+        ],
         guide="Owner" if is_new else "",
         above=("Workspaces", "setup_workspaces"),
         farewell="Its queue is held and its promise ends; "
         "the namespace, its jobs and its use stay.",
         archive=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
+    )
+
+
+def _weight(found: Account | Workspace, route: str, key: str, among: str) -> Section:
+    """What its weight is, and the way to the page that gives another one."""
+    shown = f"{found.fair_weight.normalize():f}"
+    return Section(
+        key="weight",
+        title="Fair sharing",
+        text=f"Where fair sharing is on, jobs of who borrows least by weight go first in {among}.",
+        columns=("Weight", "To change"),
+        rows=[Row(shown, "See what another weight does", url=reverse(route, args=[key]))],
     )
 
 

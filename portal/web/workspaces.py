@@ -142,6 +142,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         "held": selectors.last_hold(found),
         "spend_effect": effect_of(found),
         "spend_stops_at": running_jobs_stop_at(found),
+        "standings": [each.of(namespace) for each in seen.contest_of(found)],
         "caps": [cap_need(state) for state in attention.caps_that_tell(user, workspace=found)],
     }
     return render(request, "workspaces/workspace.html", context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -118,6 +119,8 @@ ADMIN_ONLY = {
         "home_flavor": f.flavors["l4"],
     },
     "edit_workspace": lambda f: {"workspace": f.vision, "name": "X"},
+    "weigh_account": lambda f: {"account": f.acme, "weight": Decimal(2)},
+    "weigh_workspace": lambda f: {"workspace": f.vision, "weight": Decimal(2)},
     "archive_workspace": lambda f: {"workspace": f.vision, "reason": "x"},
     "set_capacity": lambda f: {"cluster": "gpu-east", "flavor": f.flavors["l4"], "gpus": 99},
     "retire_capacity": lambda f: {"cluster": "gpu-east", "reason": "x"},

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from clusters.kueue.amounts import UNLIMITED
-from clusters.kueue.explanation.reports import cluster_queue_report, cohort_share
+from clusters.kueue.explanation.reports import (
+    cluster_queue_report,
+    cohort_share,
+    share_reports,
+)
 from clusters.kueue.quota.fair_sharing import share_of
 from tests.kueue.builders import (
     World,
@@ -70,6 +74,26 @@ def test_share_of_a_cohort_counts_its_whole_subtree():
     )
     assert cohort_share(world.engine, "left", now=world.now) == 250
     assert cohort_share(world.engine, "pool", now=world.now) == 0
+
+
+def test_report_says_what_is_borrowed_of_what_and_by_which_weight():
+    world = World(FAIR).feed(
+        cohort("left", "pool"),
+        cluster_queue("a", group(f0=quota(2)), in_cohort="left", fairSharing={"weight": "2"}),
+        cluster_queue("b", group(f0=quota(2)), in_cohort="left"),
+        cluster_queue("c", group(f0=quota(4)), in_cohort="pool"),
+        cluster_queue("alone", group(f0=quota(4))),
+        reserved(workload("w", "a", gpus=6), "a"),
+    )
+    found = {row.name: row for row in share_reports(world.engine, now=world.now)}
+    assert found.keys() == {"a", "b", "c", "left"}
+    a, left = found["a"], found["left"]
+    assert (a.parent, a.weight, a.borrowed, a.lendable, a.published) == ("left", 2.0, 4, 8, 250)
+    assert (left.is_cohort, left.parent, left.borrowed, left.published) == (True, "pool", 2, 250)
+    assert (found["b"].resource, found["b"].borrowed, found["b"].published) == ("", 0, 0)
+    for name in "abc":
+        report = cluster_queue_report(world.engine, name, now=world.now)
+        assert found[name].published == report.weighted_share
 
 
 def test_lowest_share_goes_first():

@@ -9,7 +9,7 @@ from django.db import DataError, OperationalError
 
 from budgets.selectors.clock import utc_now
 from clusters.kueue.explanation.why import Explainer, Explanation
-from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
+from clusters.models import PendingReason, Question, QueueShare, ShadowDifference, ShadowTally
 from clusters.reconcile.explained import reporter as reporters
 from clusters.reconcile.explained import store as stores
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
@@ -229,3 +229,53 @@ def test_oldest_differences_make_room(hall: Hall, monkeypatch):
     eventually(lambda: ShadowTally.objects.filter(compared=5).exists())
     kept = ShadowDifference.objects.values_list("name", flat=True)
     eventually(lambda: sorted(kept.all()) == ["w2", "w3", "w4"])
+
+
+FAIR = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}}
+
+
+def shown(hall: Hall, world: World) -> list[tuple[str, str, int, int]]:
+    """Have the shares of a world told, and what is stored afterwards."""
+    hall.reporter._shares_due_at = 0.0
+    eventually(lambda: hall.store.takes_shares)
+    hall.reporter.show_shares(world.engine, now=world.now)
+    eventually(lambda: hall.store.takes_shares)
+    rows = QueueShare.objects.filter(cluster="gpu-east").order_by("name")
+    return list(rows.values_list("name", "weight", "borrowed", "share"))
+
+
+def test_shares_follow_the_queues_and_are_written_when_they_change(hall: Hall):
+    QueueShare.objects.create(
+        cluster="gpu-west", is_cohort=False, name="a", parent="pool", weight="1",
+        borrowed=1, lendable=2, share=500, updated_at=utc_now(),
+    )  # fmt: skip
+    world = World(FAIR).feed(
+        cluster_queue("a", group(f0=quota(0)), in_cohort="pool", fairSharing={"weight": "500m"}),
+        cluster_queue("b", group(f0=quota(8)), in_cohort="pool"),
+        reserved(workload("w", "a", gpus=2), "a"),
+    )
+    assert shown(hall, world) == [("a", "0.5", 2, 500), ("b", "1", 0, 0)]
+    before = QueueShare.objects.get(cluster="gpu-east", name="a").updated_at
+    assert shown(hall, world)[0][0] == "a"
+    assert QueueShare.objects.get(cluster="gpu-east", name="a").updated_at == before
+    world.engine.delete("Workload", key="ns/w", now=world.now)
+    world.engine.delete("ClusterQueue", key="b", now=world.now)
+    assert shown(hall, world) == [("a", "0.5", 0, 0)]
+    # Where fair sharing is off nobody goes first for a share; other clusters keep theirs.
+    assert shown(hall, hall.world) == []
+    assert QueueShare.objects.get().cluster == "gpu-west"
+
+
+def test_shares_wait_for_a_database_that_is_away(hall: Hall, monkeypatch):
+    monkeypatch.setattr(stores, "RETRY_S", 0.01)
+    failures = iter([True, True])
+    write = ReasonStore._write_shares
+
+    def fails_twice(self: ReasonStore, rows: list[QueueShare]) -> None:
+        if next(failures, False):
+            raise OperationalError("away")
+        write(self, rows)
+
+    monkeypatch.setattr(ReasonStore, "_write_shares", fails_twice)
+    world = World(FAIR).feed(cluster_queue("a", group(f0=quota(4)), in_cohort="pool"))
+    assert shown(hall, world) == [("a", "1", 0, 0)]

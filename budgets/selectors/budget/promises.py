@@ -131,6 +131,7 @@ def _workspace_promise(
         stop_policy=_stop_policy(row, effect),
         generation=budget.generation,
         checks_spend=row.archived_at is None and getattr(row, "checks_spend", False),
+        fair_weight=row.fair_weight,
     )
 
 
@@ -187,6 +188,7 @@ def _account_promise(account: Account, pools: Iterable[Pool]) -> AccountPromise:
         generation=account.generation,
         pool=dict(own.in_force) if own is not None else {},
         pool_split=_pool_parts(own) if own is not None else {},
+        fair_weight=account.fair_weight,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from budgets.announcements import Work, announce
 from budgets.errors import Fault, reject_any
 from budgets.models import (
@@ -51,6 +53,48 @@ def edit_account(actor: User | None, *, account: Account, name: str) -> Account:
     save_checked(row)
     audit(actor, "account.edit", row, before={"name": before}, after={"name": name})
     return row
+
+
+@by_admin
+def weigh_account(
+    actor: User | None, *, account: Account, weight: Decimal, reason: str = ""
+) -> Account:
+    """Give an account a weight of fair sharing among those that draw on the same platform pool."""
+    row = Account.objects.select_for_update().get(pk=account.pk)
+    _weigh(actor, row, row.slug, weight=weight, reason=reason)
+    return row
+
+
+@by_admin
+def weigh_workspace(
+    actor: User | None, *, workspace: Workspace, weight: Decimal, reason: str = ""
+) -> Workspace:
+    """Give a workspace a weight of fair sharing among the workspaces of its account."""
+    lock_accounts(workspace.account)
+    row = (
+        Workspace.objects.select_for_update(of=("self",))
+        .select_related("account")
+        .get(pk=workspace.pk)
+    )
+    _weigh(actor, row, row.account.slug, weight=weight, reason=reason)
+    return row
+
+
+def _weigh(
+    actor: User | None, row: Account | Workspace, slug: str, *, weight: Decimal, reason: str
+) -> None:
+    """As Kueue has it: 0 or more, and 0 stands behind everybody else once it borrows."""
+    what = "workspace" if isinstance(row, Workspace) else "account"
+    faults = []
+    if row.archived_at is not None:
+        words = f"The {what} is archived: it shares nothing any more."
+        faults.append(Fault("weight", f"archived_{what}", words))
+    before = state_of(row, "fair_weight")
+    with generations_follow(slug):
+        row.fair_weight = weight
+        save_checked(row, also=faults)
+    after = {"fair_weight": f"{row.fair_weight:.3f}"}
+    audit(actor, f"{what}.weigh", row, before=before, after=after, reason=reason)
 
 
 @by_admin

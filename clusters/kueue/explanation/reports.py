@@ -7,7 +7,7 @@ Source: Kueue pkg/controller/core/{clusterqueue,localqueue}_controller.go, v0.19
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -116,6 +116,58 @@ def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
     """
     engine.state.settle(now)
     return share_of(engine.state.snapshot.cohorts[name].node).published
+
+
+@dataclass(frozen=True, slots=True)
+class ShareReport:
+    """What one node below a Cohort borrows, against its weight.
+
+    Attributes:
+        name: of the ClusterQueue or Cohort.
+        is_cohort: which of them it is.
+        parent: the Cohort above.
+        resource: the dominant one, empty where nothing is borrowed that could be lent.
+        borrowed, lendable: of that resource, in its own unit.
+        published: ``status.fairSharing.weightedShare``.
+    """
+
+    name: str
+    is_cohort: bool
+    parent: str
+    weight: float
+    resource: str
+    borrowed: int
+    lendable: int
+    published: int
+
+
+def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
+    """Shares of everything below a Cohort, ClusterQueues first. O(nodes and pairs in use)."""
+    engine.state.settle(now)
+    snapshot = engine.state.snapshot
+    nodes = [
+        *((False, state.node) for state in snapshot.queues.values()),
+        *((True, state.node) for state in snapshot.cohorts.values()),
+    ]
+    for is_cohort, node in nodes:
+        if node.parent is None:
+            continue
+        share = share_of(node)
+        borrowed = sum(
+            max(0, used - node.subtree_quota.get(key, 0))
+            for key, used in node.usage.items()
+            if key.resource == share.resource
+        )
+        yield ShareReport(
+            node.name,
+            is_cohort,
+            node.parent.name,
+            node.weight,
+            share.resource,
+            borrowed,
+            node.parent.lendable.get(share.resource, 0),
+            share.published,
+        )
 
 
 def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:

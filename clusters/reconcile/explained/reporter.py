@@ -20,16 +20,18 @@ from clusters.explaining.evidence import evidence_document
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.asking import answer_document, read_changes
 from clusters.kueue.explanation.changes import Inapplicable
+from clusters.kueue.explanation.reports import ShareReport, share_reports
 from clusters.kueue.explanation.what_if import Bounds, what_if
 from clusters.kueue.explanation.why import SET_ASIDE, CheckState, Explainer, Explanation
 from clusters.manifests.names import SPEND_CHECK
-from clusters.models import PendingReason, Question
+from clusters.models import PendingReason, Question, QueueShare
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.explained.store import Batch, Comparison, ReasonStore
 from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
+SHARES_EVERY_S: Final = 5.0
 SLICE: Final = 500
 SLICE_S: Final = 0.1
 """Of the thread's own time, one round."""
@@ -61,7 +63,8 @@ class Reporter:
         self._told = {uid: _ToldReason(reason, since) for uid, (reason, since) in known.items()}
         self._first: dict[str, None] = {}
         self._line: deque[str] = deque()
-        self._due_at = 0.0
+        self._due_at = self._shares_due_at = 0.0
+        self._shares: tuple[ShareReport, ...] | None = None
 
     @classmethod
     def of(cls, context: ShiftContext) -> Reporter:
@@ -100,6 +103,7 @@ class Reporter:
 
         Of the deciding engine, as its items carry the messages of their last cycles.
         """
+        self.show_shares(engine, now=now)
         if not self.answer_one(engine, now=now) and self.is_due:
             explain, aside = Explainer(engine, now=now).explain, self._faults.workloads()
 
@@ -108,6 +112,23 @@ class Reporter:
                 return Explanation(SET_ASIDE, why) if why else explain(key)
 
             self.tell({*waiting_keys(engine), *aside}, told, documents, now=now)
+
+    def show_shares(self, engine: Engine, *, now: datetime) -> None:
+        """Who borrows how much against which weight, once it is due and has changed.
+
+        All of them at once: what is not there any more goes, and all go where fair sharing is off.
+        """
+        store = self._store
+        if store is None or not store.takes_shares or time.monotonic() < self._shares_due_at:
+            return
+        begun = time.thread_time()
+        is_fair = engine.configuration.has_fair_sharing
+        found = tuple(share_reports(engine, now=now)) if is_fair else ()
+        if found != self._shares:
+            self._shares = found
+            store.put_shares([_share_row(each) for each in found])
+        took = time.thread_time() - begun
+        self._shares_due_at = time.monotonic() + max(SHARES_EVERY_S, 50 * took)
 
     def answer_one(self, engine: Engine, *, now: datetime) -> bool:
         """Answer the oldest question; False when there is none."""
@@ -202,6 +223,19 @@ def evidence_of(explanation: Explanation, workload: Document) -> dict[str, Any]:
     )
     turned_back = was_rejected(workload, SPEND_CHECK)
     return evidence_document(replace(explanation, checks=checks, is_turned_back=turned_back))
+
+
+def _share_row(share: ShareReport) -> QueueShare:
+    return QueueShare(
+        name=share.name,
+        is_cohort=share.is_cohort,
+        parent=share.parent,
+        weight=f"{share.weight:g}",
+        resource=share.resource,
+        borrowed=share.borrowed,
+        lendable=share.lendable,
+        share=share.published,
+    )
 
 
 def waiting_keys(engine: Engine) -> list[str]:

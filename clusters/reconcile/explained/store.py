@@ -22,7 +22,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from budgets.models import Workspace
-from clusters.models import PendingReason, Question, ShadowDifference, ShadowTally
+from clusters.models import PendingReason, Question, QueueShare, ShadowDifference, ShadowTally
 from clusters.reconcile.runtime.rows import store_apart
 
 log = structlog.stdlib.get_logger(__name__)
@@ -71,6 +71,7 @@ class ReasonStore:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._batch: Batch | None = None
+        self._shares: Sequence[QueueShare] | None = None
         self._comparisons: deque[Comparison] = deque()
         self._answers: deque[Question] = deque()
         self._asked: deque[Question] = deque()
@@ -104,6 +105,17 @@ class ReasonStore:
         """Have a batch written; only while the store is free."""
         assert self.is_free
         self._batch = batch
+        self._wake.set()
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether shares would be taken."""
+        return self._shares is None
+
+    def put_shares(self, rows: Sequence[QueueShare]) -> None:
+        """Have all shares of the cluster written, without cluster and time; while it takes them."""
+        assert self.takes_shares
+        self._shares = rows
         self._wake.set()
 
     def take_refused(self) -> list[str]:
@@ -166,6 +178,12 @@ class ReasonStore:
         if self._batch is not None:
             self._write_reasons(self._batch)
             self._batch = None
+        if self._shares is not None:
+            try:
+                self._write_shares(self._shares)
+            except _REFUSED as error:
+                self._tell_refusal("shares", error)
+            self._shares = None
         while self._comparisons:
             try:
                 self._write_comparison(self._comparisons[0])
@@ -196,6 +214,22 @@ class ReasonStore:
         for start in range(0, len(batch.gone), _BATCH):
             gone = batch.gone[start : start + _BATCH]
             PendingReason.objects.filter(cluster=self._cluster, uid__in=gone).delete()
+
+    @transaction.atomic
+    def _write_shares(self, rows: Sequence[QueueShare]) -> None:
+        at = timezone.now()
+        for row in rows:
+            row.cluster, row.updated_at = self._cluster, at
+        QueueShare.objects.bulk_create(
+            rows,
+            batch_size=_BATCH,
+            update_conflicts=True,
+            unique_fields=["cluster", "is_cohort", "name"],
+            update_fields=[
+                "parent", "weight", "resource", "borrowed", "lendable", "share", "updated_at",
+            ],
+        )  # fmt: skip
+        QueueShare.objects.filter(cluster=self._cluster).exclude(updated_at=at).delete()
 
     def _refuse(self, row: PendingReason, error: Exception) -> None:
         self._tell_refusal(f"reason uid={row.uid}", error)
