@@ -33,6 +33,7 @@ from budgets.models.fleet import (
     PoolAllocation,
     PoolAmount,
     PoolShare,
+    Topology,
     Workspace,
 )
 from budgets.models.reconciliation import CapacityHour, CapacityWatch, Discrepancy

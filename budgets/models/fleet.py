@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets import intervals
-from budgets.models.base import Dated, FrozenFields, account_slug, dns_label
+from budgets.models.base import Dated, FrozenFields, account_slug, dns_label, optional
 
 resource_name = RegexValidator(
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
@@ -46,6 +46,28 @@ class Account(FrozenFields):
         return self.name
 
 
+class Topology(FrozenFields):
+    """How nodes stand together: labels of nodes, from the largest domain to the smallest.
+
+    Kueue lets levels of a Topology never change, so another order is another topology.
+    """
+
+    frozen_fields = ("slug", "levels")
+
+    slug = models.CharField(max_length=40, unique=True, validators=[dns_label])
+    name = models.CharField(max_length=120)
+    levels = models.JSONField()
+    generation = models.PositiveBigIntegerField(default=1)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Flavor(FrozenFields):
     """One kind of GPU node: a ResourceFlavor and the device resource that is counted."""
 
@@ -67,6 +89,7 @@ class Flavor(FrozenFields):
         max_digits=5, decimal_places=2, default=Decimal("1.00")
     )
     position = models.PositiveIntegerField(default=0)
+    topology = optional(Topology, related_name="flavors")
     generation = models.PositiveBigIntegerField(default=1)
     archived_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

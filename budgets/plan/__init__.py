@@ -57,6 +57,7 @@ from budgets.plan.words import (
     QuotaPlan,
     Spill,
     StopPolicy,
+    TopologyPromise,
     WorkspacePromise,
     strongest_stop,
 )

@@ -56,6 +56,7 @@ def plan_quota(promises: Promises, place: ClusterPlace) -> QuotaPlan:
         ),
         cohorts=tuple(cohorts),
         queues=tuple(queues),
+        topologies=tuple(sorted(promises.topologies, key=lambda item: item.name)),
     )
 
 
@@ -76,7 +77,7 @@ def share_of(pool: PoolPromise, account: str, flavor: str) -> int:
 
 
 def changed_subjects(before: Promises, after: Promises) -> frozenset[str]:
-    """Name what differs in force: ``flavor:``, ``pool:``, ``account:`` and ``budget:`` subjects.
+    """Name what differs in force: ``flavor:``, ``topology:``, ``pool:``, ``account:``, ``budget:``.
 
     Compares contents and ignores generations: it decides which generations rise. Subjects that
     came or went are named too. O(workspaces x lines).
@@ -97,9 +98,11 @@ def _contents(promises: Promises) -> Mapping[str, object]:
             spec.node_taints,
             spec.tolerations,
             spec.gpus_per_node,
+            spec.topology,
         )
         for spec in promises.flavors
     }
+    contents |= {f"topology:{item.name}": item.levels for item in promises.topologies}
     splits: dict[str, Mapping[tuple[str, str], object]] = {
         **{f"budget:{row.namespace}": row.split for row in promises.workspaces},
         **{f"account:{row.name}": row.pool_split for row in promises.accounts},
@@ -107,6 +110,7 @@ def _contents(promises: Promises) -> Mapping[str, object]:
     }
     for cohort in manager.cohorts:
         contents[cohort.subject] = (cohort.parent, dict(cohort.quotas), cohort.fair_weight)
+    placed = {spec.name for spec in promises.flavors if spec.topology}
     for queue in manager.queues:
         contents[queue.subject] = (
             queue.cohort,
@@ -116,6 +120,7 @@ def _contents(promises: Promises) -> Mapping[str, object]:
             queue.stop_policy,
             queue.checks_spend,
             queue.fair_weight,
+            not placed.isdisjoint(queue.flavors),
         )
     return {
         subject: (content, _held_parts(splits.get(subject, {})))

@@ -77,6 +77,7 @@ class FlavorPromise:
         tolerations: Likewise.
         gpus_per_node: Whole GPUs on one node; splits go in multiples of it.
         generation: Raised with every change.
+        topology: Slug of how its nodes stand together; empty for none.
     """
 
     name: str
@@ -85,6 +86,16 @@ class FlavorPromise:
     node_taints: tuple[tuple[tuple[str, str], ...], ...] = ()
     tolerations: tuple[tuple[tuple[str, str], ...], ...] = ()
     gpus_per_node: int = 8
+    generation: int = 1
+    topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyPromise:
+    """How nodes of flavors stand together: node labels, the largest domain first."""
+
+    name: str
+    levels: tuple[str, ...]
     generation: int = 1
 
 
@@ -164,6 +175,7 @@ class Promises:
     accounts: tuple[AccountPromise, ...]
     pools: tuple[PoolPromise, ...]
     workspaces: tuple[WorkspacePromise, ...]
+    topologies: tuple[TopologyPromise, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +250,15 @@ class QueuePlan:
 class QuotaPlan:
     """All quota objects of one cluster, before they become documents.
 
-    ``subject`` of each part is ``flavor:SLUG``, ``account:SLUG``, ``pool:SLUG`` or
-    ``budget:NAMESPACE``; with its generation it is what AppliedGeneration records.
+    ``subject`` of each part is ``flavor:SLUG``, ``topology:SLUG``, ``account:SLUG``,
+    ``pool:SLUG`` or ``budget:NAMESPACE``; with its generation it is what AppliedGeneration records.
     """
 
     place: ClusterPlace
     flavors: tuple[FlavorPromise, ...]
     cohorts: tuple[CohortPlan, ...]
     queues: tuple[QueuePlan, ...]
+    topologies: tuple[TopologyPromise, ...] = ()
 
 
 _STRENGTH: Final = (StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN)

@@ -37,6 +37,7 @@ from budgets.selectors.roles import (
     visible_flavors,
     visible_memberships,
     visible_pools,
+    visible_topologies,
     visible_workspaces,
     workspace_for,
 )

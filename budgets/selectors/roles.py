@@ -19,6 +19,7 @@ from budgets.models import (
     PoolAmount,
     PoolShare,
     Role,
+    Topology,
     User,
     Workspace,
 )
@@ -178,6 +179,14 @@ def visible_flavors(user: User, *, include_archived: bool = False) -> QuerySet[F
     if roles_of(user).user_id is None:
         return Flavor.objects.none()
     found = Flavor.objects.order_by("position", "slug")
+    return found if include_archived else found.filter(archived_at__isnull=True)
+
+
+def visible_topologies(user: User, *, include_archived: bool = False) -> QuerySet[Topology]:
+    """How nodes stand together, for those who see the platform."""
+    if not roles_of(user).sees_everything:
+        return Topology.objects.none()
+    found = Topology.objects.order_by("slug")
     return found if include_archived else found.filter(archived_at__isnull=True)
 
 

@@ -54,6 +54,7 @@ from budgets.services.fleet.pools import (
     set_pool_amount,
     set_pool_share,
 )
+from budgets.services.fleet.topologies import archive_topology, create_topology, give_topology
 from budgets.services.operations import advance_operation, finish_operation, start_operation
 from budgets.services.usage.hour_facts import (
     MeterError,

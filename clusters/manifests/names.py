@@ -33,6 +33,7 @@ KUBECONFIG_KEY: Final = "kubeconfig"
 KIND_ORDER: Final = (
     "Namespace",
     "Secret",
+    "Topology",
     "ResourceFlavor",
     "Cohort",
     "MultiKueueCluster",
@@ -41,7 +42,6 @@ KIND_ORDER: Final = (
     "ClusterQueue",
     "LocalQueue",
 )
-QUOTA_KINDS: Final = ("Namespace", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,8 +76,8 @@ class Ownership:
 
     Attributes:
         installation: Id of the portal's installation.
-        subject: ``flavor:SLUG``, ``account:SLUG``, ``pool:SLUG``, ``budget:NAMESPACE`` or
-            ``cluster:SLUG``.
+        subject: ``flavor:SLUG``, ``topology:SLUG``, ``account:SLUG``, ``pool:SLUG``,
+            ``budget:NAMESPACE`` or ``cluster:SLUG``.
         generation: Of the subject; 0 when the object says none.
     """
 

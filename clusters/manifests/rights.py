@@ -77,6 +77,7 @@ def _quota_rules() -> Iterator[Rule]:
     yield Rule("", ("namespaces",), (*_READ, "create", "patch"), why)
     quotas = ("resourceflavors", "cohorts", "clusterqueues", "localqueues")
     yield Rule(_KUEUE, quotas, _OWN, "the quota objects")
+    yield _hint(_KUEUE, ("topologies",), _OWN, "placing pods by racks; explaining decisions")
 
 
 def _reading_rules() -> Iterator[Rule]:
@@ -84,7 +85,7 @@ def _reading_rules() -> Iterator[Rule]:
     yield Rule("batch", ("jobs",), _READ, "which job a workload belongs to")
     yield Rule("", ("nodes",), _READ, "measured capacity")
     yield _hint("", ("pods",), ("list", "watch"), "GPUs in use on nodes")
-    noted = ("workloadpriorityclasses", "admissionchecks", "topologies")
+    noted = ("workloadpriorityclasses", "admissionchecks")
     yield _hint(_KUEUE, noted, _READ, "explaining decisions")
     yield _hint("", ("limitranges",), _READ, "requests that they default")
     yield _hint("node.k8s.io", ("runtimeclasses",), _READ, "the overhead of pods")

@@ -19,12 +19,15 @@ from budgets.plan import (
     QueuePlan,
     QueueQuota,
     QuotaPlan,
+    TopologyPromise,
 )
 from clusters.documents import labels
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
 
 UNLIMITED: Final = "9223372036854775807"
+# Nothing of the host is lent: it is unlimited for everybody, and sums stay small.
+_OF_HOST: Final = {"nominalQuota": UNLIMITED, "borrowingLimit": "0", "lendingLimit": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
     resources = {flavor.name: flavor.resource for flavor in plan.flavors}
     scribe = _Scribe(plan, site, resources)
     documents = [scribe.namespace(queue) for queue in plan.queues]
+    documents += map(scribe.topology, plan.topologies)
     documents += [scribe.host_flavor(), *map(scribe.flavor, plan.flavors)]
     documents += [scribe.cohort(cohort) for cohort in _parents_first(plan.cohorts)]
     if site.has_multikueue:
@@ -114,8 +118,15 @@ class _Scribe:
                 {key: int(value) if key == "tolerationSeconds" else value for key, value in pairs}
                 for pairs in flavor.tolerations
             ]
+        if flavor.topology:
+            spec["topologyName"] = flavor.topology
         owner = self._owner(f"flavor:{flavor.name}", flavor.generation)
         return _kueue("ResourceFlavor", flavor.name, owner, spec)
+
+    def topology(self, topology: TopologyPromise) -> Document:
+        owner = self._owner(f"topology:{topology.name}", topology.generation)
+        spec = {"levels": [{"nodeLabel": level} for level in topology.levels]}
+        return _kueue("Topology", topology.name, owner, spec)
 
     def cohort(self, cohort: CohortPlan) -> Document:
         spec: Document = {}
@@ -131,8 +142,6 @@ class _Scribe:
         return _kueue("Cohort", cohort.name, owner, spec)
 
     def cluster_queue(self, queue: QueuePlan) -> Document:
-        # Nothing of the host is lent: it is unlimited for everybody, and sums stay small.
-        host = {"nominalQuota": UNLIMITED, "borrowingLimit": "0", "lendingLimit": "0"}
         when_can_borrow = (
             "TryNextFlavor" if queue.try_next_flavor_before_borrowing else "MayStopSearch"
         )
@@ -150,7 +159,7 @@ class _Scribe:
                 "reclaimWithinCohort": "Any",
                 "borrowWithinCohort": {"policy": "Never"},
             },
-            "resourceGroups": [*self._groups(queue.quotas, queue.flavors), self._host_group(host)],
+            "resourceGroups": self._queue_groups(queue),
             "stopPolicy": str(queue.stop_policy),
         }
         checks = [names.ADMISSION_CHECK] if self.site.has_multikueue else []
@@ -160,6 +169,22 @@ class _Scribe:
         spec |= _fair_sharing(queue)
         owner = self._owner(queue.subject, queue.generation)
         return _kueue("ClusterQueue", queue.name, owner, spec)
+
+    def _queue_groups(self, queue: QueuePlan) -> list[Document]:
+        """GPUs, and what the host has: of the GPUs' own flavors where these have a topology.
+
+        Kueue places a pod by topology only if one flavor has everything that it asks for.
+        """
+        groups = self._groups(queue.quotas, queue.flavors)
+        placed = {flavor.name for flavor in self.plan.flavors if flavor.topology}
+        for group in groups:
+            if any(flavor["name"] in placed for flavor in group["flavors"]):
+                host = self._host_group(_OF_HOST)
+                group["coveredResources"] += host["coveredResources"]
+                for flavor in group["flavors"]:
+                    flavor["resources"] += host["flavors"][0]["resources"]
+                return groups
+        return [*groups, self._host_group(_OF_HOST)]
 
     def local_queue(self, queue: QueuePlan) -> Document:
         owner = self._owner(queue.subject, queue.generation)

@@ -11,6 +11,7 @@ from clusters.models.explained import (
     ShadowDifference,
     ShadowTally,
 )
+from clusters.models.nodes import NodeSight
 from clusters.models.operating import MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState

@@ -25,6 +25,7 @@ DRIFTS_SHOWN = 50
 OBJECTS_SHOWN = 100
 _GROUPS = {
     "cluster": "Cluster",
+    "topology": "Topology",
     "flavor": "Flavor",
     "pool": "Platform pool",
     "account": "Account",

@@ -49,7 +49,9 @@ def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpRespons
         to=reverse("workspace", args=[namespace]),
         # Where somebody saved in between: beside what is in force now.
         context=lambda: _context(
-            selectors.workspace_for(user, namespace) if form.stale else workspace, form
+            selectors.workspace_for(user, namespace) if form.stale else workspace,
+            form,
+            largest=seen.largest_domains(form.flavors),
         ),
     )
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 
 from budgets import selectors
@@ -30,6 +33,7 @@ from portal.web.htmx import polled, render
 from portal.web.needs import over_use_words
 from portal.web.pages import form_page, page, require_admin, typed
 
+DOMAINS_SHOWN = 150
 ADMINS = "Only a platform admin plans and ends maintenance."
 
 
@@ -73,6 +77,48 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
         "windows": summaries(seen.visible_windows(user)),
     }
     return polled(request, "fleet/fleet.html", context, partial="grid")
+
+
+@page()
+def racks(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Blocks, then racks, then nodes of flavors with a topology: what each has and what is free."""
+    if not selectors.roles_of(user).sees_everything:
+        raise PermissionDenied("Where nodes stand is for those who see the whole platform.")
+    flavors = list(
+        selectors.visible_flavors(user).filter(topology__isnull=False).select_related("topology")
+    )
+    path = tuple(filter(None, request.GET.getlist("in")))
+    wanted, place = request.GET.get("flavor", ""), request.GET.get("cluster", "")
+    shown = [row for row in flavors if wanted in ("", row.slug)]
+    nodes = seen.nodes_of(row.slug for row in shown)
+    tables = []
+    for flavor in shown:
+        levels = flavor.topology.levels if flavor.topology is not None else ()
+        for each in seen.standings(levels, nodes.get(flavor.slug, ())):
+            if place not in ("", each.cluster):
+                continue
+            found = each.below(path)
+            tables.append(
+                {
+                    "flavor": flavor,
+                    "standing": each,
+                    "level": seen.word_of(each.levels[min(len(path), len(each.levels) - 1)]),
+                    "rows": [(row, _below(flavor, each, row)) for row in found[:DOMAINS_SHOWN]],
+                    "more": max(0, len(found) - DOMAINS_SHOWN),
+                    "gpus": sum(row.gpus for row in found),
+                    "free": sum(row.free for row in found),
+                    "largest": found[0].free if found else 0,
+                }
+            )
+    return render(request, "fleet/racks.html", {"tables": tables, "path": path})
+
+
+def _below(flavor: Flavor, standing: Any, domain: Any) -> str:
+    """Address of what is in a domain; empty for the smallest."""
+    if len(domain.path) == len(standing.levels):
+        return ""
+    asked = {"flavor": flavor.slug, "cluster": standing.cluster, "in": domain.path}
+    return f"{reverse('racks')}?{urlencode(asked, doseq=True)}"
 
 
 def grid_rows(grid: FleetGrid) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ PARTS = (
         "Clusters",
         "One cluster, or a manager and its workers, registered with a kubeconfig.",
     ),
+    ("setup_topologies", "Topologies", "Blocks and racks, by labels that nodes have."),
     ("setup_capacity", "Capacity", "GPUs of each flavor on each cluster, stated or measured."),
     ("setup_accounts", "Accounts and envelopes", "Customers, and what they may promise."),
     ("setup_workspaces", "Workspaces", "A namespace, a queue and a budget each."),

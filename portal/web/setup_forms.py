@@ -102,6 +102,33 @@ class FlavorForm(FlavorEditForm):
     field_order = ["slug", "name"]
 
 
+class TopologyForm(NameForm):
+    """How nodes stand together: labels that nodes have, the largest domain first."""
+
+    slug = forms.CharField(
+        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The Topology's name."
+    )
+    first = OfferedField(label="Largest domain, such as a block", is_typed_of_many=True)
+    second = OfferedField(
+        label="Within it, such as a rack", empty_label="nothing", is_typed_of_many=True
+    )
+    third = OfferedField(label="Within that", empty_label="nothing", is_typed_of_many=True)
+    by_host = forms.BooleanField(
+        label="Nodes as the smallest domain",
+        required=False,
+        initial=True,
+        help_text="kubernetes.io/hostname: jobs then get whole nodes told, and lost ones replaced.",
+    )
+    fault_fields = {"levels": "first"}
+    field_order = ["slug", "name"]
+
+
+class FlavorTopologyForm(PortalForm):
+    """Which flavor gets a topology."""
+
+    flavor = OfferedField(label="Flavor")
+
+
 class PoolAmountForm(ChoosingForm):
     """GPUs of a flavor in a pool."""
 

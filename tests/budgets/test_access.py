@@ -119,6 +119,15 @@ ADMIN_ONLY = {
         "home_flavor": f.flavors["l4"],
     },
     "edit_workspace": lambda f: {"workspace": f.vision, "name": "X"},
+    "create_topology": lambda f: {"slug": "x", "name": "X", "levels": ["rack"]},
+    "give_topology": lambda f: {
+        "flavor": f.flavors["l4"],
+        "topology": services.create_topology(None, slug="y", name="Y", levels=["rack"]),
+    },
+    "archive_topology": lambda f: {
+        "topology": services.create_topology(None, slug="y", name="Y", levels=["rack"]),
+        "reason": "x",
+    },
     "weigh_account": lambda f: {"account": f.acme, "weight": Decimal(2)},
     "weigh_workspace": lambda f: {"workspace": f.vision, "weight": Decimal(2)},
     "archive_workspace": lambda f: {"workspace": f.vision, "reason": "x"},
@@ -138,17 +147,19 @@ ADMIN_ONLY = {
 @pytest.mark.parametrize("service", ADMIN_ONLY)
 @pytest.mark.parametrize("who", ["owner", "finance", "auditor"])
 def test_setting_up_is_for_admins(fleet: SmallFleet, service: str, who: str):
+    given = ADMIN_ONLY[service](fleet)
     before = AuditEntry.objects.count()
     with pytest.raises(NotAllowed):
-        getattr(services, service)(getattr(fleet, who), **ADMIN_ONLY[service](fleet))
+        getattr(services, service)(getattr(fleet, who), **given)
     assert AuditEntry.objects.count() == before
 
 
 @pytest.mark.parametrize("service", ADMIN_ONLY)
 def test_setting_up_works_for_an_admin_and_is_in_the_log(fleet: SmallFleet, service: str):
+    given = ADMIN_ONLY[service](fleet)
     before = AuditEntry.objects.count()
     try:
-        getattr(services, service)(fleet.admin, **ADMIN_ONLY[service](fleet))
+        getattr(services, service)(fleet.admin, **given)
     except Rejected as error:
         assert {fault.code for fault in error.faults} <= {"open_workspace"}
     else:

@@ -435,3 +435,40 @@ def test_row_that_the_database_refuses_keeps_no_other_back(
         hand.settle()
         assert states()["ClusterQueue", "acme-vision"] == "synced"
         assert not hand.context.faults.standing.parked
+
+
+def test_topology_comes_before_its_flavor_and_stays_while_the_flavor_is_there(
+    hand: Hand, fleet: SmallFleet, kube: KubeClient
+) -> None:
+    hand.settle()
+    topology = promises.create_topology(
+        fleet.admin, slug="racks", name="Racks", levels=["example.com/rack"]
+    )
+    a100 = promises.create_flavor(fleet.admin, slug="a9", name="A9", node_labels={"gpu": "a9"})
+    promises.give_topology(fleet.admin, flavor=a100, topology=topology)
+    hand.settle()
+    levels = kube.get(r.TOPOLOGY, "racks")["spec"]["levels"]
+    assert levels == [{"nodeLabel": "example.com/rack"}]
+    assert kube.get(r.RESOURCE_FLAVOR, "a9")["spec"]["topologyName"] == "racks"
+    assert states()["Topology", "racks"] == "synced"
+
+    kube.patch(r.RESOURCE_FLAVOR, "a9", {"metadata": {"finalizers": ["example.com/held"]}})
+    promises.archive_flavor(fleet.admin, flavor=a100, reason="over")
+    promises.archive_topology(fleet.admin, topology=topology, reason="over")
+    hand.settle()
+    row = ObjectState.objects.get(kind="Topology")
+    assert row.message == "It stays while it is used by ResourceFlavor a9."
+    kube.patch(r.RESOURCE_FLAVOR, "a9", {"metadata": {"finalizers": []}})
+    hand.settle()
+    assert not kube.list(r.TOPOLOGY).items
+    assert not ObjectState.objects.filter(kind="Topology").exists()
+
+
+def test_cluster_without_the_right_to_topologies_is_synced_all_the_same(
+    worker: Cluster, fleet: SmallFleet, kube: KubeClient, east: DevServer
+) -> None:
+    east.cluster.faults.fail(403, count=500, path="topologies")
+    with quota_hand("gpu-east") as hand:
+        fleet.revise(fleet.vision, line("h100", 24, 32))
+        hand.settle()
+        assert nominal(kube, "acme-vision") == "24"

@@ -17,7 +17,7 @@ from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.transport import Call, Transport
-from clusters.models import Cluster
+from clusters.models import Cluster, NodeSight
 from clusters.reconcile.usage.counting import queue_sights
 from tests.builders import SmallFleet, hours
 from tests.reconcile.test_usage import has_phase
@@ -87,9 +87,15 @@ def test_the_shift_counts_foreign_pods_and_compares_queues(
         uid = kueue_on(kube).submit("train")
         kueue_on(kube).admit("train", ago(10), gpus=5)
         hand.until(has_phase(uid, "running"))
+        NodeSight.objects.create(
+            cluster="gpu-east", name="gone", flavor="h100", labels={}, gpus=8, used=0
+        )
         hand.measure()
         row = MeasuredCapacity.objects.get(cluster="gpu-east", flavor__slug="h100")
         assert (row.used_gpus, row.outside_gpus, row.held_gpus, row.by_pods) == (7, 2, 5, True)
+        sight = NodeSight.objects.get()
+        assert (sight.name, sight.flavor, sight.gpus, sight.used) == ("n1", "h100", 16, 7)
+        assert sight.labels["gpu"] == "h100"
         CapacityWatch.objects.update(until=ago(60))
         hand.measure()
         hour = CapacityHour.objects.filter(flavor="h100").order_by("hour").last()

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from clusters.reconcile.usage.measure import FlavorNodes, measure, node_facts, pod_facts, pod_gpus
+from clusters.reconcile.usage.measure import (
+    MOST_LABELS,
+    FlavorNodes,
+    Sight,
+    measure,
+    node_facts,
+    pod_facts,
+    pod_gpus,
+    sights,
+)
 
 GPU = "nvidia.com/gpu"
 H100 = FlavorNodes("h100", GPU, {"gpu": "h100"})
@@ -92,3 +101,30 @@ def test_measure_nodes_without_the_resource_are_nobodys() -> None:
 )
 def test_pod_gpus(spec: dict[str, Any], want: int) -> None:
     assert pod_gpus(spec, GPU) == want
+
+
+def test_sights_are_of_nodes_of_a_flavor_and_count_as_measuring_does() -> None:
+    nodes = [
+        node("a"),
+        node("b", ready=False),
+        node("c", offered=6),
+        node("d", labels={"gpu": "x"}),
+    ]
+    pods = [pod("a", 2), pod("a", 1, phase="Failed"), pod("c", 4), pod("d", 4)]
+    found = sights(nodes, pods, flavors=[H100])
+    assert found == {
+        "a": Sight("h100", {"gpu": "h100"}, 8, 2),
+        "b": Sight("h100", {"gpu": "h100"}, 0, 0),
+        "c": Sight("h100", {"gpu": "h100"}, 6, 4),
+    }
+    kept = [node_facts(each) for each in nodes], [pod_facts(each) for each in pods]
+    assert sights(*kept, flavors=[H100]) == found
+
+
+def test_labels_of_a_node_are_bounded() -> None:
+    many = {f"a{number:04}": "v" for number in range(1000)}
+    switches = {f"{number}": "true" for number in range(300)}
+    host = {"kubernetes.io/hostname": "a"}
+    found = sights([node("a", labels={**many, **switches, **host})], [], flavors=[H100])["a"].labels
+    assert len(found) == MOST_LABELS
+    assert found["kubernetes.io/hostname"] == "a" and "true" not in found.values()

@@ -61,6 +61,7 @@ BEFORE = {
     "accounts": "acme",
     "flavors": "h100",
     "pools": "acme-extra",
+    "topologies": "racks",
     "clusters": "gpu-east",
     "workloads": "manager",
 }
@@ -113,6 +114,7 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
     )
     pool = services.create_pool(None, slug="acme-extra", name="Extra", account=fleet.acme)
     assert pool.slug == BEFORE["pools"]
+    services.create_topology(None, slug=BEFORE["topologies"], name="Racks", levels=["rack"])
     plan = ExportPlan.objects.create(
         name="acme's", every="day", dataset="usage", format="csv", made_by=fleet.owner
     )

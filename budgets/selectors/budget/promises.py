@@ -16,6 +16,7 @@ from budgets.models import (
     PoolShare,
     SpendEffect,
     SpendRule,
+    Topology,
     Workspace,
 )
 from budgets.plan import (
@@ -26,6 +27,7 @@ from budgets.plan import (
     Promises,
     Spill,
     StopPolicy,
+    TopologyPromise,
     WorkspacePromise,
     strongest_stop,
 )
@@ -60,8 +62,10 @@ def promises_in_force(*, accounts: Iterable[str] | None = None) -> Promises:
         )
         .order_by("slug")
     )
+    flavors = _flavor_specs(workspaces, pools)
+    named_topologies = {spec.topology for spec in flavors}
     return Promises(
-        flavors=_flavor_specs(workspaces, pools),
+        flavors=flavors,
         accounts=tuple(
             _account_promise(account, pools)
             for account in Account.objects.filter(scope("slug")).order_by("slug")
@@ -69,6 +73,11 @@ def promises_in_force(*, accounts: Iterable[str] | None = None) -> Promises:
         ),
         pools=tuple(_platform_pool(pool) for pool in pools if pool.is_platform),
         workspaces=tuple(workspaces),
+        topologies=tuple(
+            TopologyPromise(row.slug, tuple(row.levels), row.generation)
+            for row in Topology.objects.order_by("slug")
+            if row.archived_at is None or row.slug in named_topologies
+        ),
     )
 
 
@@ -171,8 +180,9 @@ def _flavor_specs(
             tolerations=tuple(_pairs(toleration) for toleration in row.tolerations),
             gpus_per_node=row.gpus_per_node,
             generation=row.generation,
+            topology=row.topology.slug if row.topology is not None else "",
         )
-        for row in Flavor.objects.order_by("slug")
+        for row in Flavor.objects.select_related("topology").order_by("slug")
         if row.archived_at is None or row.slug in used
     )
 

@@ -21,6 +21,7 @@ from budgets.models import (
     Interval,
     Pool,
     PoolAllocation,
+    Topology,
 )
 from budgets.plan import WorkspacePromise, changed_subjects
 from budgets.selectors import flavor_terms, free_rooms, promises_in_force
@@ -37,7 +38,7 @@ DROPPED_FLAVOR_GRACE = timedelta(minutes=15)
 
 
 def raise_generations(subjects: Iterable[str]) -> None:
-    """Raise the counters of ``flavor:``, ``account:``, ``pool:`` and ``budget:`` subjects by 1."""
+    """Raise the counters of these subjects, ``flavor:SLUG`` and the like, by 1."""
     keys: dict[str, list[str]] = {}
     for subject in sorted(subjects):
         kind, _, name = subject.partition(":")
@@ -46,6 +47,7 @@ def raise_generations(subjects: Iterable[str]) -> None:
         return
     raised = {"generation": F("generation") + 1}
     Flavor.objects.filter(slug__in=keys.get("flavor", [])).update(**raised)
+    Topology.objects.filter(slug__in=keys.get("topology", [])).update(**raised)
     Account.objects.filter(slug__in=keys.get("account", [])).update(**raised)
     Pool.objects.filter(slug__in=keys.get("pool", [])).update(**raised)
     Budget.objects.filter(workspace__namespace__in=keys.get("budget", [])).update(**raised)

@@ -83,6 +83,11 @@ def edit_flavor(actor: User | None, /, *, flavor: Flavor, **changes: Any) -> Fla
     ]
     if "resource_name" in changes and changes["resource_name"] != row.resource_name:
         faults += _promise_faults(row, field="resource_name")
+    faults += [
+        Fault(name, "has_topology", f"Kueue lets {words} of a flavor with a topology never change.")
+        for name, words in (("node_labels", "node labels"), ("tolerations", "tolerations"))
+        if row.topology_id is not None and changes.get(name, before[name]) != before[name]
+    ]
     with generations_follow():
         for name in EDITABLE:
             if name in changes:

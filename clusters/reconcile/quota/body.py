@@ -86,7 +86,8 @@ class QuotaBody(Controller[Key]):
         """Objects of other owners, too: a taken name must be known before it is written."""
         facts = self.context.cluster
         kinds = resources_of(is_manager=facts.is_manager, is_single=facts.is_single)
-        return map(Watched, kinds)
+        # Rights that were given before there were topologies do not have them.
+        return [Watched(kind, is_optional=kind == r.TOPOLOGY) for kind in kinds]
 
     def keys_of(self, seen: Seen) -> Iterable[Key]:
         """The object's own key, if what quota sync looks at changed."""

@@ -23,7 +23,14 @@ from clusters.manifests.names import LOCAL_QUEUE, Document, Key, Ownership, key_
 from clusters.reconcile.runtime.cache import Cache, Index
 from clusters.reconcile.runtime.writer import Write
 
-QUOTA_RESOURCES = (r.NAMESPACE, r.RESOURCE_FLAVOR, r.COHORT, r.CLUSTER_QUEUE, r.LOCAL_QUEUE)
+QUOTA_RESOURCES = (
+    r.NAMESPACE,
+    r.TOPOLOGY,
+    r.RESOURCE_FLAVOR,
+    r.COHORT,
+    r.CLUSTER_QUEUE,
+    r.LOCAL_QUEUE,
+)
 MULTIKUEUE_RESOURCES = (r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG, r.ADMISSION_CHECK)
 
 
@@ -267,8 +274,10 @@ def _users_of(key: Key, cache: Cache) -> Iterator[Key]:
 
 
 def _references(document: Mapping[str, Any]) -> Iterator[str]:
-    """What a ClusterQueue or Cohort refers to, as keys are written."""
+    """What a ClusterQueue, Cohort or flavor refers to, as keys are written."""
     spec = document.get("spec") or {}
+    if spec.get("topologyName"):
+        yield f"Topology {spec['topologyName']}"
     for parent in (spec.get("cohortName"), spec.get("parentName")):
         if parent:
             yield f"Cohort {parent}"
@@ -279,7 +288,9 @@ def _references(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"AdmissionCheck {check.get('name')}"
 
 
-REFERRING = Index("refers to", frozenset({r.COHORT, r.CLUSTER_QUEUE}), _references)
+REFERRING = Index(
+    "refers to", frozenset({r.RESOURCE_FLAVOR, r.COHORT, r.CLUSTER_QUEUE}), _references
+)
 
 
 def write_of(decision: Decision) -> Write:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, IntegerField, Model, Subquery, Sum, Value
 
 from budgets import selectors
-from budgets.models import Account, Budget, Flavor, Pool
+from budgets.models import Account, Budget, Flavor, Pool, Topology
 from budgets.plan import QuotaPlan, plan_quota
 from clusters.manifests.names import Document, Key, key_of
 from clusters.manifests.translate import Site, render
@@ -29,6 +29,7 @@ SUBJECTS: dict[str, tuple[type[Model], str]] = {
     "cluster": (Cluster, "slug"),
     "flavor": (Flavor, "slug"),
     "pool": (Pool, "slug"),
+    "topology": (Topology, "slug"),
 }
 """What objects stand for: the first word of a subject, its rows, and the column of its name."""
 
@@ -55,7 +56,7 @@ def fingerprint(cluster_id: int) -> Fingerprint:
     """
     parts = {
         f"{model.__name__.lower()}_{name}": _total(model, aggregate)
-        for model in (Budget, Account, Pool, Flavor, Cluster, MaintenanceWindow)
+        for model in (Budget, Account, Pool, Flavor, Topology, Cluster, MaintenanceWindow)
         for name, aggregate in (("sum", Sum("generation")), ("count", Count("pk")))
     }
     switches = ("state", "writes_enabled", "drift_policy", "blocked_reason")
@@ -101,7 +102,7 @@ def site_for(facts: ClusterFacts) -> Site:
 
 
 def known_generations(facts: ClusterFacts) -> dict[str, int]:
-    """Subject → generation of every row, archived ones included. Four queries."""
+    """Subject → generation of every row, archived ones included. Five queries."""
     known = {f"cluster:{facts.slug}": facts.generation}
     for kind, (model, column) in SUBJECTS.items():
         if model is not Cluster:

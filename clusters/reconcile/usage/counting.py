@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import structlog
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
 from budgets.metering import QueueSample
 from budgets.models import Flavor, Workspace
@@ -25,14 +25,16 @@ from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.kueue.amounts import parse_amount
-from clusters.models import Cluster
+from clusters.models import Cluster, NodeSight
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.watches import Seen, Watches
 from clusters.reconcile.usage.measure import (
     FlavorNodes,
+    Sight,
     measure,
     node_facts,
     pod_facts,
+    sights,
     with_used,
 )
 from clusters.reconcile.usage.states import COUNTED, held_on
@@ -43,6 +45,7 @@ log = structlog.stdlib.get_logger(__name__)
 MEASURE_S = 15.0
 QUEUES_S = 60.0
 POLL_S = 0.05
+_BATCH = 200
 # An image that is older is not measured; nodes change seldom, and the pulse keeps them young.
 LATE_S = 15.0
 PODS_LATE_S = 60.0
@@ -66,6 +69,7 @@ class Counting:
         self._slug = context.cluster.slug
         self._queues = QueueWatch(self._slug)
         self._looked_at = -QUEUES_S
+        self._sights: dict[str, Sight] | None = None
         self._watches = Watches(
             context.client, cluster=self._slug, pulse=context.pulse, sink=_nobody
         )
@@ -145,7 +149,38 @@ class Counting:
         self._context.fence()
         now = self._context.now().replace(microsecond=0)
         record_measured_capacity(cluster=self._slug, rows=rows, measured_at=now, beside=beside)
+        self._show(sights(nodes, pods, flavors=flavors))
         note_skew(cluster=self._slug, at=now, skew_s=int(self._context.skew.total_seconds()))
+
+    def _show(self, found: dict[str, Sight]) -> None:
+        """Write the nodes that changed; all of them at first."""
+        known = self._sights or {}
+        changed = [
+            NodeSight(
+                cluster=self._slug,
+                name=name,
+                flavor=sight.flavor,
+                labels=dict(sight.labels),
+                gpus=sight.gpus,
+                used=sight.used,
+            )
+            for name, sight in found.items()
+            if known.get(name) != sight
+        ]
+        rows = NodeSight.objects.filter(cluster=self._slug)
+        with transaction.atomic():
+            NodeSight.objects.bulk_create(
+                changed,
+                batch_size=_BATCH,
+                update_conflicts=True,
+                unique_fields=["cluster", "name"],
+                update_fields=["flavor", "labels", "gpus", "used"],
+            )
+            before = known or dict.fromkeys(rows.values_list("name", flat=True))
+            gone = [name for name in before if name not in found]
+            for start in range(0, len(gone), _BATCH):
+                rows.filter(name__in=gone[start : start + _BATCH]).delete()
+        self._sights = found
 
     def look_at_queues(self) -> None:
         """Compare what every ClusterQueue says is used with the open intervals.

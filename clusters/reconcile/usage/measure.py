@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from budgets.units import MOST_COUNTED_GPUS
 from clusters.documents.conditions import is_true
+from clusters.documents.labels import HOSTNAME
 from clusters.kube.resources import Document
 from clusters.kueue.amounts import parse_amount
 
+MOST_LABELS: Final = 60
 _ENDED = ("Succeeded", "Failed")
+_AMOUNTS: Final = ("capacity", "allocatable")
+# Features of a node are hundreds of switches, and none of them says where it stands.
+_SWITCHES: Final = ("", "true", "false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,51 @@ def measure(
         if flavor is not None and (pod.get("status") or {}).get("phase") not in _ENDED:
             sums[flavor.slug].used += pod_gpus(spec, flavor.resource_name)
     return {slug: found.as_row() for slug, found in sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One node of a flavor: bounded labels, GPUs that it offers, and those that pods ask for."""
+
+    flavor: str
+    labels: Mapping[str, str]
+    gpus: int
+    used: int
+
+
+def sights(
+    nodes: Iterable[Document], pods: Iterable[Document], *, flavors: Sequence[FlavorNodes]
+) -> dict[str, Sight]:
+    """Node name → what it shows, of nodes of a flavor; as :func:`measure` counts. O(nodes + pods).
+
+    Labels of nodes are strangers' words: of each node the first of them by name are kept.
+    """
+    flavor_of: dict[str, FlavorNodes] = {}
+    offered: dict[str, int] = {}
+    labels: dict[str, dict[str, str]] = {}
+    used: dict[str, int] = {}
+    for node in nodes:
+        flavor, name = _flavor_of(node, flavors), node["metadata"]["name"]
+        if flavor is None:
+            continue
+        status = node.get("status") or {}
+        flavor_of[name] = flavor
+        amounts = (_gpus(status.get(key), flavor.resource_name) for key in _AMOUNTS)
+        offered[name] = min(MOST_COUNTED_GPUS, *amounts) if _is_usable(node) else 0
+        shown = node["metadata"].get("labels") or {}
+        told = (key for key, value in shown.items() if value not in _SWITCHES)
+        kept = sorted(told, key=lambda key: (key != HOSTNAME, key))[:MOST_LABELS]
+        labels[name] = {key: str(shown[key]) for key in kept}
+    for pod in pods:
+        spec = pod.get("spec") or {}
+        name = spec.get("nodeName") or ""
+        if name in flavor_of and (pod.get("status") or {}).get("phase") not in _ENDED:
+            gpus = pod_gpus(spec, flavor_of[name].resource_name)
+            used[name] = min(MOST_COUNTED_GPUS, used.get(name, 0) + gpus)
+    return {
+        name: Sight(flavor.slug, labels[name], offered[name], used.get(name, 0))
+        for name, flavor in flavor_of.items()
+    }
 
 
 def with_used(
