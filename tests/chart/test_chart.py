@@ -7,6 +7,7 @@ nodes and kwok plays them, the Job before each install and upgrade too.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.controlplane
 SMALL, FULL = VALUES / "small.yaml", VALUES / "full.yaml"
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+NGINX = re.compile(r"^  nginx\.conf: \|\n(?:    .*\n|\n)*", re.M)
 WORKLOADS = {"web", "tasks", "shifts", "beat", "migration"}
 # What each kind of object of the Prometheus Operator is; their schemas are the operator's own.
 MONITORING = {
@@ -156,7 +158,8 @@ def test_chart_passes_the_strict_lint(helm: Helm, values: Path) -> None:
 
 @pytest.mark.parametrize("values", [SMALL, FULL], ids=lambda path: path.stem)
 def test_chart_renders_as_it_was_read(helm: Helm, values: Path) -> None:
-    assert_golden(f"chart/{values.stem}.yaml", helm.template(values))
+    text = helm.template(values)
+    assert_golden(f"chart/{values.stem}.yaml", NGINX.sub("  nginx.conf: the product's\n", text))
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,17 @@ def test_values_that_cannot_work_are_refused_by_name(helm: Helm, values: str, wa
     with pytest.raises(HelmError, match=want) as refused:
         helm.template(SMALL, "--set", values)
     assert "shown-to-everybody" not in str(refused.value)
+
+
+def test_nginx_is_the_products_and_asks_the_web_beside_it(small: list[Document]) -> None:
+    text = next(
+        each["data"]["nginx.conf"] for each in small if "nginx.conf" in each.get("data", {})
+    )
+    want = (ROOT / "portal" / "nginx.conf").read_text()
+    for there, here in (("listen 8000;", "listen 8080;"), ("//web:8000", "//127.0.0.1:8000")):
+        assert want.count(there) == 1
+        want = want.replace(there, here)
+    assert text == want
 
 
 def test_processes_are_started_as_compose_starts_them(small: list[Document]) -> None:
