@@ -54,7 +54,8 @@ JOB_MADE = "gpu-budget-portal.dev/job-made"
 MEMBERS_MADE = "gpu-budget-portal.dev/members-made"
 # Ours, on elastic Jobs: number of the Workload that stands for their present size, from 1 on.
 SLICE = "gpu-budget-portal.dev/slice"
-# Ours, on jobs: why nobody can count with what their owner wrote, a sentence.
+# Ours, on jobs: why nobody can count with what their owner wrote, a sentence; on Workloads: why
+# they wait until it is written anew.
 REFUSED = "gpu-budget-portal.dev/refused"
 # Ours, on jobs: labels of the place that the data is at, as ``key=value,key=value``.
 DATA_LOCALITY = "gpu-budget-portal.dev/data-locality"

@@ -85,6 +85,7 @@ class BatchJob(JobKind):
     tells_when = True
     is_placed = True
     pod_index = labels.COMPLETION_INDEX
+    managed_by = "managedBy"
 
     def workload_name_of(self, job: Document) -> str:
         return workloads.prebuilt_name(job) or slice_name(job, slice_of(job))
@@ -219,7 +220,7 @@ class BatchJob(JobKind):
         return bool(status_of(job).get("active"))
 
     def refusal(self, job: Document) -> str:
-        return remote.managed_refusal(job, "managedBy")
+        return remote.managed_refusal(job, self.managed_by)
 
     def is_stop_due(self, job: Document) -> bool:
         return not self.is_suspended(job)

@@ -18,6 +18,7 @@ from clusters.documents import labels
 from clusters.documents.keys import Document, labels_of
 from clusters.documents.resources import Resource
 from clusters.jobs import counting, topology, workloads
+from clusters.jobs.paths import values
 from clusters.jobs.remote import CopyMarks
 
 
@@ -65,6 +66,7 @@ class JobKind:
         stops_by_deletion: Only a deletion stops what was started.
         is_placed: In portal mode its pods are brought to the domains of a topology.
         pod_index: Label that numbers the pods of a pod set; empty where none does.
+        managed_by: Field of ``spec`` that says who runs it; empty where none does.
     """
 
     resource: Resource
@@ -86,6 +88,7 @@ class JobKind:
     stops_by_deletion = False
     is_placed = False
     pod_index = ""
+    managed_by = ""
 
     @property
     def full_kind(self) -> str:
@@ -127,6 +130,11 @@ class JobKind:
     def fault(self, job: Document) -> str:
         """What its owner wrote that nobody can count with, a sentence; empty when all is well."""
         return counting.fault_of(self.counts(job))
+
+    def is_left_to_dispatch(self, job: Document) -> bool:
+        """Whether its own cluster never runs it, so that a worker's copy can speak for it."""
+        at = self.managed_by
+        return bool(at) and labels.MULTIKUEUE in values(job.get("spec") or {}, at)
 
     def is_clear(self, job: Document) -> bool:
         """Whether its pod sets can be told; if not, no Workload is made here (yet)."""

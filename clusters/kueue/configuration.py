@@ -12,20 +12,11 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final
 
+from clusters.kueue import feature_gates
 from clusters.kueue.amounts import parse_decimal
 
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
 _SAMPLING_S: Final = 300.0
-_NOT_FOLLOWED: Final[Mapping[str, str]] = {
-    "ConcurrentAdmission": "one job tries several flavors at a time",
-    "ElasticJobsViaWorkloadSlicesWithTAS": "elastic jobs keep their place in a topology",
-    "KueueDRAIntegrationConsumableCapacity": "parts of devices count as quota",
-    "MultiKueueManagerQuotaAutomation": "the manager's quota follows that of the workers",
-    "MultiKueueOrchestratedPreemption": "workers preempt one after the other",
-    "PrioritizePreemptorWorkloads": "who waits for preempted workloads goes first",
-    "PriorityBoost": "an annotation changes priorities",
-    "SchedulerLibraryIntegration": "placement simulates the scheduler of Kubernetes",
-}
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -76,6 +67,7 @@ class Gates:
     skip_reassignment_for_pod_owned_workloads: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False
     scheduler_library_integration: bool = False
+    unadmitted_workloads_observability: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +202,7 @@ def _transformations(section: Iterable[Mapping[str, Any]]) -> dict[str, Transfor
 
 
 def _pods_ready(source: Mapping[str, Any]) -> PodsReadyRules | None:
-    if (source.get("featureGates") or {}).get("DisableWaitForPodsReady"):
+    if feature_gates.in_force(source.get("featureGates") or {})["DisableWaitForPodsReady"]:
         return None
     section = source.get("waitForPodsReady") or {}
     if section.get("enable") is False:
@@ -240,20 +232,16 @@ def parse_duration(text: str) -> float:
 
 
 def not_followed(document: Mapping[str, Any]) -> list[str]:
-    """What a Kueue ``Configuration`` turns on that no decision here follows, with its effect."""
-    gates = document.get("featureGates") or {}
-    found = [f"{name}: {text}" for name, text in _NOT_FOLLOWED.items() if gates.get(name) is True]
+    """What a Kueue ``Configuration`` says that no decision here follows, with its effect."""
+    found = feature_gates.refused(document.get("featureGates") or {})
     if (document.get("resources") or {}).get("deviceClassMappings"):
         found.append("resources.deviceClassMappings: devices by claims count as quota")
     return found
 
 
 def _gates(section: Mapping[str, bool]) -> Gates:
-    known = {item.name.replace("_", ""): item.name for item in fields(Gates)}
-    chosen = {
-        known[name.lower()]: bool(value) for name, value in section.items() if name.lower() in known
-    }
-    return Gates(**chosen)
+    known = {name.lower(): value for name, value in feature_gates.in_force(section).items()}
+    return Gates(**{item.name: known[item.name.replace("_", "")] for item in fields(Gates)})
 
 
 def parse_weight(section: Mapping[str, Any] | None) -> float:

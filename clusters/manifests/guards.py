@@ -41,6 +41,12 @@ _CLAIMS: Final = (
 )
 
 
+_LEFT_ALONE: Final = (
+    "Jobs of this workspace run on this cluster, and nobody here runs one that another cluster is "
+    f"to run: leave out spec.{{}}, which is {labels.MULTIKUEUE}."
+)
+
+
 def is_child(wish: PolicyWish) -> str:
     """Whether a controller makes a part of a job that queues as a whole."""
     kinds = [(kind.resource.group, kind.resource.kind) for kind in suspendable() if kind != _JOB]
@@ -104,6 +110,11 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
                 holds, f"What the controller of a {name} adds to its pods has no GPUs of its own."
             )
         )
+    if wish.post.is_single and kind.managed_by:
+        manager = cel.field("object.spec", kind.managed_by)
+        left = f"{manager}.orValue('') == '{labels.MULTIKUEUE}'"
+        holds = f"!({is_new} && variables.counts && {left})"
+        guards.insert(0, Guard(holds, _LEFT_ALONE.format(kind.managed_by)))
     if not wish.takes_jobs:
         had = f"oldObject != null && {cel.label(labels.QUEUE, of='oldObject')} != ''"
         comes = f"object != null && ({is_new} && variables.counts || variables.queued && !({had}))"

@@ -25,13 +25,26 @@ Patch = dict[str, Any]
 REPLACED: Final = "WorkloadSliceReplaced"
 """Reason of Finished: another slice of an elastic Job took over."""
 
-NO_RESERVATION: Final = Condition(
+_NO_RESERVATION: Final = Condition(
     "Admitted", False, "NoReservation", "The workload has no reservation"
 )
 _CHECKS_OPEN: Final = Condition(
     "Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
 )
+_NEITHER: Final = Condition(
+    "Admitted",
+    False,
+    "NoReservationUnsatisfiedChecks",
+    "The workload has no reservation and not all checks ready",
+)
 _DEACTIVATED: Final = "The workload is deactivated"
+# What Kueue says without the gate: of queues, and of what holds a workload back by itself.
+_COARSE: Final = {
+    "Misconfigured": "Inadmissible",
+    "Suspended": "Inadmissible",
+    "AdmissionGated": "AdmissionGated",
+    "WaitingForPodsReady": "Waiting",
+}
 
 
 def guarded(workload: Document, **status: Any) -> Patch:
@@ -46,8 +59,23 @@ def conditions_patch(
     return guarded(workload, conditions=with_conditions(workload, changes, now=now), **status)
 
 
+def waiting_reason(reason: str, *, is_fine: bool) -> str:
+    """The reason that a condition shows of why a workload waits outside of every cycle.
+
+    Args:
+        reason: One of the finer ones.
+        is_fine: With the gate UnadmittedWorkloadsObservability; without it there are few.
+    """
+    return reason if is_fine else _COARSE.get(reason, "Pending")
+
+
 def admit_patch(
-    workload: Document, decision: Admit, *, now: datetime, more: Sequence[Condition] = ()
+    workload: Document,
+    decision: Admit,
+    *,
+    now: datetime,
+    more: Sequence[Condition] = (),
+    is_fine: bool = False,
 ) -> Patch:
     """Quota reserved, and Admitted in the same write where no check is open."""
     changes = [*more, Condition("QuotaReserved", True, "QuotaReserved", decision.message)]
@@ -56,7 +84,10 @@ def admit_patch(
         if before.get("status") == "True":
             text = f"Previously: {before.get('message', '')}"
             changes.append(Condition(kind, False, "QuotaReserved", text))
-    changes.append(admitted_condition() if decision.is_admitted else _CHECKS_OPEN)
+    if decision.is_admitted:
+        changes.append(admitted_condition())
+    elif is_fine:
+        changes.append(_CHECKS_OPEN)
     fields: dict[str, Any] = {"admission": dict(decision.admission)}
     if (workload.get("status") or {}).get("resourceRequests"):
         fields["resourceRequests"] = None
@@ -73,11 +104,18 @@ def admitted_condition() -> Condition:
 
 
 def waiting_patch(
-    workload: Document, reason: str, message: str, *, now: datetime, more: Sequence[Condition] = ()
+    workload: Document,
+    reason: str,
+    message: str,
+    *,
+    now: datetime,
+    more: Sequence[Condition] = (),
+    is_fine: bool = False,
 ) -> Patch:
     """It waits outside of every cycle, or holds nothing: why."""
-    change = Condition("QuotaReserved", False, reason, message)
-    return conditions_patch(workload, [*more, change, NO_RESERVATION], now=now)
+    change = Condition("QuotaReserved", False, waiting_reason(reason, is_fine=is_fine), message)
+    unadmitted = _without_reservation(workload, is_fine=is_fine)
+    return conditions_patch(workload, [*more, change, *unadmitted], now=now)
 
 
 def pending_patch(
@@ -87,6 +125,7 @@ def pending_patch(
     now: datetime,
     more: Sequence[Condition] = (),
     requests: Sequence[Document] = (),
+    is_fine: bool = False,
 ) -> Patch | None:
     """Why it waits, and what it asks for; None when that is what its status says already.
 
@@ -96,17 +135,21 @@ def pending_patch(
         now: Current time.
         more: Further conditions to set.
         requests: ``status.resourceRequests``: total amounts by pod set.
+        is_fine: See :func:`waiting_reason`.
     """
+    reason = decision.reason
+    if not is_fine:
+        # The scheduler has one word for whatever it found in a cycle.
+        reason = "Waiting" if reason == "WaitingForPodsReady" else "Pending"
     shown = condition(workload, "QuotaReserved")
     generation = workload["metadata"].get("generation")
     told = (shown.get("status"), shown.get("reason"), shown.get("message"))
     is_current = shown.get("observedGeneration") in (None, generation)
-    if told == ("False", decision.reason, decision.message) and is_current:
+    if told == ("False", reason, decision.message) and is_current:
         return None
-    change = Condition("QuotaReserved", False, decision.reason, decision.message)
-    return conditions_patch(
-        workload, [*more, change, NO_RESERVATION], now=now, resourceRequests=list(requests)
-    )
+    change = Condition("QuotaReserved", False, reason, decision.message)
+    changes = [*more, change, *_without_reservation(workload, is_fine=is_fine)]
+    return conditions_patch(workload, changes, now=now, resourceRequests=list(requests))
 
 
 def preempt_patch(workload: Document, decision: Preempt, *, now: datetime) -> Patch:
@@ -146,28 +189,34 @@ def evict_patch(
     return patch
 
 
-def release_patch(workload: Document, *, now: datetime) -> Patch:
+def release_patch(workload: Document, *, now: datetime, is_fine: bool = False) -> Patch:
     """The Job of an evicted workload has stopped: give the quota back."""
     evicted = condition(workload, "Evicted")
     reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
     changes = [
         Condition("Requeued", is_requeued_at_once(reason), reason, message),
-        _without_quota(reason, message),
+        _without_quota(reason, message, is_fine=is_fine),
     ]
     fields: dict[str, Any] = {"admission": None}
     if is_true(workload, "PodsReady"):
         text = "Not all pods are ready or succeeded"
         changes.append(Condition("PodsReady", False, "WaitForStart", text))
-    changes.append(NO_RESERVATION)
+    changes += _without_reservation(workload, is_fine=is_fine)
     used = _execution_seconds(workload, now)
     if used is not None:
         fields["accumulatedPastExecutionTimeSeconds"] = used
     return conditions_patch(workload, changes, now=now, **fields)
 
 
-def withdraw_patch(workload: Document, step: Withdraw, *, now: datetime) -> Patch:
+def withdraw_patch(
+    workload: Document, step: Withdraw, *, now: datetime, is_fine: bool = False
+) -> Patch:
     """Take a reservation back that was never admitted."""
-    changes = [Condition("QuotaReserved", False, step.reason, step.message), NO_RESERVATION]
+    reason = waiting_reason(step.reason, is_fine=is_fine)
+    changes = [
+        Condition("QuotaReserved", False, reason, step.message),
+        *_without_reservation(workload, is_fine=is_fine),
+    ]
     status = workload.get("status") or {}
     fields: dict[str, Any] = {"admission": None, "nominatedClusterNames": None, "clusterName": None}
     if status.get("admissionChecks"):
@@ -219,7 +268,19 @@ def _requeue_state(status: Document, step: Evict) -> dict[str, Any] | None:
     return found
 
 
-def _without_quota(eviction_reason: str, message: str) -> Condition:
+def _without_reservation(workload: Document, *, is_fine: bool) -> list[Condition]:
+    """What Admitted says of a workload without quota; without the gate only if it was admitted."""
+    if is_fine:
+        return [_NO_RESERVATION]
+    if not is_true(workload, "Admitted"):
+        return []
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return [_NO_RESERVATION if all(item["state"] == "Ready" for item in checks) else _NEITHER]
+
+
+def _without_quota(eviction_reason: str, message: str, *, is_fine: bool) -> Condition:
+    if not is_fine:
+        return Condition("QuotaReserved", False, "Pending", message)
     if eviction_reason.startswith("Deactivated"):
         return Condition("QuotaReserved", False, "Deactivated", _DEACTIVATED)
     return Condition("QuotaReserved", False, "PendingEvaluation", message)

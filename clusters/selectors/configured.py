@@ -88,7 +88,7 @@ def settings_of(document: Mapping[str, Any]) -> list[Setting]:
 
 def notes_of(document: Mapping[str, Any]) -> list[str]:
     """What the document turns on that the portal's forecasts and decisions do not follow."""
-    return [f"The portal does not follow {found}." for found in not_followed(document)]
+    return [f"{found}. The portal does not follow that." for found in not_followed(document)]
 
 
 def _has(document: Mapping[str, Any], path: str) -> bool:

@@ -8,6 +8,8 @@ from clusters.kueue.configuration import not_followed
 from clusters.models import Cluster
 from clusters.services.preflight.rows import unfollowed_rows
 
+GATES = {"featureGates": {"PriorityBoost": True, "AdmissionGatedBy": False}}
+
 
 @pytest.mark.parametrize(
     ("configuration", "want"),
@@ -15,11 +17,13 @@ from clusters.services.preflight.rows import unfollowed_rows
         pytest.param({}, [], id="defaults"),
         pytest.param({"featureGates": {"PriorityBoost": False}}, [], id="off by name"),
         pytest.param({"featureGates": {"TASBalancedPlacement": True}}, [], id="followed"),
+        pytest.param({"featureGates": {"MetricsForCohorts": False}}, [], id="no effect"),
         pytest.param(
-            {"featureGates": {"PriorityBoost": True, "ConcurrentAdmission": True}},
+            GATES,
             [
-                "ConcurrentAdmission: one job tries several flavors at a time",
-                "PriorityBoost: an annotation changes priorities",
+                "AdmissionGatedBy is off: the annotation kueue.x-k8s.io/admission-gated-by holds "
+                "no job back",
+                "PriorityBoost is on: an annotation changes the priority of a job",
             ],
             id="gates",
         ),
@@ -36,14 +40,15 @@ def test_features_that_are_not_followed_are_named_with_their_effect(configuratio
 
 @pytest.mark.parametrize(
     ("mode", "want"),
-    [(Cluster.Mode.PORTAL, ("fault", "Switch it off")), (Cluster.Mode.KUEUE, ("warn", "Kueue"))],
+    [
+        (Cluster.Mode.PORTAL, ("fault", "take it out of the Configuration, or let Kueue decide")),
+        (Cluster.Mode.KUEUE, ("warn", "Kueue follows it")),
+    ],
 )
 def test_preflight_refuses_them_where_the_portal_decides(mode, want):
     cluster = Cluster(mode=mode)
-    [row] = unfollowed_rows(cluster, {"featureGates": {"PriorityBoost": True}})
-    assert row.state == want[0]
-    assert (
-        row.found == "not followed by the portal: PriorityBoost: an annotation changes priorities"
-    )
-    assert row.advice.startswith(want[1])
+    rows = list(unfollowed_rows(cluster, GATES))
+    assert [row.found.split()[0] for row in rows] == ["AdmissionGatedBy", "PriorityBoost"]
+    assert {row.state for row in rows} == {want[0]}
+    assert all(want[1] in row.advice for row in rows)
     assert list(unfollowed_rows(cluster, {})) == []

@@ -70,7 +70,7 @@ def test_admission_keeps_the_second_job_waiting_with_the_reason(world):
         why=lambda: str(place.workload_of("second")),
     )
     assert waiting["status"] == "False"
-    assert waiting["reason"] == "WaitingForQuota"
+    assert waiting["reason"] == "Pending"
     assert waiting["message"] == (
         "couldn't assign flavors to pod set main: insufficient unused quota for "
         "nvidia.com/gpu in flavor h100, 4 more needed"

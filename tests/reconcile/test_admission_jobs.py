@@ -285,14 +285,12 @@ def test_admit_patch_ends_an_eviction_and_is_guarded():
 
 
 def test_admit_patch_with_open_checks_reserves_only():
-    patch = status.admit_patch(
-        workload_of(live()), decision(is_admitted=False, checks=("mk",)), now=NOW
-    )
-    shown = {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
-    assert shown == {
-        "QuotaReserved": ("True", "QuotaReserved"),
-        "Admitted": ("False", "UnsatisfiedAdmissionChecks"),
-    }
+    reserves = decision(is_admitted=False, checks=("mk",))
+    open_checks = {"Admitted": ("False", "UnsatisfiedAdmissionChecks")}
+    for is_fine, more in ((True, open_checks), (False, {})):
+        patch = status.admit_patch(workload_of(live()), reserves, now=NOW, is_fine=is_fine)
+        shown = {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
+        assert shown == {"QuotaReserved": ("True", "QuotaReserved"), **more}
     [check] = patch["status"]["admissionChecks"]
     assert (check["name"], check["state"]) == ("mk", "Pending")
 
@@ -325,7 +323,7 @@ def test_release_patch_adds_up_the_time_that_the_job_ran():
     assert "admission" not in after["status"]
     assert after["status"]["accumulatedPastExecutionTimeSeconds"] == 40
     assert condition(after, "Requeued")["status"] == "True"
-    assert condition(after, "QuotaReserved")["reason"] == "PendingEvaluation"
+    assert condition(after, "QuotaReserved")["reason"] == "Pending"
 
 
 def test_image_keeps_the_newer_state_whatever_comes_in_last():

@@ -19,12 +19,15 @@ from budgets.services.spending import remove_spend_rule
 from clusters import selectors
 from clusters.devcluster.controllers import JobRunner
 from clusters.documents import labels
-from clusters.documents.conditions import is_true
+from clusters.documents.conditions import condition, is_true
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.manifests.names import SPEND_CHECK
+from clusters.manifests.policies import policy_documents
+from clusters.manifests.rbac import Post
+from clusters.manifests.wish import PolicyWish
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.admission.body import AdmissionBody
 from clusters.reconcile.context import Clients, ShiftContext, registered
@@ -32,14 +35,17 @@ from clusters.vault import unseal
 from portal.rehearsal.world import gpu_job
 from tests.billing.conftest import active_card, price
 from tests.builders import SmallFleet, line
+from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import NodeShape
+from tests.controlplane.rest import ApiError
+from tests.policies.ground import apply_policies
 from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
 from tests.reconcile.real_clusters import admin_client, register_real
 from tests.reconcile.real_road import Road, hand_over_namespaces
 from tests.reconcile.spend_hand import SpendHand, granted, spend_hand, spent
 from tests.reconcile.usage_hand import UsageHand, ago, kueue_on, usage_hand
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.django_db
 LAB = "gpu-east"
@@ -212,6 +218,60 @@ COLUMNS = [
 @pytest.fixture(params=COLUMNS)
 def cluster(request: pytest.FixtureRequest) -> Lone:
     return request.getfixturevalue(request.param)
+
+
+def test_a_job_for_another_cluster_holds_nothing_and_says_what_to_change(embedded: Lone) -> None:
+    """spec.managedBy leaves it to dispatch, and there is none."""
+    embedded.fleet.revise(embedded.fleet.vision, line("h100", 8, 16))
+    embedded.until(lambda: is_synced(embedded))
+    made = gpu_job("left", VISION, gpus=8, seconds=600, image="none", is_dispatched=True)
+    assert made["spec"]["managedBy"] == labels.MULTIKUEUE
+    embedded.user.create(r.JOB, made)
+    embedded.until(lambda: condition(embedded.workload("left"), "QuotaReserved"))
+    found = condition(embedded.workload("left"), "QuotaReserved")
+    assert found["reason"] == "Inadmissible"
+    assert "submit it again without that field" in found["message"]
+
+    def told() -> list[dict[str, Any]]:
+        events = embedded.user.list(r.EVENT, Selection(namespace=VISION)).items
+        return [item for item in events if item["reason"] == "Refused"]
+
+    [event] = embedded.until(told)
+    assert event["message"] == found["message"]
+    # What others submit has all of the quota.
+    embedded.submit("mine")
+    embedded.until(lambda: embedded.runs("mine"))
+    assert embedded.waits("left")
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize("is_portal_mode", [True, False], ids=["portal", "kueue"])
+def test_policies_of_a_cluster_of_its_own_refuse_a_job_for_another_one(
+    bare_cluster: ControlPlane, is_portal_mode: bool
+) -> None:
+    """In both modes; the same job without the field is taken."""
+    post = Post(False, is_portal_mode, "alone", is_single=True)
+    place = {"metadata": {"name": "alone-team", "labels": {labels.INSTALLATION: "alone"}}}
+    bare_cluster.rest.ensure("/api/v1/namespaces", {"kind": "Namespace", **place})
+    apply_policies(bare_cluster, policy_documents(PolicyWish(post)))
+
+    def answer(name: str, **spec: Any) -> str:
+        made = gpu_job(name, "alone-team", gpus=1, seconds=1, image="none", is_dispatched=False)
+        made["spec"] |= {"suspend": True, **spec}
+        try:
+            tenant.create("/apis/batch/v1/namespaces/alone-team/jobs?dryRun=All", made)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    tenant = bare_cluster.rest_as("alice")
+    left = {"managedBy": labels.MULTIKUEUE}
+    want = "leave out spec.managedBy, which is kueue.x-k8s.io/multikueue"
+    try:
+        eventually(lambda: want in answer("left", **left), why=lambda: answer("left", **left))
+        assert answer("mine") == ""
+    finally:
+        tenant.close()
 
 
 def is_synced(cluster: Lone) -> bool:

@@ -47,7 +47,7 @@ _LEFT_BEHIND = (
     r.RESOURCE_FLAVOR, r.WORKLOAD_PRIORITY_CLASS, r.PRIORITY_CLASS, LIMIT_RANGE, RUNTIME_CLASS,
     r.POD, r.EVENT,
 )  # fmt: skip
-# The specification (admission 0) has this one on; the released binary has it off unless told.
+# The released binary has it off unless told; stories that say so are played without it, too.
 FEATURE_GATES: Mapping[str, bool] = {"UnadmittedWorkloadsObservability": True}
 _AT_ONCE = DeleteOptions(propagation=Propagation.BACKGROUND)
 
@@ -92,17 +92,24 @@ class KueueCluster:
     @contextmanager
     def stage(self, story: Story) -> Iterator[Stage]:
         """The cluster, empty, with Kueue as the story wants it."""
-        if self._configuration != story.configuration:
+        wanted = portal_configuration(story)
+        if self._configuration != wanted:
             if self._configuration is not None:
                 self._plane.stop_kueue(keep_webhooks=True)
             self._configuration = None
-            self._plane.start_kueue(story.configuration, feature_gates=FEATURE_GATES)
-            self._configuration = dict(story.configuration)
+            self._plane.start_kueue(story.configuration, feature_gates=wanted["featureGates"])
+            self._configuration = wanted
         with admin_client(self._plane) as client:
             empty(client)
             _make_namespace(client)
             yield Stage({MAIN: client}, RealPods(), is_kueue=True)
             empty(client)
+
+
+def portal_configuration(story: Story) -> dict[str, Any]:
+    """A story's Configuration, with the gates that Kueue is told in its arguments."""
+    gates = dict.fromkeys(FEATURE_GATES, story.is_fine)
+    return {**story.configuration, "featureGates": gates}
 
 
 def prepare_portal_plane(plane: ControlPlane) -> None:
@@ -169,7 +176,7 @@ def _shift(name: str, kubeconfig: str, story: Story) -> Iterator[None]:
     shift = ForegroundShift(
         kubeconfig=kubeconfig,
         role="admission",
-        facts=facts(name, kueue_configuration=dict(story.configuration)),
+        facts=facts(name, kueue_configuration=portal_configuration(story)),
         holder=f"story-{story.name}-{time.monotonic_ns()}",
     )
     running = RunningShift(shift)

@@ -6,6 +6,7 @@ cluster (``main``) as well as a manager with workers::
     story: A job that fits runs to its end      # one sentence
     quick: true                                  # part of the short set
     columns: [portal, kueue]                     # where it is played; all of COLUMNS without it
+    coarse: true                                 # played without finer reasons, too; or quick
     configuration: {fairSharing: {...}}          # Kueue Configuration, as far as it matters
     clusters: [main]                             # the first is where steps happen unless they say
     objects: [...]                               # documents or short forms, see documents.py
@@ -31,7 +32,7 @@ are those that were recorded from a real Kueue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ ACTIONS = ("create", "patch", "delete", "pods", "check", "wait", "look")
 COLUMNS = ("embedded", "portal", "kueue")
 # What a look may say of a workload: the farthest that it has come.
 STATES = ("Pending", "Reserved", "Admitted", "Evicted", "Finished", "Inactive", "Gone")
-_TOP = {"story", "quick", "columns", "configuration", "clusters", "objects", "steps", "deviations"}
+_TOP = {
+    "story", "quick", "columns", "coarse", "configuration", "clusters", "objects", "steps",
+    "deviations",
+}  # fmt: skip
 _NEEDED: Mapping[str, frozenset[str]] = {
     "patch": frozenset({"kind", "name", "body"}),
     "delete": frozenset({"kind", "name"}),
@@ -105,6 +109,14 @@ class Story:
     deviations: Sequence[Deviation] = ()
     is_quick: bool = False
     columns: Sequence[str] = COLUMNS
+    coarse_too: str = ""
+    is_fine: bool = True
+
+    @property
+    def coarse(self) -> Story:
+        """The same without the gate UnadmittedWorkloadsObservability, as Kueue comes."""
+        is_quick = self.coarse_too == "quick"
+        return replace(self, name=f"{self.name}-coarse", is_quick=is_quick, is_fine=False)
 
     @property
     def looks(self) -> list[str]:
@@ -117,8 +129,9 @@ class Story:
 
 
 def stories(kind: str) -> list[Story]:
-    """All stories of a kind (a folder here), by name."""
-    return [load(path) for path in sorted((HERE / kind).glob("*.yaml"))]
+    """All stories of a kind (a folder here), by name; those played without finer reasons last."""
+    found = [load(path) for path in sorted((HERE / kind).glob("*.yaml"))]
+    return [*found, *(story.coarse for story in found if story.coarse_too)]
 
 
 def read_yaml(path: Path) -> Any:
@@ -149,6 +162,7 @@ def load(path: Path) -> Story:
         configuration=given.get("configuration") or {},
         deviations=tuple(Deviation(**entry) for entry in given.get("deviations") or ()),
         is_quick=bool(given.get("quick")),
+        coarse_too=str(given.get("coarse") or ""),
         columns=tuple(given.get("columns") or COLUMNS),
     )
 

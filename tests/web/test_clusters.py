@@ -224,7 +224,7 @@ def test_the_configuration_page_shows_what_holds_and_every_fault_by_its_name(
     gates = "featureGates:\n  PriorityBoost: true\n"
     client.post(address, {"kueue_configuration": typed + gates})
     text = visitors.text("admin", address)
-    assert "LessThanInitialShare" in text and "does not follow PriorityBoost" in text
+    assert "LessThanInitialShare" in text and "PriorityBoost is on: an annotation" in text
 
     wrong = "fairSharing:\n  preemptionStrategies: [Nobody]\nresources: [1]\n"
     answer = client.post(address, {"kueue_configuration": wrong})

@@ -46,6 +46,7 @@ _place_of = attrgetter(
     "is_requeue_blocked",
     "requeue_at",
     "gated_by",
+    "refused",
     "owner",
 )
 

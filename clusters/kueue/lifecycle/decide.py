@@ -247,10 +247,16 @@ def _pods_ready(view: _View) -> step.Step | None:
 
 
 def _refusal(view: _View) -> step.Step | None:
-    """Say why the workload waits in no queue, if it does not say so yet."""
+    """Say why the workload waits in no queue, if it does not say so yet.
+
+    Without the gate UnadmittedWorkloadsObservability only of queues and gates.
+    """
     if view.holds_quota:
         return None
+    is_fine = view.engine.configuration.gates.unadmitted_workloads_observability
     if not view.is_active:
+        if not is_fine:
+            return None
         return _explained(view, "Deactivated", "The workload is deactivated")
     refusal = view.engine.state.queues.refusal(view.key)
     shown = view.condition("QuotaReserved")
@@ -258,7 +264,7 @@ def _refusal(view: _View) -> step.Step | None:
         queue = view.engine.state.snapshot.queues.get(view.queue.name) if view.queue else None
         if queue is not None and not queue.is_active:
             reason, message = "Suspended", f"ClusterQueue {queue.spec.name} is inactive"
-        elif view.key in view.engine.state.bypassed and not shown:
+        elif is_fine and view.key in view.engine.state.bypassed and not shown:
             reason, message = "WaitingForQuota", BYPASSED_MESSAGE
         else:
             return None

@@ -16,6 +16,7 @@ from typing import Any, Final
 from clusters.documents.resources import Resource
 from clusters.jobs.table import KINDS, integrations, resource_named
 from clusters.kueue.configuration import parse_duration
+from clusters.kueue.feature_gates import in_force
 from clusters.kueue.multikueue.dispatchers import (
     ALL_AT_ONCE,
     DISPATCHERS,
@@ -46,6 +47,7 @@ class DispatchSettings:
         worker_lost_timeout: How long a lost worker is waited for.
         integrations: Known kinds besides Jobs, from ``integrations.frameworks``.
         frameworks: Further kinds that an admin named, from ``multiKueue.externalFrameworks``.
+        is_fine: Conditions of waiting workloads have the finer reasons.
     """
 
     dispatcher: str = ALL_AT_ONCE
@@ -54,6 +56,7 @@ class DispatchSettings:
     worker_lost_timeout: timedelta = timedelta(minutes=15)
     integrations: tuple[Resource, ...] = ()
     frameworks: tuple[Resource, ...] = ()
+    is_fine: bool = False
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
@@ -116,6 +119,9 @@ class DispatchSettings:
             frameworks=tuple(
                 resource_named(item["name"]) for item in section.get("externalFrameworks") or ()
             ),
+            is_fine=in_force((document or {}).get("featureGates") or {})[
+                "UnadmittedWorkloadsObservability"
+            ],
         )
 
 

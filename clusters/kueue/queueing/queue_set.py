@@ -221,6 +221,8 @@ class QueueSet:
     def _why_not(self, workload: Workload, local_queue: str) -> NotQueued | None:
         if workload.gated_by:
             return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
+        if workload.refused:
+            return NotQueued("Misconfigured", workload.refused)
         spec = self._local_queues.get(local_queue)
         if spec is None:
             return NotQueued("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")

@@ -115,6 +115,7 @@ class WorkloadParser:
                 for item in status.get("admissionChecks") or ()
             },
             gated_by=annotations.get(labels.GATED_BY, ""),
+            refused=annotations.get(labels.REFUSED, ""),
             replaces=sys.intern(replaces),
             unhealthy_nodes=tuple(item["name"] for item in status.get("unhealthyNodes") or ()),
             additions=_additions(status),

@@ -124,6 +124,7 @@ class Workload:
         requeue_at: it must not be tried before.
         check_states: state by AdmissionCheck name.
         gated_by: names that hold admission back (annotation).
+        refused: why it can never start as it is (annotation), empty when it can.
         replaces: key of the workload whose place it takes, and whose usage it may count on.
         shape_hash: equal for workloads that the scheduler cannot tell apart.
         unhealthy_nodes: nodes of its placement that failed.
@@ -154,6 +155,7 @@ class Workload:
     reservation: Reservation | None = None
     check_states: Mapping[str, str] = field(default_factory=dict)
     gated_by: str = ""
+    refused: str = ""
     replaces: str = ""
     unhealthy_nodes: tuple[str, ...] = ()
     additions: Mapping[str, PodAdditions] = field(default_factory=dict)

@@ -304,7 +304,8 @@ class AdmissionBody(Controller[str]):
         now = self.context.now()
         # Which queues are active is only known once the engine has settled.
         self._engine.state.settle(now)
-        return Surroundings(self._engine, self.cache, now)
+        is_single = self.context.cluster.is_single
+        return Surroundings(self._engine, self.cache, now, is_single)
 
     def _job_of(self, key: str, workload: Document | None) -> Document | None:
         job = job_of(workload, self.cache.jobs_for(key))

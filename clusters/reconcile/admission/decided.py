@@ -131,11 +131,14 @@ class Decided:
             step = steps.Evict(decision.reason, decision.message)
             return status.evict_patch(workload, step, now=now)
         first = first_condition(workload, self._engine.configuration)
+        is_fine = self._engine.configuration.gates.unadmitted_workloads_observability
         if isinstance(decision, Admit):
-            return status.admit_patch(workload, decision, now=now, more=first)
+            return status.admit_patch(workload, decision, now=now, more=first, is_fine=is_fine)
         known = self._engine.state.workloads.get(decision.key)
         requests = resource_requests(known) if known is not None else []
-        return status.pending_patch(workload, decision, now=now, more=first, requests=requests)
+        return status.pending_patch(
+            workload, decision, now=now, more=first, requests=requests, is_fine=is_fine
+        )
 
 
 def _state_of(workload: Document) -> tuple[str, int | None]:

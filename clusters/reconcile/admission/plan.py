@@ -43,6 +43,10 @@ from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.writer import Verb, Write
 
 OUT_OF_SYNC_MESSAGE = "The prebuilt workload is out of sync with its user job"
+_LEFT_ALONE = (
+    "spec.{path} is {value}, which leaves this {kind} to another cluster, and nobody runs it on "
+    "this one: delete it and submit it again without that field"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,18 @@ class Surroundings:
         engine: Knows queues, checks and classes.
         cache: Of the cluster.
         now: Current time.
+        is_single: Nothing is dispatched from here: jobs run here or nowhere.
     """
 
     engine: Engine
     cache: JobCache
     now: datetime
+    is_single: bool = False
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether conditions have the finer reasons why a workload waits."""
+        return self.engine.configuration.gates.unadmitted_workloads_observability
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +121,20 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
     priority = _priority_of(job, around)
     body = kind.workload_for(job, priority=priority, is_placed=has_topology)
     metadata = body["metadata"]
+    if alone := _left_alone(job, around):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), labels.REFUSED: alone}
     return Write(
         "create-workload", Verb.CREATE, r.WORKLOAD, metadata["namespace"], metadata["name"], body
+    )
+
+
+def _left_alone(job: Document, around: Surroundings) -> str:
+    """Why a job would hold quota and never run, a sentence; empty when somebody runs it."""
+    kind = kind_of(job)
+    if not around.is_single or not kind.is_left_to_dispatch(job):
+        return ""
+    return _LEFT_ALONE.format(
+        path=kind.managed_by, value=labels.MULTIKUEUE, kind=kind.resource.kind
     )
 
 
@@ -176,7 +199,10 @@ def _adopting(workload: Document, job: Document | None, around: Surroundings) ->
     if not slices.is_current(job, workload):
         return None
     kind, is_prebuilt = kind_of(job), bool(prebuilt_name(job))
-    fault = kind.fault(job)
+    alone = _left_alone(job, around)
+    if alone and annotations_of(workload).get(labels.REFUSED) != alone:
+        return metadata_write("park", workload, annotations={labels.REFUSED: alone})
+    fault = kind.fault(job) or alone
     if fault or labels.REFUSED in annotations_of(job):
         return _refusing(job, fault)  # what was admitted before stands
     if not kind.is_in_sync(job, workload):
@@ -260,7 +286,8 @@ def _life(workload: Document, around: Surroundings) -> tuple[Write | None, datet
         if isinstance(step, LookAgain):
             return None, step.at
         first = pods_ready.first_condition(workload, around.engine.configuration)
-        return step_write(workload, step, now=around.now, more=first), None
+        found = step_write(workload, step, now=around.now, more=first, is_fine=around.is_fine)
+        return found, None
     return None, None
 
 
@@ -343,7 +370,7 @@ def _running(workload: Document, job: Document, around: Surroundings) -> Write |
 
 
 def _release(workload: Document, around: Surroundings) -> Write:
-    patch = status.release_patch(workload, now=around.now)
+    patch = status.release_patch(workload, now=around.now, is_fine=around.is_fine)
     return status_write("release", workload, patch)
 
 

@@ -29,7 +29,12 @@ from clusters.reconcile.runtime.writer import Write
 
 
 def step_write(
-    workload: Document, step: Step, *, now: datetime, more: Sequence[Condition] = ()
+    workload: Document,
+    step: Step,
+    *,
+    now: datetime,
+    more: Sequence[Condition] = (),
+    is_fine: bool = False,
 ) -> Write | None:
     """The write that carries out one step of a workload's life.
 
@@ -38,6 +43,7 @@ def step_write(
         step: What to carry out.
         now: Current time.
         more: Conditions to set with the explanation why it waits.
+        is_fine: Reasons why it waits are the finer ones, see ``workload_status``.
     """
 
     def conditions(name: str, change: Condition, **fields: Any) -> Write:
@@ -52,7 +58,7 @@ def step_write(
         case Evict():
             return status_write("evict", workload, status.evict_patch(workload, step, now=now))
         case Withdraw():
-            patch = status.withdraw_patch(workload, step, now=now)
+            patch = status.withdraw_patch(workload, step, now=now, is_fine=is_fine)
             return status_write("withdraw", workload, patch)
         case MarkAdmitted():
             return conditions("admit", status.admitted_condition())
@@ -65,7 +71,9 @@ def step_write(
             fields: dict[str, Any] = {"requeueState": {"requeueAt": None}} if ended else {}
             return conditions("requeue", Condition("Requeued", True, reason, message), **fields)
         case ExplainWaiting(reason=reason, message=message):
-            patch = status.waiting_patch(workload, reason, message, now=now, more=more)
+            patch = status.waiting_patch(
+                workload, reason, message, now=now, more=more, is_fine=is_fine
+            )
             return status_write("explain", workload, patch)
         case TargetDeactivation(reason=reason, message=message, resets_execution_time=resets):
             fields = {"accumulatedPastExecutionTimeSeconds": None} if resets else {}

@@ -300,6 +300,7 @@ class DispatchBody(ManagerController):
                     if link
                     else (),
                     now=now,
+                    is_fine=self.settings.is_fine,
                 )
         if writes:
             self._start_here(local, writes)

@@ -28,11 +28,17 @@ _BAD_REFERENCE: Final = "Cannot load the AdmissionChecks parameters: "
 
 
 def manager_writes(
-    action: step.Action, local: Local, remote_jobs: Sequence[Document], *, now: datetime
+    action: step.Action,
+    local: Local,
+    remote_jobs: Sequence[Document],
+    *,
+    now: datetime,
+    is_fine: bool = False,
 ) -> Iterator[Write]:
     """The requests of one action on the manager; none where everything is as it should be.
 
-    ``remote_jobs`` is what the worker of the action has of the workload's job.
+    ``remote_jobs`` is what the worker of the action has of the workload's job; ``is_fine`` is that
+    of the settings.
     """
     workload = local.there
     match action:
@@ -49,7 +55,7 @@ def manager_writes(
         case step.CopyStatus():
             yield from _copied_status(local, remote_jobs, now)
         case step.MarkJobInactive():
-            yield from _marked_inactive(local, now)
+            yield from _marked_inactive(local, now, is_fine=is_fine)
         case step.Finish(reason=reason, message=message):
             change = Condition("Finished", True, reason, message)
             patch = status.conditions_patch(workload, [change], now=now)
@@ -91,7 +97,7 @@ def _copied_status(local: Local, remote_jobs: Sequence[Document], now: datetime)
                 yield _job_status("copy-status", local.kind, member, patch)
 
 
-def _marked_inactive(local: Local, now: datetime) -> Iterator[Write]:
+def _marked_inactive(local: Local, now: datetime, *, is_fine: bool) -> Iterator[Write]:
     """In its job's status, for its controller to see; else the quota is freed right here."""
     kind = local.kind
     if kind is None:
@@ -106,7 +112,7 @@ def _marked_inactive(local: Local, now: datetime) -> Iterator[Write]:
             if patch is not None:
                 yield _job_status("mark-inactive", kind, member, patch)
         return
-    release = status.release_patch(local.there, now=now)
+    release = status.release_patch(local.there, now=now, is_fine=is_fine)
     yield Write.patch("release", r.WORKLOAD, local.there, release, subresource="status")
 
 

@@ -150,17 +150,16 @@ def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> Pref
 
 
 def unfollowed_rows(cluster: Cluster, configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
-    """A row for what the Configuration turns on and no decision of the portal follows."""
-    found = not_followed(configuration)
-    if not found:
-        return
-    words = f"not followed by the portal: {'; '.join(found)}"
-    if cluster.mode == Cluster.Mode.PORTAL:
-        advice = "Switch it off: the portal would decide as if it were not there."
-        yield PreflightRow("Kueue features", FAULT, words, advice)
-    else:
-        advice = "Kueue follows it; what the portal explains and forecasts here leaves it out."
-        yield PreflightRow("Kueue features", WARN, words, advice)
+    """A row for each thing that the Configuration says and no decision of the portal follows."""
+    is_deciding = cluster.mode == Cluster.Mode.PORTAL
+    advice = (
+        "The portal would decide as if that were not there: take it out of the Configuration, or "
+        "let Kueue decide on this cluster (kueue mode)."
+        if is_deciding
+        else "Kueue follows it; what the portal explains and forecasts here leaves it out."
+    )
+    for found in not_followed(configuration):
+        yield PreflightRow("Kueue features", FAULT if is_deciding else WARN, found, advice)
 
 
 def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:

@@ -161,7 +161,7 @@ class PortalStage(LiveStage):
             facts=facts(
                 name,
                 is_manager=name == MANAGER,
-                kueue_configuration=dict(self._configuration),
+                kueue_configuration={**self._configuration, "featureGates": dict(FEATURE_GATES)},
             ),
             holder=f"stories-{role}-{time.monotonic_ns()}",
             workers=dict(self._links) if role == "dispatch" else {},

@@ -43,6 +43,7 @@ from tests.stories.fleets.observer import KINDS, Entry, History
 from tests.stories.fleets.settings import configuration_of
 from tests.stories.fleets.stage import Why
 from tests.stories.pods import CountedPods, counted_status
+from tests.stories.stages import FEATURE_GATES
 
 _STEP_S, _LONGEST_STEP_S = 0.05, 0.5
 _WITHIN_S = 240.0
@@ -201,7 +202,8 @@ class MemoryStage:
         return found
 
     def _changes(self) -> dict[str, Any]:
-        return {"kueue_configuration": self._configuration}
+        gates = {"featureGates": dict(FEATURE_GATES)}
+        return {"kueue_configuration": {**self._configuration, **gates}}
 
     def _begin_dispatch(self) -> None:
         self._dispatch = Dispatch(self._context(MANAGER, self.clients[MANAGER]))
