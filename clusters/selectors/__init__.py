@@ -33,4 +33,10 @@ from clusters.selectors.search import Found, search
 from clusters.selectors.shares import contest_of, contests, fair_clusters, with_weight
 from clusters.selectors.sync import sync_state
 from clusters.selectors.workload_detail import WorkloadDetail, workload_detail, workload_hours
-from clusters.selectors.workloads import WorkloadFilter, WorkloadRow, jobs_now, workloads
+from clusters.selectors.workloads import (
+    WorkloadFilter,
+    WorkloadRow,
+    jobs_now,
+    workloads,
+    workloads_csv,
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from budgets.models import User
 from budgets.records import record_of
 from budgets.selectors import visible_workspaces
 from budgets.selectors.fleet.places import at_keys
+from budgets.units import time_text
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
 from clusters.selectors.bars import DEACTIVATED
@@ -45,6 +46,12 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "namespace": str,
 }
 LIMIT_MOST = 500
+CSV_MOST = 100_000
+CSV_COLUMNS = (
+    *("workspace", "job", "job_kind", "workload", "cluster", "uid", "queue", "priority"),
+    *("state", "phase", "gpus", "flavors", "worker", "evictions"),
+    *("created_at", "reserved_at", "admitted_at", "finished_at", "why"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,44 @@ def workloads(
     page = states[:limit]
     is_more = len(states) > limit
     return WorkloadPage(_told_rows(user, page), _cursor(page[-1], wanted.sort) if is_more else "")
+
+
+def workloads_csv(user: User, wanted: WorkloadFilter) -> Iterator[tuple[str, ...]]:
+    """The jobs of :func:`workloads`, all pages of them, as rows of texts, the header first.
+
+    A page is read when the one before it was taken, so memory holds ``LIMIT_MOST`` jobs. Times are
+    ISO 8601 with Z, empty where it did not come to that.
+
+    Raises:
+        Rejected: As by :func:`workloads`, or more than ``CSV_MOST`` jobs fit; before the first row.
+    """
+    first = workloads(user, wanted, limit=LIMIT_MOST)
+    if first.next_cursor:
+        found = _filtered(visible_states(user).filter(is_remote_copy=False), wanted)
+        if found.order_by()[: CSV_MOST + 1].count() > CSV_MOST:
+            words = f"More than {CSV_MOST:,} jobs fit; choose a workspace, a state or a name."
+            raise Rejected.because("format", "too_many_rows", words)
+    return _csv_rows(user, wanted, first)
+
+
+def _csv_rows(user: User, wanted: WorkloadFilter, page: WorkloadPage) -> Iterator[tuple[str, ...]]:
+    yield CSV_COLUMNS
+    while True:
+        yield from map(_csv_row, page.rows)
+        if not page.next_cursor:
+            return
+        page = workloads(user, wanted, cursor=page.next_cursor, limit=LIMIT_MOST)
+
+
+def _csv_row(row: WorkloadRow) -> tuple[str, ...]:
+    moments = (row.created_at, row.reserved_at, row.admitted_at, row.finished_at)
+    return (
+        *(row.namespace, row.job_name or row.name, row.job_kind, row.name, row.cluster, row.uid),
+        *(row.queue, str(row.priority), row.phase_label, row.phase, str(row.gpu_total)),
+        *(row.flavors, row.worker, str(row.evictions)),
+        *("" if at is None else time_text(at) for at in moments),
+        row.why or row.message,
+    )
 
 
 def jobs_now(user: User, namespace: str, *, most: int) -> tuple[WorkloadPage, WorkloadPage]:

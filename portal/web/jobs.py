@@ -21,6 +21,7 @@ from clusters.selectors.bars import DEACTIVATED
 from portal.web.forms import ReasonForm, WorkspaceFilter
 from portal.web.htmx import polled, render
 from portal.web.pages import form_page, page, typed
+from portal.web.tables import csv_answer
 
 PHASES = [
     ("", "any"),
@@ -80,7 +81,7 @@ class JobFilter(WorkspaceFilter):
 
 @page()
 def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
-    """Jobs of the visible workspaces, one page by keyset."""
+    """Jobs of the visible workspaces, one page by keyset; all pages as CSV."""
     workspaces = selectors.visible_workspaces(user, include_archived=True)
     names = list(workspaces.values_list("namespace", flat=True))
     form = JobFilter(request.GET, names=names)
@@ -93,6 +94,8 @@ def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
         text=typed["text"],
         sort=typed["sort"] or "-created",
     )
+    if request.GET.get("format") == "csv":
+        return csv_answer("jobs.csv", seen.workloads_csv(user, wanted))
     found = seen.workloads(user, wanted, cursor=typed["cursor"] or None, limit=PAGE)
     context = {
         "form": form,

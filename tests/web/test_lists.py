@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from datetime import timedelta
 from decimal import Decimal
+from importlib import import_module
 
 import pytest
 from django.utils import timezone
@@ -14,19 +17,26 @@ from clusters.models import Cluster, WorkloadState
 from tests.web.conftest import HTMX, Visitors
 from tests.web.test_query_counts import add_job, busy  # noqa: F401  a fixture
 
+# The package gives its function by the same name.
+LISTING = import_module("clusters.selectors.workloads")
+
 
 def names(text: str, address: str = "/workspaces/") -> list[str]:
     return re.findall(rf'<th scope="row"><a href="{address}([a-z-]+)/"', text)
+
+
+def a_manager() -> Cluster:
+    return Cluster.objects.create(
+        slug="manager", name="m", role="manager", mode="kueue", server="https://x", context="x",
+        user_kind="token", kubeconfig_sealed=b"x",
+    )  # fmt: skip
 
 
 @pytest.fixture
 def three(visitors: Visitors) -> Visitors:
     """speech has one job that waits, vision two that run; search cost most, speech nothing yet."""
     now, fleet = timezone.now(), visitors.fleet
-    manager = Cluster.objects.create(
-        slug="manager", name="m", role="manager", mode="kueue", server="https://x", context="x",
-        user_kind="token", kubeconfig_sealed=b"x",
-    )  # fmt: skip
+    manager = a_manager()
     for number in range(3):
         add_job(manager, number, now)
     WorkloadState.objects.filter(uid="uid-0").update(namespace="acme-speech")
@@ -71,6 +81,64 @@ def test_jobs_sort_by_their_columns(busy: Visitors):  # noqa: F811
     assert 'aria-sort="descending"><a href="?sort=gpus&amp;phase=running">GPUs' in text
     assert "aria-sort" in busy.text("owner", "/jobs/")
     assert "aria-sort" not in busy.text("owner", "/workspaces/acme-vision/")
+
+
+def rows_of(visitors: Visitors, role: str, query: str = "") -> list[dict[str, str]]:
+    answer = visitors[role].get(f"/jobs/?format=csv&{query}")
+    assert answer.status_code == 200 and answer["Content-Type"].startswith("text/csv")
+    return list(csv.DictReader(io.StringIO(b"".join(answer).decode())))
+
+
+@pytest.fixture
+def seven(visitors: Visitors) -> Visitors:
+    """Seven jobs, the fourth of another workspace, the odd ones running; one is a formula."""
+    now, manager = timezone.now(), a_manager()
+    for number in range(7):
+        add_job(manager, number, now - timedelta(hours=number))
+    WorkloadState.objects.filter(uid="uid-3").update(namespace="acme-speech")
+    WorkloadState.objects.filter(uid="uid-4").update(job_name='=HYPERLINK("http://x")')
+    WorkloadState.objects.filter(uid="uid-5").update(gpu_total=16)
+    return visitors
+
+
+def test_jobs_as_csv_are_those_of_the_page_in_its_order(
+    seven: Visitors, monkeypatch: pytest.MonkeyPatch
+):
+    # Pages of two, so that several are read.
+    monkeypatch.setattr(LISTING, "LIMIT_MOST", 2)
+    for query in ("", "sort=created", "sort=-gpus", "phase=running", "text=train-6", "text=none"):
+        for role in ("admin", "owner", "nobody"):
+            page = seven[role].get(f"/jobs/?{query}")
+            told = rows_of(seven, role, query)
+            # The page is of two jobs here, and the file goes on where it ends.
+            shown = [row.uid for row in page.context["rows"]]
+            assert [row["uid"] for row in told][:2] == shown, (query, role)
+    assert {row["uid"] for row in rows_of(seven, "admin")} == {f"uid-{n}" for n in range(7)}
+    assert [row["uid"] for row in rows_of(seven, "admin", "phase=running&sort=created")] == [
+        *("uid-5", "uid-3", "uid-1"),
+    ]
+    assert {row["workspace"] for row in rows_of(seven, "owner")} == {"acme-vision"}
+    assert rows_of(seven, "stranger") == rows_of(seven, "nobody") == []
+    (formula,) = [row for row in rows_of(seven, "admin") if row["uid"] == "uid-4"]
+    assert formula["job"].startswith("'=") and formula["gpus"] == "8"
+    assert formula["created_at"].endswith("Z") and formula["finished_at"] == ""
+
+
+def test_more_jobs_than_a_file_holds_are_refused_before_the_first_row(
+    seven: Visitors, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(LISTING, "LIMIT_MOST", 2)
+    monkeypatch.setattr(LISTING, "CSV_MOST", 5)
+    answer = seven["admin"].get("/jobs/?format=csv")
+    assert answer.status_code == 400 and b"More than 5 jobs fit" in answer.content
+    assert len(rows_of(seven, "admin", "phase=running")) == 3
+    monkeypatch.setattr(LISTING, "CSV_MOST", 7)
+    assert len(rows_of(seven, "admin")) == 7
+
+
+def test_the_page_of_jobs_links_to_its_file(seven: Visitors):
+    text = seven.text("owner", "/jobs/?phase=running&sort=gpus&select=on")
+    assert 'href="?phase=running&amp;sort=gpus&amp;format=csv"' in text
 
 
 def test_a_range_goes_along_to_the_other_looks_at_the_use(visitors: Visitors):
