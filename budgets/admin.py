@@ -56,6 +56,7 @@ PLAIN = (
     models.ExportPlan,
     models.Flavor,
     models.FlavorClock,
+    models.JobLabel,
     models.MeasuredCapacity,
     models.Membership,
     models.MeterState,
@@ -66,6 +67,7 @@ PLAIN = (
     models.PoolAmount,
     models.PoolShare,
     models.RateTier,
+    models.UsageLabel,
     models.WorkloadUsage,
     models.Workspace,
 )

@@ -240,6 +240,35 @@ class WorkloadUsage(HeldAmounts):
         indexes = [models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour")]
 
 
+class UsageLabel(models.Model):
+    """A label of jobs that an admin named, to group use and costs by.
+
+    What was kept of jobs stays when a label is dropped; named again, it is the same row.
+    """
+
+    key = models.CharField(max_length=317, unique=True)
+    is_kept = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+
+class JobLabel(models.Model):
+    """What one workload says by a named label: the first value that was seen of it, for good."""
+
+    label = models.ForeignKey(
+        UsageLabel, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    cluster = models.CharField(max_length=40)
+    uid = models.CharField(max_length=64)
+    value = models.CharField(max_length=63)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "uid", "label"], name="job_label_once")
+        ]
+
+
 # Totals are added up from hour facts in the transaction that writes these, and rebuildable at any
 # time (services/usage/totals.py): a page over a whole platform reads thousands of rows here in the
 # place of millions of facts.

@@ -62,5 +62,6 @@ from budgets.services.usage.hour_facts import (
     rebuild_totals,
     rewrite_totals,
 )
+from budgets.services.usage.labels import drop_label, name_label
 from budgets.services.usage.ledger import StoreSummary, record_progress, store_intervals
 from budgets.services.usage.meter import MeterSummary, meter_usage

@@ -125,6 +125,7 @@ class Configuration:
         blocks_admission: one workload starts at a time, when all others' pods are ready.
         pods_ready: time-outs, ``None`` when they are switched off.
         gates: feature gates.
+        copied_labels: keys of labels that a Workload has from the job that it is made for.
         placed_kinds: kinds, as ``batch/v1, Kind=Job``, whose pods whoever carries decisions out
             brings to the domains that are chosen: others are refused that ask for a topology, and
             what is dispatched is left to its worker. ``None`` for a scheduler alone: all kinds.
@@ -139,6 +140,7 @@ class Configuration:
     blocks_admission: bool = False
     pods_ready: PodsReadyRules | None = field(default_factory=PodsReadyRules)
     gates: Gates = field(default_factory=Gates)
+    copied_labels: tuple[str, ...] = ()
     placed_kinds: frozenset[str] | None = None
 
     @property
@@ -168,7 +170,12 @@ class Configuration:
             blocks_admission=(source.get("waitForPodsReady") or {}).get("blockAdmission") is True,
             pods_ready=_pods_ready(source),
             gates=gates,
+            copied_labels=_copied_labels(source.get("integrations") or {}),
         )
+
+
+def _copied_labels(section: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(key) for key in section.get("labelKeysToCopy") or ())
 
 
 def _strategies(section: Mapping[str, Any] | None) -> tuple[FairStrategy, ...]:

@@ -96,6 +96,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     at("usage/lending", usage.LendingView, "usage-lending"),
     at("usage/idle", usage.IdleView, "usage-idle"),
     at("usage/capacity", usage.CapacityUseView, "usage-capacity"),
+    at("usage/groups", usage.GroupView, "usage-groups"),
     at("usage/workloads", usage.WorkloadUsageView, "usage-workloads"),
     at("fleet", fleet.FleetView, "fleet"),
     at("cluster-inspection", clusters.InspectView, "cluster-inspection"),

@@ -16,6 +16,8 @@ from budgets.amounts import AMOUNTS
 from budgets.errors import Fault, Rejected
 from budgets.metering import FloorAdvice
 from budgets.models import User
+from budgets.selectors.billing.job_costs import job_costs, job_groups
+from budgets.selectors.usage.labels import kept_labels
 from portal.api.paging import BY_NUMBER, Slice
 from portal.api.shapes import RecordSerializer, beside
 from portal.api.views import View, answers
@@ -27,12 +29,14 @@ MOST = {"hour": timedelta(days=62), "day": timedelta(days=1100)}
 STEP = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 MOST_ROWS = 100_000
 UNIT = "GPU-seconds"
+COST: Any = {"max_digits": 20, "decimal_places": 4}
 RANGE = (
     OpenApiParameter("start", str, description="ISO 8601 with zone; 7 days ago when left out."),
     OpenApiParameter("end", str, description="Exclusive; now when left out."),
     OpenApiParameter("workspace", str, many=True, description="Namespace; may be repeated."),
     OpenApiParameter("flavor", str, many=True, description="Slug; may be repeated."),
 )
+LABEL = OpenApiParameter("label", str, required=True, description="One that an admin named.")
 STEPPED = (
     OpenApiParameter("step", str, enum=STEPS),
     OpenApiParameter("split_by", str, enum=SPLITS),
@@ -130,6 +134,28 @@ class CapacityUseSerializer(RecordSerializer[selectors.CapacityUse]):
     total = CapacityUseRowSerializer(allow_null=True)
 
 
+class GroupSerializer(serializers.Serializer[Any]):
+    """Jobs of one value of the label in GPU-seconds and money; an empty value: without it."""
+
+    value = serializers.CharField(allow_blank=True)
+    jobs = serializers.IntegerField()
+    committed_used = serializers.IntegerField(source="sums.committed_used")
+    burst = serializers.IntegerField(source="sums.burst")
+    cost = serializers.DecimalField(**COST, source="sums.cost")
+
+
+class GroupsSerializer(serializers.Serializer[Any]):
+    """Groups, the dearest first; cost = the sum of their costs + unused_cost."""
+
+    unit = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # what a field of a form is called
+    currency = serializers.CharField(allow_blank=True)
+    rows = GroupSerializer(many=True)
+    unused = serializers.IntegerField()
+    unused_cost = serializers.DecimalField(**COST)
+    cost = serializers.DecimalField(**COST)
+
+
 class FilterReader:
     """Reads the query string of usage and collects all that is wrong with it."""
 
@@ -159,6 +185,13 @@ class FilterReader:
         message = f"{text[:80]!r} is none of {', '.join(allowed)}."
         self.faults.append(Fault(name, "invalid", message))
         return allowed[0]
+
+    def label(self, kept: tuple[str, ...]) -> str:
+        text = self.given.get("label", "")
+        if text not in kept:
+            named = f"choose one of {', '.join(kept)}" if kept else "an admin names labels first"
+            self.faults.append(Fault("label", "invalid", f"{text[:80]!r} is not kept: {named}."))
+        return text
 
     def read(self) -> selectors.UsageFilter:
         """The filter.
@@ -226,6 +259,25 @@ class WorkloadUsageView(View):
             return rows[:limit], str(after + limit) if len(rows) > limit else None
 
         return read
+
+
+class GroupView(View):
+    """Use and costs of jobs by what they say by a label; with what no job used they add up."""
+
+    @answers(GroupsSerializer, query=(LABEL, *RANGE))
+    def get(self, user: User) -> Any:
+        labels, reader = kept_labels(), FilterReader(self.request)
+        label = reader.label(tuple(labels))
+        costs = job_costs(user, reader.read())
+        return {
+            "unit": UNIT,
+            "label": label,
+            "currency": costs.currency,
+            "rows": job_groups(costs, label),
+            "unused": costs.unused_seconds,
+            "unused_cost": costs.unused,
+            "cost": costs.charged,
+        }
 
 
 class LendingView(View):

@@ -16,6 +16,7 @@ from portal.web.forms import (
     OfferedField,
     PairsField,
     PortalForm,
+    ReasonForm,
     TaintsField,
     TimeField,
     choice_of,
@@ -46,6 +47,17 @@ class WorkspaceEditForm(ChoosingForm, NameForm):
     """Name and home flavor of a workspace."""
 
     home_flavor = choice_of(Flavor, "Home flavor")
+
+
+class LabelForm(ReasonForm):
+    """A label of jobs to group by."""
+
+    key = forms.CharField(
+        label="Label",
+        max_length=317,
+        help_text="As it stands on jobs, such as team or example.org/cost-centre.",
+    )
+    field_order = ["key", "reason"]
 
 
 class OwnerForm(PortalForm):

@@ -11,8 +11,9 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import ApiToken, Membership, Pool, PoolShare, User
+from budgets.models import ApiToken, Membership, Pool, PoolShare, UsageLabel, User
 from budgets.selectors.approvals import installation as read_installation
+from budgets.selectors.usage.labels import kept_labels
 from portal.web import setup_forms
 from portal.web.forms import ReasonForm
 from portal.web.setup_pages import (
@@ -163,7 +164,7 @@ def _standing_of(user: User, found: User) -> Section:
 
 @setup_page
 def installation(request: HttpRequest, user: User) -> HttpResponseBase:
-    """Whether one person runs everything alone."""
+    """Whether one person runs everything alone, and by which labels use is grouped."""
     row = read_installation()
     if row.is_one_person:
         text = (
@@ -199,8 +200,32 @@ def installation(request: HttpRequest, user: User) -> HttpResponseBase:
         request,
         title="Installation",
         headline="What holds for the installation as a whole.",
-        sections=[section],
+        sections=[section, _labels(user)],
         crumbs=crumbs(),
+    )
+
+
+def _labels(user: User) -> Section:
+    def drop(key: str) -> None:
+        label = get_object_or_404(UsageLabel, pk=key, is_kept=True)
+        promises.drop_label(user, label=label)
+
+    return Section(
+        key="labels",
+        title="Labels to group by",
+        text="Use and costs can be grouped by these labels of jobs. A label of a pod template is "
+        "read, and one of the job where the Kueue Configuration of its cluster names it under "
+        "integrations.labelKeysToCopy. Jobs that were gone before are without it.",
+        columns=("Label",),
+        rows=[Row(key, remove=str(pk)) for key, pk in kept_labels().items()],
+        empty="No label is kept.",
+        remove=drop,
+        remove_label="Drop",
+        removed="Use is no longer grouped by it; what jobs said is kept.",
+        form=setup_forms.LabelForm,
+        do=lambda typed: promises.name_label(user, **typed),
+        button="Keep a label",
+        said="{key} is kept of every job from now on.",
     )
 
 

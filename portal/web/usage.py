@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -17,8 +17,18 @@ from django.utils.text import capfirst
 from budgets import selectors
 from budgets.amounts import BY_NAME, COLUMNS, HELD, PARTS, Amount, AmountGroup
 from budgets.models import User
-from budgets.selectors.billing.job_costs import add_up_jobs, job_cost_csv, job_costs
+from budgets.selectors.billing.job_costs import (
+    JobCost,
+    JobCosts,
+    JobGroup,
+    add_up_jobs,
+    job_cost_csv,
+    job_costs,
+    job_group_csv,
+    job_groups,
+)
 from budgets.selectors.fleet.places import job_names
+from budgets.selectors.usage.labels import kept_labels
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
@@ -46,6 +56,8 @@ SPLITS = [
     ("cluster", "cluster"),
     ("class", "class"),
 ]
+BY_LABEL = "label:"
+"""Before the key of a label that is split by."""
 # Header and amount; by themselves the held ones have to say what they are parts of.
 _COLUMNS = [(amount.column, amount) for amount in COLUMNS]
 _HELD_COLUMNS = [(capfirst(amount.words), amount) for amount in COLUMNS if amount.is_held]
@@ -62,9 +74,22 @@ class UsageForm(PortalForm):
         label="By", required=False, choices=[("", "best"), ("hour", "hour"), ("day", "day")]
     )
     split = forms.ChoiceField(label="Split by", required=False, choices=SPLITS)
+    # Whose jobs are shown of those that the use is split by: a value of the label.
+    value = forms.CharField(required=False, max_length=63, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, names: list[str], flavors: list[Any], **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        names: list[str],
+        flavors: list[Any],
+        labels: Iterable[str] = (),
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
+        self.part("split").choices = [
+            *SPLITS,
+            *((f"{BY_LABEL}{key}", f"label {key}") for key in labels),
+        ]
         self.is_large = len(names) > MANY
         self.part("workspace").widget = forms.Select()
         offer_names(self.part("workspace"), names)
@@ -74,6 +99,12 @@ class UsageForm(PortalForm):
         )
         for name in ("workspace", "flavor"):
             self.part(name).widget.value_from_datadict = _as_list
+
+    @property
+    def label(self) -> str:
+        """Key of the label that is split by; empty for none. Of a form without faults."""
+        split: str = self.cleaned_data["split"]
+        return split.removeprefix(BY_LABEL) if split.startswith(BY_LABEL) else ""
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
@@ -124,6 +155,7 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
                 asked,
                 names=list(visible.values_list("namespace", flat=True)),
                 flavors=list(selectors.visible_flavors(user, include_archived=True)),
+                labels=kept_labels(),
             )
             context = {"form": form, "ranges": _ranges(request, asked)}
             if not form.is_valid():
@@ -134,6 +166,9 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
                 return csv_answer("usage.csv", selectors.usage_csv(user, chosen))
             if template == TABLES and request.GET.get("format") == "jobs":
                 return csv_answer("jobs.csv", job_cost_csv(user, chosen))
+            label = form.label
+            if label and request.GET.get("format") == "groups":
+                return csv_answer("groups.csv", job_group_csv(user, chosen, label))
             context |= {"chosen": chosen, **look(user, form, chosen)}
             return render(request, template, context, partial="result")
 
@@ -148,6 +183,11 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
     table = selectors.usage_table(user, replace(chosen, split_by="none"))
     # Over the whole of a large platform the largest jobs say little and cost much.
     shows_workloads = bool(chosen.workspaces) or not form.is_large
+    label = form.label
+    value = form.cleaned_data["value"] if label else ""
+    costs = job_costs(user, chosen) if shows_workloads or label else None
+    groups = job_groups(costs, label) if costs is not None and label else ()
+    named = next((group.rows for group in groups if group.value == value), ()) if value else None
     return {
         "table": table,
         "columns": _COLUMNS,
@@ -156,7 +196,9 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         **_heat(user, chosen),
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
-        "jobs": _jobs(user, chosen) if shows_workloads else None,
+        "groups": _groups(groups, costs, label) if costs is not None and label else None,
+        "jobs": _jobs(costs, named) if costs is not None and shows_workloads else None,
+        "value": value,
     }
 
 
@@ -201,10 +243,32 @@ def capacity(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict
     }
 
 
-def _jobs(user: User, chosen: selectors.UsageFilter) -> dict[str, Any]:
-    """The dearest jobs, the others as one row, and what no job used; together they add up."""
-    costs = job_costs(user, chosen)
-    shown, others = costs.jobs[:WORKLOADS], costs.jobs[WORKLOADS:]
+def _groups(groups: Sequence[JobGroup], costs: JobCosts, label: str) -> dict[str, Any]:
+    """The dearest groups of jobs by a label, the others as one row, and what no job used."""
+    shown, others = groups[:KEYS], groups[KEYS:]
+    total = add_up_jobs(costs.jobs)
+    return {
+        "label": label,
+        "rows": [(group, group.sums) for group in shown],
+        "others": add_up_jobs(row for group in others for row in group.rows),
+        "others_count": len(others),
+        "total": total,
+        "committed": total.committed_used + costs.unused_seconds,
+        "costs": costs,
+    }
+
+
+def _jobs(costs: JobCosts, named: Sequence[JobCost] | None) -> dict[str, Any]:
+    """The dearest jobs, the others as one row, and what no job used; together they add up.
+
+    Args:
+        costs: Of the range.
+        named: The rows of the one group that is asked for; None for all of them.
+    """
+    chosen = costs.jobs if named is None else named
+    shown = chosen[:WORKLOADS]
+    drawn = {id(row) for row in shown}
+    others = [row for row in costs.jobs if id(row) not in drawn]
     total = add_up_jobs(costs.jobs)
     names = job_names((row.cluster, row.uid) for row in shown)
     return {
@@ -333,14 +397,15 @@ def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
     until = typed["until"] or timezone.localdate()
     start = typed["start"] or until - timedelta(days=6)
     days = (until - start).days + 1
+    # Classes are the columns of every row, and labels are of jobs, so they split nothing here.
+    is_none = typed["split"] in ("", "class") or typed["split"].startswith(BY_LABEL)
     return selectors.UsageFilter(
         start=_midnight(start),
         end=_midnight(until + timedelta(days=1)),
         workspaces=tuple(typed["workspace"]),
         flavors=tuple(typed["flavor"]),
         step=typed["step"] or ("hour" if days <= HOURS_UP_TO else "day"),
-        # Classes are the columns of every row, so they split nothing.
-        split_by="none" if typed["split"] in ("", "class") else typed["split"],
+        split_by="none" if is_none else typed["split"],
         zone=timezone.get_current_timezone(),
     )
 

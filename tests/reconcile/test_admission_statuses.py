@@ -316,6 +316,24 @@ def test_job_of_another_class_takes_its_workload_along():
     assert again is None or again.step != "set-class"
 
 
+def test_workload_has_the_labels_of_its_job_that_the_configuration_names():
+    """Those that the job has; its own ones stay, and a job of several pods has none of its own."""
+    keys = {"integrations": {"labelKeysToCopy": ["team", "absent", labels.JOB_UID]}}
+    world = World(keys).feed(cluster_queue("q", group(f0=quota(4))), local_queue("q", "q"))
+    around = Surroundings(world.engine, JobCache(), world.now)
+    told = {labels.QUEUE: "q", "team": "red", "user": "olga", labels.JOB_UID: "another"}
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": "ns", "uid": "j", "resourceVersion": "1", "labels": told,
+        },
+        "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
+    }  # fmt: skip
+    made = plan(None, job, around).write
+    assert made is not None and made.body is not None
+    assert made.body["metadata"]["labels"] == {"team": "red", labels.JOB_UID: "j"}
+
+
 def test_usage_that_was_shown_stays_until_it_is_taken_over():
     rules = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1h"}}
     engine = Engine(rules)

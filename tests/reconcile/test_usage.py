@@ -9,7 +9,14 @@ import pytest
 from django.db import DatabaseError
 
 from budgets import services
-from budgets.models import Interval, MeasuredCapacity, MeterState, PendingSpan, WorkloadUsage
+from budgets.models import (
+    Interval,
+    JobLabel,
+    MeasuredCapacity,
+    MeterState,
+    PendingSpan,
+    WorkloadUsage,
+)
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
 from clusters.devcluster.writes import Address
@@ -92,6 +99,26 @@ def test_usage_life_of_a_workload_becomes_state_and_interval(worker: Cluster, ku
     stored = WorkloadEvent.objects.filter(uid=uid).latest("pk").payload
     assert "template" not in stored["spec"]["podSets"][0]
     assert MeterState.objects.get(cluster="gpu-east").complete_until is not None
+
+
+def test_usage_keeps_what_jobs_say_by_a_named_label(
+    fleet: SmallFleet, worker: Cluster, kueue: Kueue
+) -> None:
+    services.name_label(fleet.admin, key="team", reason="asked for by research")
+    with usage_hand("gpu-east") as hand:
+        hand.listed()
+        uid = kueue.submit("train")
+        hand.until(has_phase(uid, "pending"))
+        assert not JobLabel.objects.exists(), "it says nothing yet"
+        marks = {"metadata": {"labels": {"team": "red", "user": "olga"}}}
+        kueue.client.patch(r.WORKLOAD, "train", marks, namespace="acme-vision")
+        hand.until(lambda: JobLabel.objects.exists())
+        marks["metadata"]["labels"]["team"] = "green"
+        kueue.client.patch(r.WORKLOAD, "train", marks, namespace="acme-vision")
+        versions = WorkloadEvent.objects.filter(uid=uid)
+        hand.until(lambda: versions.count() == 3)
+    kept = JobLabel.objects.values_list("label__key", "cluster", "uid", "value")
+    assert list(kept) == [("team", "gpu-east", uid, "red")]
 
 
 def test_usage_eviction_counts_and_frees(worker: Cluster, kueue: Kueue) -> None:

@@ -30,6 +30,7 @@ from budgets.selectors.billing.prices import price_book
 from budgets.selectors.billing.rows import PlainLine
 from budgets.selectors.fleet.places import job_names
 from budgets.selectors.roles import roles_of, workspaces_of
+from budgets.selectors.usage.labels import kept_labels, values_by
 from budgets.selectors.usage.scope import UsageFilter, UsageScope
 from budgets.units import Money, Period, time_text
 
@@ -162,20 +163,80 @@ def add_up_jobs(rows: Iterable[JobCost]) -> JobSums:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """The rows of the jobs of one value of a label, the dearest first; empty: they say none."""
+
+    value: str
+    rows: tuple[JobCost, ...]
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs these are; one that ran on two clusters or flavors has two rows."""
+        return len({(row.namespace, row.uid) for row in self.rows})
+
+    @property
+    def sums(self) -> JobSums:
+        """What they used and cost together."""
+        return add_up_jobs(self.rows)
+
+
+def job_groups(costs: JobCosts, label: str) -> tuple[JobGroup, ...]:
+    """The jobs of a range by what they say by a label, the dearest group first.
+
+    A job is in one group with all its cents, so the groups add up to the jobs, and with what no
+    job used to the charges of the range.
+
+    Args:
+        costs: As :func:`job_costs` gave them to a viewer.
+        label: Key of one that is kept; by another no job says anything.
+    """
+    values = values_by([label], ((row.cluster, row.uid) for row in costs.jobs))
+    members: dict[str, list[JobCost]] = {}
+    for row in costs.jobs:
+        value = values.get((row.cluster, row.uid), {}).get(label, "")
+        members.setdefault(value, []).append(row)
+    found = [JobGroup(value, tuple(rows)) for value, rows in members.items()]
+    return tuple(sorted(found, key=lambda group: (-group.sums.cost, group.value)))
+
+
+def job_group_csv(user: User, chosen: UsageFilter, label: str) -> Iterator[tuple[str, ...]]:
+    """The groups of :func:`job_groups` as rows of texts, the header first; the last is no job's."""
+    yield (
+        *("label", "value", "jobs", "committed_gpu_seconds", "burst_gpu_seconds"),
+        *("cost", "currency"),
+    )
+    found = job_costs(user, chosen)
+    for group in job_groups(found, label):
+        sums = group.sums
+        yield (
+            *(label, group.value, str(group.jobs), str(sums.committed_used), str(sums.burst)),
+            decimal_text(sums.cost) if found.currency else "",
+            found.currency,
+        )
+    if found.unused_seconds:
+        cost = decimal_text(found.unused) if found.currency else ""
+        yield (label, "", "0", str(found.unused_seconds), "0", cost, found.currency)
+
+
 def job_cost_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
     """What :func:`job_costs` has, as rows of texts, the header first; the last one is no job's.
 
     Names are read for some at a time; the rows add up to the use and the charges of the range.
+    Each label that is kept has a column at the end.
     """
+    labels = tuple(kept_labels())
     yield (
         *("workspace", "job", "job_kind", "cluster", "uid", "workload", "flavor", "start", "end"),
         *("committed_gpu_seconds", "burst_gpu_seconds"),
         *("committed_cost", "burst_cost", "cost", "currency"),
+        *(f"label:{key}" for key in labels),
     )
     found = job_costs(user, chosen)
     for at in range(0, len(found.jobs), NAMES_AT_ONCE):
         rows = found.jobs[at : at + NAMES_AT_ONCE]
         names = job_names((row.cluster, row.uid) for row in rows)
+        said = values_by(labels, ((row.cluster, row.uid) for row in rows))
         for row in rows:
             kind, job, workload = names.get((row.cluster, row.uid), ("", "", ""))
             costs = (row.committed_cost, row.burst_cost, row.cost)
@@ -193,11 +254,12 @@ def job_cost_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
                 str(row.burst),
                 *(decimal_text(cost) if found.currency else "" for cost in costs),
                 found.currency,
+                *(said.get((row.cluster, row.uid), {}).get(key, "") for key in labels),
             )
     if found.unused_seconds:
         cost = decimal_text(found.unused) if found.currency else ""
-        blank = ("",) * 8
-        yield ("", *blank, str(found.unused_seconds), "0", cost, "", cost, found.currency)
+        rest = (cost, "", cost, found.currency)
+        yield (*("",) * 9, str(found.unused_seconds), "0", *rest, *("" for _ in labels))
 
 
 def cost_of_job(

@@ -120,7 +120,10 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
     has_topology = any(flavor.topology for flavor in flavors)
     priority = _priority_of(job, around)
     body = kind.workload_for(job, priority=priority, is_placed=has_topology)
-    metadata = body["metadata"]
+    metadata, told = body["metadata"], labels_of(job)
+    keys = around.engine.configuration.copied_labels
+    if copied := {key: told[key] for key in keys if key in told}:
+        metadata["labels"] = copied | metadata.get("labels", {})
     if alone := _left_alone(job, around):
         metadata["annotations"] = {**(metadata.get("annotations") or {}), labels.REFUSED: alone}
     return Write(

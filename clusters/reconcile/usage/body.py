@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,9 @@ import structlog
 from django.db import DatabaseError
 
 from budgets.models import Flavor, MeterState
+from budgets.selectors.usage.labels import kept_labels
 from budgets.services import record_progress
+from budgets.services.usage.labels import store_labels
 from budgets.services.usage.reconciliation import note_problems
 from clusters.documents.keys import key_of, uid_of
 from clusters.errors import ClusterError
@@ -92,6 +94,7 @@ class UsageBody(Controller[str]):
         self._problems: set[tuple[str, str, str]] = set()
         self._reported_at = 0.0
         self._gpu_resources: tuple[float, frozenset[str]] | None = None
+        self._labels: Mapping[str, int] = {}
 
     def _second(self) -> datetime:
         return self.context.now().replace(microsecond=0)
@@ -205,12 +208,17 @@ class UsageBody(Controller[str]):
             self._aside.pop(uid, None)
         store_apart(
             rows,
-            lambda part: store_events(event for _, event in part),
+            self._write,
             lambda row, error: self._set_aside(row[0], error, doing=Doing.WRITING),
         )
         for uid in again:
             if uid not in self._aside:
                 self.went_well(uid)
+
+    def _write(self, part: Sequence[tuple[Observation, WorkloadEvent]]) -> None:
+        store_events(event for _, event in part)
+        told = [seen.document for seen, _ in part if seen.type == Type.SEEN]
+        store_labels(told, cluster=self.cluster, labels=self._labels)
 
     def _event(self, seen: Observation, resources: frozenset[str]) -> WorkloadEvent:
         is_missing = seen.type == Type.MISSING
@@ -328,9 +336,12 @@ class UsageBody(Controller[str]):
             self._message = message[:300]
 
     def _resources(self) -> frozenset[str]:
-        """Device resources that any flavor counts, archived ones too: their history stands."""
+        """Device resources that any flavor counts, archived ones too: their history stands.
+
+        The labels that are kept are read with them.
+        """
         now = time.monotonic()
         if self._gpu_resources is None or now - self._gpu_resources[0] > FLAVORS_S:
             names = frozenset(Flavor.objects.values_list("resource_name", flat=True))
-            self._gpu_resources = now, names
+            self._gpu_resources, self._labels = (now, names), kept_labels()
         return self._gpu_resources[1]

@@ -13,7 +13,9 @@ from django.db.models import QuerySet
 
 from budgets import services as promises
 from budgets.models import Flavor, Interval, User
+from budgets.selectors.usage.labels import kept_labels
 from budgets.services.audit import SYSTEM_NAME
+from budgets.services.usage.labels import store_labels
 from clusters.documents.conditions import conditions_of
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
@@ -133,6 +135,7 @@ def import_objects(
         seen = Observation(WorkloadEvent.Type.SEEN, document, at, after_gap=True)
         events.append(event_of(seen, cluster=cluster.slug, gpu_resources=resources))
     with transaction.atomic():
+        store_labels(documents, cluster=cluster.slug, labels=kept_labels())
         made = _record(
             actor,
             {cluster.slug: cluster},
