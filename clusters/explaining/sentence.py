@@ -305,6 +305,28 @@ def _behind(evidence: Evidence) -> str:
     return f"; it is {words.place_in_queue(evidence.position)} in its queue"
 
 
+def _no_place(evidence: Evidence, names: Names) -> str:
+    """Quota is free, and no place for its pods that is as it asks."""
+    found = words.lack_of_place(evidence.message)
+    if found is None:
+        return ""
+    topology, fitting, pods = found
+    asks = f"its {pods:,} pods"
+    pairs = [pair for pair in evidence.quota if evidence.requests.get(pair.resource)]
+    devices = [pair for pair in words.devices_first(pairs) if words.is_device(pair)]
+    if devices:
+        pair = devices[0]
+        asks += f" with {words.amount(pair, evidence.requests[pair.resource], names)}"
+    text = f"{asks} find no place together as they ask by topology {topology}"
+    if not names.sees_everything:
+        return text + _behind(evidence)
+    text += f": {fitting:,} would fit" if fitting else ": none would fit"
+    own = evidence.quota[devices[0]] if devices else None
+    if own is not None and 0 < own.available < words.BEYOND_COUNTING:
+        text += f", though {words.amount(devices[0], own.available, names)} are free by quota"
+    return text + _behind(evidence)
+
+
 def _has_room(evidence: Evidence, names: Names) -> str:
     """What it lacked is free by now."""
     tried = [item for item in evidence.attempts if not is_refused(item)]
@@ -348,6 +370,7 @@ _RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
     _no_flavor,
     _lent,
     _waits,
+    _no_place,
     _has_room,
     _queued,
     _told,

@@ -22,7 +22,7 @@ from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
 _HOST: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _ORDINALS: Final = ("", "next", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 # The engine's unlimited amount, and what comes near it after subtracting.
-_BEYOND_COUNTING: Final = 2**62
+BEYOND_COUNTING: Final = 2**62
 
 
 def is_device(pair: Pair) -> bool:
@@ -78,7 +78,7 @@ def by_owner(
 
 def is_unlimited(count: int) -> bool:
     """Whether a figure stands for "no bound"."""
-    return count >= _BEYOND_COUNTING
+    return count >= BEYOND_COUNTING
 
 
 def listed(words: Sequence[str], *, most: int = 4) -> str:
@@ -116,9 +116,22 @@ _MAINTENANCE: Final = dict(MAINTENANCE_TAINT)["key"]
 _TAINT = re.compile(r"untolerated taint \{(?P<key>\S*) ?(?P<value>\S*) (?P<effect>\S+) <nil>\}")
 _AFFINITY = "doesn't match node affinity"
 _TOPOLOGY = "does not support TopologyAwareScheduling"
+_NO_PLACE = re.compile(
+    r'topology "(?P<topology>[^"]{1,253})" '
+    r"(?:allows to fit only (?P<fits>[0-9]{1,9}) out of|doesn't allow to fit any of) "
+    r"(?P<asked>[0-9]{1,9}) (?:pod|slice)\(s\)"
+)
 _MISSING_FLAVOR = re.compile(r"flavor \S+ not found")
 _NO_QUOTA = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 _NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
+
+
+def lack_of_place(message: str) -> tuple[str, int, int] | None:
+    """Topology, pods that fit and pods that ask, of a refusal in Kueue's words; else None."""
+    found = _NO_PLACE.search(message)
+    if found is None:
+        return None
+    return found["topology"], int(found["fits"] or 0), int(found["asked"])
 
 
 def is_refused(attempt: FlavorAttempt) -> bool:

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusters.explaining.evidence import read_evidence
+from clusters.explaining.evidence import evidence_document, read_evidence
 from clusters.explaining.findings import explained
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import sentence
+from clusters.kueue.explanation.why import explain
 from tests.explained.evidence import EVERYTHING, GPU, H100, OWNER, attempt, holder, quota, waiting
+from tests.kueue.builders import workload
+from tests.kueue.test_topology import RACK, asking, fleet, racks
 
 TAINT = "untolerated taint {spot true NoSchedule <nil>} in flavor h100-spot"
 ROOM = quota(nominal=16, used=8, potential=32)
@@ -291,3 +294,52 @@ def test_damaged_documents_are_read_and_told(data: st.DataObject):
 def test_what_is_free_by_now_is_told():
     document = waiting(attempts=[attempt(reason="insufficient unused quota")], lacking={})
     assert told(document) == "There is room for it now, and it is tried again."
+
+
+FEW = (
+    "couldn't assign flavors to pod set main: "
+    'topology "racks" allows to fit only 5 out of 8 pod(s); excluded: resource "cpu": 3'
+)
+NONE = """no flavor for pod set main: topology "racks" doesn't allow to fit any of 8 pod(s)"""
+
+
+@pytest.mark.parametrize(
+    ("message", "names", "want"),
+    [
+        pytest.param(
+            FEW,
+            EVERYTHING,
+            "Its 8 pods with 64 H100 find no place together as they ask by topology racks: 5 would "
+            "fit, though 80 H100 are free by quota.",
+            id="who sees everything reads how many fit and how many are free",
+        ),
+        pytest.param(
+            NONE,
+            EVERYTHING,
+            "Its 8 pods with 64 H100 find no place together as they ask by topology racks: none "
+            "would fit, though 80 H100 are free by quota.",
+            id="none fits",
+        ),
+        pytest.param(
+            FEW,
+            OWNER,
+            "Its 8 pods with 64 H100 find no place together as they ask by topology racks.",
+            id="an owner reads no figure of others",
+        ),
+    ],
+)
+def test_a_job_that_no_rack_holds_says_so_though_gpus_are_free(message, names, want):
+    free = quota(nominal=96, used=16, available=80, potential=96)
+    document = waiting(0, own=free) | {"message": message, "requests": {GPU: 64}}
+    document |= {"lacking": {}, "reason": "WaitingForQuota"}
+    assert told(document, names) == want
+
+
+def test_a_job_of_64_gpus_does_not_fit_a_rack_though_80_are_free():
+    world = fleet(*racks(b1_r1=5, b1_r2=5))
+    world.feed(workload("w", "q", asking(8, required=RACK)))
+    world.run()
+    document = evidence_document(explain(world.engine, "ns/w", now=world.now))
+    assert told(document, EVERYTHING).startswith(
+        "Its 8 pods with 64 f0 find no place together as they ask by topology topo: 5 would fit"
+    )
