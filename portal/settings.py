@@ -9,6 +9,7 @@ from csp.constants import NONE, SELF
 
 from portal.environment import Environment
 from portal.logs import FORMATS, LEVELS, logging_settings
+from portal.providers import miss_a_way_in, read_providers
 
 env = Environment()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -214,6 +215,15 @@ AUTH_PASSWORD_VALIDATORS = [
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+# Names of OpenID Connect providers whose accounts open the portal; PORTAL_OIDC_NAME_… of each.
+PORTAL_PROVIDERS = read_providers(env, env.list("PORTAL_SIGNIN", default=[]))
+# For so many days after a sign-in there the API tokens of such an account go on.
+PORTAL_SIGNIN_DAYS = env.int("PORTAL_SIGNIN_DAYS", default=30)
+# Off: a password opens the one account alone that stays for the day on which no provider answers.
+PORTAL_LOCAL_PASSWORDS = env.bool("PORTAL_LOCAL_PASSWORDS", default=True)
+PORTAL_BREAK_GLASS = env.str("PORTAL_BREAK_GLASS", default="")
+if not PORTAL_LOCAL_PASSWORDS:
+    env.faults += miss_a_way_in(PORTAL_PROVIDERS, break_glass=PORTAL_BREAK_GLASS)
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
@@ -248,7 +258,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "font-src": [SELF],
         "connect-src": [SELF],
-        "form-action": [SELF],
+        # Signing out leads to the provider as well.
+        "form-action": [SELF, *sorted({row.origin for row in PORTAL_PROVIDERS.values()})],
         "base-uri": [NONE],
         "frame-ancestors": [NONE],
     }

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.servers import Missing, has_postgres, postgres_server, redis_server
+from tests.signin.company import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
@@ -83,6 +84,7 @@ PLACES = {
     "redis": ("tests/faults",),
     "office": ("tests/exports",),
     "browser": ("tests/browser",),
+    "company": ("tests/signin",),
 }
 # The core and its rules: what a change breaks first, and what needs no database.
 QUICK = (
@@ -105,7 +107,16 @@ QUICK = (
 # Pages and API are the same on each database. Where the whole run has PostgreSQL they run there;
 # on SQLite a browser goes through them, and the unit lane by itself.
 ON_EITHER = "on_either_database"
-REAL_MARKS = ("embedded", "controlplane", "postgres", "redis", "browser", "office", "slow")
+REAL_MARKS = (
+    "embedded",
+    "controlplane",
+    "postgres",
+    "redis",
+    "browser",
+    "office",
+    "company",
+    "slow",
+)
 
 
 @dataclass(frozen=True)
@@ -212,6 +223,11 @@ def office() -> bool:
     return pytest("office and not slow", *PLACES["office"])
 
 
+def company() -> bool:
+    packages()
+    return pytest("company and not slow", *PLACES["company"])
+
+
 def browser() -> bool:
     if not (shutil.which("chromium") or os.environ.get("CHROMIUM")):
         raise Missing("no chromium: install Debian's chromium, or set CHROMIUM to its path")
@@ -229,6 +245,7 @@ LANES: dict[str, Callable[[], bool]] = {
     "quick": quick,
     "static": static,
     "office": office,
+    "company": company,
 }
 AT_ONCE = 2
 

@@ -20,11 +20,14 @@ class User(AbstractUser):
         access_epoch: Sessions of an earlier one open nothing any more.
         approves_from: Before it they approve nothing: somebody else gave them finance, or set
             their password.
+        vouched_until: From it on their API tokens open nothing until they sign in with the
+            company's account again; None: they have none.
     """
 
     time_zone = models.CharField(max_length=64, default="UTC")
     access_epoch = models.PositiveIntegerField(default=0, editable=False)
     approves_from = models.DateTimeField(null=True, blank=True, editable=False)
+    vouched_until = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["username"]
@@ -62,8 +65,38 @@ class Role(models.TextChoices):
 PLATFORM_ROLES = (Role.ADMIN, Role.FINANCE, Role.AUDITOR)
 
 
+def _once_where_it_fits(name: str, *whose: str) -> list[models.BaseConstraint]:
+    """A role once for each of ``whose`` in one place, and only where the role can be."""
+    places: tuple[tuple[str, list[str], Q], ...] = (
+        ("on_platform", [], Q(account__isnull=True, workspace__isnull=True)),
+        ("in_account", ["account"], Q(account__isnull=False)),
+        ("in_workspace", ["workspace"], Q(workspace__isnull=False)),
+    )
+    own = (Role.OWNER, Role.VIEWER)
+    return [
+        *(
+            models.UniqueConstraint(
+                fields=[*whose, "role", *place], condition=holds, name=f"{name}_once_{where}"
+            )
+            for where, place, holds in places
+        ),
+        models.CheckConstraint(
+            name=f"{name}_scope_fits_role",
+            condition=(
+                Q(role__in=PLATFORM_ROLES, account__isnull=True, workspace__isnull=True)
+                | Q(role__in=own, account__isnull=False, workspace__isnull=True)
+                | Q(role__in=own, account__isnull=True, workspace__isnull=False)
+            ),
+        ),
+    ]
+
+
 class Membership(models.Model):
-    """One role of one user: platform-wide, for an account, or for a workspace."""
+    """One role of one user: platform-wide, for an account, or for a workspace.
+
+    Attributes:
+        provider: Whose group gives it, and takes it back; empty: a person gave it, and it stays.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role)
@@ -73,42 +106,55 @@ class Membership(models.Model):
     workspace = models.ForeignKey(
         "budgets.Workspace", on_delete=models.CASCADE, null=True, blank=True, related_name="members"
     )
+    provider = models.SlugField(max_length=40, blank=True, default="", editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        constraints = _once_where_it_fits("membership", "user")
+
+
+class Identity(models.Model):
+    """Somebody's account at the company's provider; who has one signs in without a password here.
+
+    Attributes:
+        issuer: As the provider names itself; with the subject it is one person's, for ever.
+        groups: Names, as of the last sign-in.
+    """
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities")
+    provider = models.SlugField(max_length=40)
+    issuer = models.CharField(max_length=300)
+    subject = models.CharField(max_length=255)
+    groups = models.JSONField(default=list, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["user", "role"],
-                condition=Q(account__isnull=True, workspace__isnull=True),
-                name="membership_once_on_platform",
-            ),
-            models.UniqueConstraint(
-                fields=["user", "role", "account"],
-                condition=Q(account__isnull=False),
-                name="membership_once_in_account",
-            ),
-            models.UniqueConstraint(
-                fields=["user", "role", "workspace"],
-                condition=Q(workspace__isnull=False),
-                name="membership_once_in_workspace",
-            ),
-            models.CheckConstraint(
-                name="membership_scope_fits_role",
-                condition=(
-                    Q(role__in=PLATFORM_ROLES, account__isnull=True, workspace__isnull=True)
-                    | Q(
-                        role__in=(Role.OWNER, Role.VIEWER),
-                        account__isnull=False,
-                        workspace__isnull=True,
-                    )
-                    | Q(
-                        role__in=(Role.OWNER, Role.VIEWER),
-                        account__isnull=True,
-                        workspace__isnull=False,
-                    )
-                ),
-            ),
+            models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once"),
         ]
+
+
+class GroupRule(models.Model):
+    """Whoever is in a group at the company's provider has a role here."""
+
+    provider = models.SlugField(max_length=40)
+    group = models.CharField(max_length=200)
+    role = models.CharField(max_length=16, choices=Role)
+    account = models.ForeignKey("budgets.Account", on_delete=models.CASCADE, null=True, blank=True)
+    workspace = models.ForeignKey(
+        "budgets.Workspace", on_delete=models.CASCADE, null=True, blank=True
+    )
+    added_by = person()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["provider", "group", "pk"]
+        constraints = _once_where_it_fits("group_rule", "provider", "group")
+
+    def __str__(self) -> str:
+        return f"{self.group} of {self.provider}"
 
 
 class ApiToken(models.Model):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db.models import Count, Min, Q, Sum
 
 from budgets.models import (
+    AuditEntry,
     BillingPeriod,
     BudgetRevision,
     Delivery,
@@ -83,7 +84,7 @@ _METER: Sequence[Number[MeterState]] = (
 
 
 def book_families(now: datetime) -> Iterator[Family]:
-    """Meter, ledger, money and what waits to be sent. Nine queries."""
+    """Meter, ledger, money and what waits to be sent. Ten queries."""
     meters = MeterState.objects.order_by("cluster")
     yield from Family.each(_METER, ("cluster",), [((meter.cluster,), meter) for meter in meters])
     undecided = Interval.objects.filter(kind=Interval.Kind.UNDECIDED)
@@ -147,6 +148,14 @@ def book_families(now: datetime) -> Iterator[Family]:
         "portal_oldest_budget_request_age_seconds",
         "How long the oldest of them waits; 0 when there is none.",
         age(requests["oldest"], now),
+    )
+    emergencies = AuditEntry.objects.filter(
+        action="session.break_glass", at__gt=now - timedelta(days=1)
+    )
+    yield Family.one(
+        "portal_break_glass_sign_ins",
+        "Sign-ins within 24 hours with the account that is for emergencies alone.",
+        emergencies.count(),
     )
     capped = SpendEffect.objects.order_by("budget__workspace__namespace").values_list(
         "budget__workspace__namespace", flat=True

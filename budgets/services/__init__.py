@@ -31,6 +31,14 @@ from budgets.services.budget.revisions import (
     withdraw_request,
 )
 from budgets.services.budget.versions import mark_dirty
+from budgets.services.company import (
+    Vouched,
+    add_group_rule,
+    connect_identity,
+    disconnect_identity,
+    enter,
+    remove_group_rule,
+)
 from budgets.services.finance import end_one_person, propose_price_tolerance, start_one_person
 from budgets.services.fleet.accounts import (
     archive_account,

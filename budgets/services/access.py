@@ -54,7 +54,7 @@ def set_password(actor: User | None, *, user: User, password: str) -> None:
     reject_any(_password_faults(user, password))
     user.set_password(password)
     user.save(update_fields=["password"])
-    ended = _end_access(user)
+    ended = end_access(user)
     audit(actor, "user.set_password", user, after=ended)
     if actor != user and _is_finance(user):
         tell_finance(actor, user=user, what=f"set the password of {user}", holds=True)
@@ -69,7 +69,7 @@ def deactivate_user(actor: User | None, *, user: User, reason: str) -> User:
     """
     require_reason(reason)
     _require_another_admin(user)
-    ended = _set_active(user, is_active=False) | _end_access(user)
+    ended = _set_active(user, is_active=False) | end_access(user)
     audit(actor, "user.deactivate", user, reason=reason, after=ended)
     if _is_finance(user):
         tell_finance(actor, user=user, what=f"deactivated {user}, who is finance")
@@ -115,32 +115,50 @@ def grant_role(
     role: str,
     account: Account | None = None,
     workspace: Workspace | None = None,
+    by_group: str = "",
+    provider: str = "",
 ) -> Membership:
-    """Give a role; giving it twice changes nothing.
+    """Give a role; giving it twice changes nothing, but what a person gives stays.
 
     Finance is told to all of finance, and approves nothing for a day.
+
+    Args:
+        actor: Who gives it.
+        user: To whom.
+        role: Which.
+        account: Where it holds, for owners and viewers.
+        workspace: Or there.
+        by_group: Of the company, in words, where a group and no person gives it.
+        provider: Whose group that is.
 
     Raises:
         NotAllowed: Finance to oneself, but in a one-person installation.
         Rejected: The place does not fit the role, or one person runs everything alone.
     """
     place = {"user": user, "role": role, "account": account, "workspace": workspace}
-    if found := Membership.objects.filter(**place).first():
+    found = Membership.objects.filter(**place).first()
+    if found is not None and (provider or not found.provider):
         return found
     require_fair_grant(actor, user=user, role=role)
-    membership = Membership(**place)
+    membership = found or Membership(**place)
+    membership.provider = provider
     save_checked(membership)
-    audit(
-        actor, "role.grant", user, account=account, workspace=workspace, after={"role": str(role)}
-    )
+    after = {"role": str(role)} | ({"group": by_group} if by_group else {})
+    audit(actor, "role.grant", user, account=account, workspace=workspace, after=after)
     if role == Role.FINANCE and actor != user:
-        tell_finance(actor, user=user, what=f"gave finance to {user}", holds=True)
+        what = f"gave finance to {user}"
+        tell_finance(actor, user=user, what=what, holds=True, by_group=by_group)
     return membership
 
 
 @by_admin
-def revoke_role(actor: User | None, *, membership: Membership) -> None:
+def revoke_role(actor: User | None, *, membership: Membership, by_group: str = "") -> None:
     """Take a role away; sessions and tokens of whoever had it end. The last admin stays.
+
+    Args:
+        actor: Who takes it.
+        membership: The role.
+        by_group: In words, where it goes because a group is gone.
 
     Raises:
         Rejected: It is the last admin's role.
@@ -158,10 +176,10 @@ def revoke_role(actor: User | None, *, membership: Membership) -> None:
         account=membership.account,
         workspace=membership.workspace,
         before={"role": membership.role},
-        after=_end_access(user),
+        after=end_access(user),
     )
     if membership.role == Role.FINANCE:
-        tell_finance(actor, user=user, what=f"took finance away from {user}")
+        tell_finance(actor, user=user, what=f"took finance away from {user}", by_group=by_group)
     membership.delete()
 
 
@@ -209,21 +227,25 @@ def revoke_api_token(actor: User | None, *, token: ApiToken) -> None:
 def authenticate_api_token(plaintext: str) -> ApiToken | None:
     """Find the token of a request; None when unknown, expired, revoked, or its user is off.
 
+    Whoever has an account of the company signs in with it now and then, or nobody would notice
+    that they have left.
+
     The time of last use is written at most once a minute.
     """
     token = ApiToken.objects.select_related("user").filter(digest=_digest(plaintext)).first()
     now = utc_now()
     if token is None or token.revoked_at is not None or token.expires_at <= now:
         return None
-    if not token.user.is_active:
+    vouched_until = token.user.vouched_until
+    if not token.user.is_active or (vouched_until is not None and vouched_until <= now):
         return None
     if token.last_used_at is None or (now - token.last_used_at).total_seconds() >= 60:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token
 
 
-def _end_access(user: User) -> dict[str, int]:
-    """End every session and token of somebody; says how many tokens that were."""
+def end_access(user: User) -> dict[str, int]:
+    """End every session and token of somebody; says how many tokens that were, for the log."""
     user.access_epoch += 1
     user.save(update_fields=["access_epoch"])
     tokens = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=utc_now())

@@ -28,7 +28,9 @@ HELD_FOR: Final = timedelta(hours=24)
 PAIR_OF_EYES: Final = (Role.ADMIN, Role.FINANCE)
 
 
-def tell_finance(actor: User | None, *, user: User, what: str, holds: bool = False) -> None:
+def tell_finance(
+    actor: User | None, *, user: User, what: str, holds: bool = False, by_group: str = ""
+) -> None:
     """Tell all of finance, and whom it is about, by mail, log and page.
 
     Args:
@@ -36,10 +38,11 @@ def tell_finance(actor: User | None, *, user: User, what: str, holds: bool = Fal
         user: To whom.
         what: In words that follow the name of the actor.
         holds: They approve nothing for a day.
+        by_group: What did it in place of a person: a group of the company, in words.
     """
-    if actor is None:
+    if actor is None and not by_group:
         return
-    text = f"{actor.get_username()} {what}."
+    text = f"{actor.get_username() if actor else by_group} {what}."
     if holds:
         until = utc_now() + HELD_FOR
         user.approves_from = max(until, user.approves_from or until)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
@@ -20,8 +21,9 @@ from rest_framework.response import Response
 from budgets import models, selectors
 from budgets import services as promises
 from budgets.errors import NotAllowed
-from budgets.models import ApiToken, Membership, Operation, User
+from budgets.models import ApiToken, GroupRule, Membership, Operation, User
 from budgets.selectors import SetupStep
+from budgets.selectors.company import gained_by, group_rules, lost_without
 from portal.api.authentication import KEYWORD
 from portal.api.paging import BY_USERNAME, CREATED, Slice
 from portal.api.shapes import (
@@ -134,6 +136,33 @@ class MemberInput(Strict):
     workspace = workspace_field(required=False, allow_null=True)
 
 
+class GroupRuleSerializer(RowSerializer[models.GroupRule]):
+    """Whoever is in the group at the provider has the role."""
+
+    told = "id provider group role account workspace created_at"
+
+
+class GroupRuleInput(Strict):
+    """Owner and viewer need an account or a workspace, the other roles neither."""
+
+    provider = serializers.CharField(max_length=40)
+    group = serializers.CharField(max_length=200)
+    role = serializers.ChoiceField(models.Role.choices)
+    account = account_field(required=False, allow_null=True)
+    workspace = workspace_field(required=False, allow_null=True)
+
+
+class GroupRuleEffectSerializer(serializers.Serializer[Any]):
+    """People by user name, by the groups of each one's last sign-in."""
+
+    gains = serializers.ListField(
+        child=serializers.CharField(), help_text="Get the role at their next sign-in."
+    )
+    loses = serializers.ListField(
+        child=serializers.CharField(), help_text="Lose it at once when the rule ends."
+    )
+
+
 class AuditSerializer(RowSerializer[models.AuditEntry]):
     """Who changed what, when and why."""
 
@@ -172,7 +201,10 @@ class LoginView(View):
         given = checked(LoginInput, request)
         user = authenticate(request, username=given["username"], password=given["password"])
         if not isinstance(user, User):
-            raise exceptions.AuthenticationFailed("User name and password do not match.")
+            words = "User name and password do not match."
+            if not settings.PORTAL_LOCAL_PASSWORDS:
+                words = "Passwords are switched off here: sign in to the pages and make a token."
+            raise exceptions.AuthenticationFailed(words)
         token, text = promises.create_api_token(
             user,
             user=user,
@@ -277,6 +309,24 @@ class Members(Noun):
     def create(self, admin: User, **given: Any) -> Any:
         """Gives a role; giving it twice changes nothing."""
         return promises.grant_role(admin, **given)
+
+
+class GroupRules(Noun):
+    """Which roles the groups of the company's providers give; for admins."""
+
+    each = "One rule for a group; for admins."
+    shape = GroupRuleSerializer
+    found = finds("rule", lambda _, pk: get_object_or_404(GroupRule, pk=pk))
+    list = lists(lambda user: group_rules(), CREATED, by=admin)
+    create = deed(promises.add_group_rule, takes=GroupRuleInput, code=MADE, by=admin_in_session)
+    retrieve = shows(by=admin)
+    destroy = deed(promises.remove_group_rule, code=DONE, by=admin_in_session)
+
+    @answers(GroupRuleEffectSerializer, by=admin, method="GET")
+    def effect(self, admin: User, /, rule: GroupRule) -> Any:
+        """Who gets the role by this rule at the next sign-in, and who loses it with the rule."""
+        loses = [row.user.username for row in lost_without(rule)]
+        return {"gains": gained_by(rule), "loses": loses}
 
 
 class AuditView(View):

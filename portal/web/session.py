@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
@@ -24,6 +25,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from budgets import services as promises
 from budgets.models import ApiToken, User
 from portal.signin import Attempt
+from portal.web import company
 from portal.web.forms import PortalForm
 from portal.web.htmx import is_htmx, is_partial, render
 from portal.web.pages import form_page, page, typed
@@ -40,7 +42,16 @@ class Login(LoginView):
         """A page asks, before a form leaves it, whether its session still stands."""
         if request.method != "GET" or not is_partial(request):
             return super().dispatch(request, *args, **kwargs)
-        return HttpResponse(status=204) if request.user.is_authenticated else ask_again(request)
+        if not request.user.is_authenticated:
+            return ask_again(request)
+        # Signed in again elsewhere, with the company's account.
+        return (
+            self._goes_on(request.GET["was"]) if "was" in request.GET else HttpResponse(status=204)
+        )
+
+    def get_context_data(self, **more: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**more)
+        return context | company.offered(self.get_redirect_url())
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         wait_s = Attempt.of(request, request.POST.get("username", "")).wait_s()
@@ -62,7 +73,10 @@ class Login(LoginView):
         answer = super().form_valid(form)
         if not is_partial(self.request):
             return answer
-        if self.request.POST.get("was") != form.get_user().get_username():
+        return self._goes_on(self.request.POST.get("was"))
+
+    def _goes_on(self, was: str | None) -> HttpResponse:
+        if was != self.request.user.get_username():
             return HttpResponseClientRedirect(reverse("home"))
         return render(self.request, "session/again.html", {"is_done": True})
 
@@ -76,7 +90,7 @@ def ask_again(
     request: HttpRequest, *, form: Any = None, wait_s: int = 0, status: int = 401
 ) -> HttpResponse:
     """The sign-in that is shown on top of a page whose session has ended; no address changes."""
-    context = {"form": form or AuthenticationForm(request), "wait_s": wait_s}
+    context = {"form": form or AuthenticationForm(request), "wait_s": wait_s, **company.offered()}
     answer = render(request, "session/again.html", context, status=status)
     answer["HX-Push-Url"] = "false"
     return answer
@@ -93,7 +107,12 @@ class SignedIn(LoginRequiredMiddleware):
 
 
 class Logout(LogoutView):
-    """POST only, as Django asks."""
+    """POST only, as Django asks; who came by a provider is signed out there as well."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        kept = request.session.get(company.KEPT)
+        answer = super().post(request, *args, **kwargs)
+        return (company.ended_there(request, kept) if kept else None) or answer
 
 
 class PasswordForm(PortalForm):
@@ -169,7 +188,11 @@ def profile(request: HttpRequest, user: User) -> HttpResponseBase:
         set_zone,
         said=lambda _: f"Times are shown in {user.time_zone}.",
         to=reverse("profile"),
-        context=lambda: {"memberships": memberships},
+        context=lambda: {
+            "memberships": memberships,
+            "providers": settings.PORTAL_PROVIDERS.values(),
+            "connected": set(user.identities.values_list("provider", flat=True)),
+        },
     )
 
 

@@ -60,6 +60,7 @@ PARTS = (
     ("setup_workspaces", "Workspaces", "A namespace, a queue and a budget each."),
     ("setup_pools", "Pools", "Extra quota of an account or of the platform."),
     ("setup_people", "People and roles", "Who sees and who changes what."),
+    ("setup_groups", "Groups of the company", "Which roles the groups of your company give."),
     ("setup_installation", "Installation", "Whether two people stand behind what moves money."),
 )
 

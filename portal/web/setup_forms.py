@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from django import forms
+from django.conf import settings
 
-from budgets.models import Account, Flavor, Membership, Role, Workspace
+from budgets.models import Account, Flavor, GroupRule, Membership, Role, Workspace
 from portal.bounds import NAME, OVERSUBSCRIPTION, PERSON_NAME
 from portal.web.forms import (
     ChoosingForm,
@@ -235,7 +236,22 @@ class RoleForm(ChoosingForm):
         return typed
 
 
-def scope_of(membership: Membership) -> str:
+class GroupRuleForm(RoleForm):
+    """A group at a provider, and the role that it gives."""
+
+    field_order = ("provider", "group", "role", "account", "workspace")
+    provider = forms.ChoiceField(label="Provider", choices=[])
+    group = forms.CharField(
+        label="Group", max_length=200, help_text="Exactly as the provider names it in its claim."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = settings.PORTAL_PROVIDERS.values()
+        self.part("provider").choices = [(row.name, row.label) for row in known]
+
+
+def scope_of(membership: Membership | GroupRule) -> str:
     """Where a role holds, in words."""
     if membership.workspace is not None:
         return f"workspace {membership.workspace.namespace}"

@@ -80,9 +80,14 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
         Section(
             key="roles",
             title="Roles",
-            columns=("Role", "Of"),
+            columns=("Role", "Of", "Given by"),
             rows=[
-                Row(m.get_role_display(), setup_forms.scope_of(m), remove=str(m.pk))
+                Row(
+                    m.get_role_display(),
+                    setup_forms.scope_of(m),
+                    f"a group of {m.provider}" if m.provider else "a person",
+                    remove=str(m.pk),
+                )
                 for m in memberships
             ],
             empty="No role: after the login there is nothing to see.",
@@ -105,6 +110,7 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
             said="The password is set; sessions and API tokens of before have ended.",
         ),
         _tokens_of(user, found),
+        *_identities_of(user, found),
         _standing_of(user, found),
     ]
     return sections_page(
@@ -140,6 +146,30 @@ def _tokens_of(user: User, found: User) -> Section:
         remove=revoke,
         remove_label="End",
     )
+
+
+def _identities_of(user: User, found: User) -> list[Section]:
+    """Accounts of the company; nothing where there is none."""
+    identities = found.identities.all()
+
+    def disconnect(key: str) -> None:
+        promises.disconnect_identity(user, identity=identities.get(pk=key))
+
+    rows = [
+        Row(row.provider, row.subject, ", ".join(row.groups), when(row.seen_at), remove=str(row.pk))
+        for row in identities
+    ]
+    section = Section(
+        key="identities",
+        title="Accounts of the company",
+        text="Disconnecting one takes the roles that its groups gave, and ends all sessions.",
+        columns=("Provider", "Known there as", "Groups", "Last signed in"),
+        rows=rows,
+        remove=disconnect,
+        remove_label="Disconnect",
+        removed="It opens nothing any more.",
+    )
+    return [section] if rows else []
 
 
 def _standing_of(user: User, found: User) -> Section:

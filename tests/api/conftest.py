@@ -70,7 +70,7 @@ class People:
     def send(self, role: str, method: str, path: str, body: Any = None, **headers: str) -> Response:
         """A request with a JSON body; ``path`` is relative to the API, or a whole address."""
         address = path if path.startswith(("/", "http")) else API + path
-        is_identity = method != "GET" and path.startswith(("users", "members"))
+        is_identity = method != "GET" and path.startswith(("users", "members", "group-rules"))
         client = self.in_session(role) if is_identity else self[role]
         sent = getattr(client, method.lower())
         if method == "GET":

@@ -55,6 +55,13 @@ CASES: list[tuple[str, str, Any, dict[str, int]]] = [
         {"username": "nobody", "role": "auditor"},
         wanted(ADMINS, ALL, 201),
     ),
+    ("GET", "group-rules", None, wanted(ADMINS, ALL, 200)),
+    (
+        "POST",
+        "group-rules",
+        {"provider": "corp", "group": "audit", "role": "auditor"},
+        wanted(ADMINS, ALL, 422),  # which no settings name
+    ),
     ("GET", "audit", None, wanted(ALL, ALL, 200)),
     ("GET", "setup", None, wanted(ALL, ALL, 200)),
     ("GET", "accounts", None, wanted(ALL, ALL, 200)),

@@ -26,6 +26,7 @@ from budgets.models import (
     Discrepancy,
     Export,
     ExportPlan,
+    GroupRule,
     Membership,
     Statement,
     StatementLine,
@@ -48,6 +49,8 @@ ELSEWHERE = {
     "exports/<int:export_id>/about/",
     "clusters/<slug:slug>/<slug:change>/",  # a POST
     "metrics",  # for a bearer of its token
+    "signin/<slug:provider>/",  # no provider is named in the settings
+    "signin/<slug:provider>/back/",
 }
 # Whose answer to a GET is nobody's secret.
 OPEN = {"login/", "healthz", "readyz"}
@@ -68,6 +71,7 @@ BEFORE = {
 NAMED = {
     "namespace": "acme-vision", "cluster": "manager", "uid": "uid-0", "username": "olga",
     "account": "acme", "change": "writing", "name": "2026-11",
+    "provider": "corp",
 }  # fmt: skip
 NUMBERS = {"number", "other", "position"}
 
@@ -154,7 +158,10 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
     adjustment = billing.propose_adjustment(
         fleet.finance, account=fleet.acme, month=month.name, amount="5", reason="a test"
     )
+    rule = GroupRule.objects.create(provider="corp", group="g", role="owner", account=fleet.acme)
     return {
+        "groups": rule.pk,
+        "group-rules": rule.pk,
         "operations": operation.pk,
         "exports": made.pk,
         "statements": statement.pk,

@@ -141,8 +141,9 @@ def _mail(row: Delivery) -> None:
         address = f"/billing/months/{row.period.name}/?zone={quote(row.period.zone)}"
         subject, text = f"Closed: {row.period}", close_text(row.period)
     elif row.entry is not None:
-        kind, key, address = "entry", str(row.entry.pk), "/billing/approvals/"
-        subject, text = "GPU budgets: who is finance", row.entry.after["text"]
+        kind, key, told = "entry", str(row.entry.pk), row.entry.after
+        address, text = told.get("at", "/billing/approvals/"), told["text"]
+        subject = f"GPU budgets: {told.get('about', 'who is finance')}"
     else:
         assert row.export is not None
         kind, key, address = "export", str(row.export.pk), f"/exports/{row.export.pk}/"

@@ -1,0 +1,173 @@
+"""The company's provider: a certified OpenID Connect provider in Node.js, on loopback.
+
+Its packages come from the committed lockfile into a cache folder, once; ``node_modules`` is never
+committed. Environment: ``SIGNIN_CACHE`` names the folder (default
+``~/.cache/gpu-budget-portal/signin``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+
+from portal.providers import Provider
+from tests.servers import Missing
+
+HERE = Path(__file__).resolve().parent
+PINS = ("package.json", "package-lock.json")
+OLDEST_NODE = 20
+HINT = f"install Node.js {OLDEST_NODE} or later with npm (Debian 13's nodejs and npm)"
+CLIENT_ID, CLIENT_SECRET = "portal", "a secret of the tests alone"
+PASSWORD = "right"
+
+
+def node() -> str:
+    """Path of node.
+
+    Raises:
+        Missing: There is none, or one that is too old for the provider.
+    """
+    found = shutil.which("node")
+    if found is None or shutil.which("npm") is None:
+        raise Missing(f"no Node.js: {HINT}")
+    told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(re.findall(r"\d+", told)[0]) < OLDEST_NODE:
+        raise Missing(f"Node.js {told.strip()} is too old: {HINT}")
+    return found
+
+
+def packages() -> Path:
+    """The folder with the provider's packages; installed the first time, by one process alone."""
+    node()
+    default = Path.home() / ".cache" / "gpu-budget-portal" / "signin"
+    root = Path(os.environ.get("SIGNIN_CACHE") or default)
+    root.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PINS)).hexdigest()
+    folder = root / digest[:16]
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            made = Path(tempfile.mkdtemp(dir=root))
+            for name in PINS:
+                shutil.copy(HERE / name, made)
+            command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            done = subprocess.run(command, cwd=made, capture_output=True, text=True)
+            if done.returncode:
+                shutil.rmtree(made)
+                raise Missing(f"the provider's packages: npm ci failed: {done.stderr[-500:]}")
+            made.rename(folder)
+    return folder
+
+
+class Company:
+    """A running provider, and what it does from now on.
+
+    Attributes:
+        issuer: As it names itself.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.issuer = f"http://127.0.0.1:{port}"
+
+    def becomes(self, **changes: Any) -> None:
+        """``people``, ``clients`` and ``fault`` are set, and ``rotate`` makes a new key."""
+        requests.post(f"{self.issuer}/control", json=changes, timeout=30).raise_for_status()
+
+    def knows(self, **groups: list[str]) -> None:
+        """People by their names with their groups, and nobody else."""
+        people = {
+            name: {
+                "preferred_username": name,
+                "given_name": name.title(),
+                "family_name": "Of Company",
+                "email": f"{name}@company.example",
+                "email_verified": True,
+                "groups": found,
+            }
+            for name, found in groups.items()
+        }
+        self.becomes(people=people)
+
+    def serves(self, portal: str) -> None:
+        """The portal at an address is a client from now on."""
+        client = {
+            "client_id": CLIENT_ID,
+            "client_secret": CLIENT_SECRET,
+            "redirect_uris": [f"{portal}/signin/corp/back/"],
+            "post_logout_redirect_uris": [f"{portal}/login/"],
+        }
+        self.becomes(clients=[client])
+
+    def as_setting(self, **changes: Any) -> Provider:
+        """As the portal's settings name it."""
+        given = {
+            "name": "corp",
+            "label": "Company",
+            "issuer": self.issuer,
+            "client_id": CLIENT_ID,
+            "client_secret": CLIENT_SECRET,
+            "scopes": "openid profile email",
+            "groups": "groups",
+            "username": "preferred_username",
+        }
+        return Provider(**given | changes)
+
+    def vouches(self, asked: str, *, name: str, password: str = PASSWORD) -> str:
+        """The address to which the provider sends a browser that was sent to it.
+
+        Args:
+            asked: Where the portal sent it.
+            name: Of whoever sits there.
+            password: What they type.
+        """
+        with requests.Session() as browser:
+            answer = browser.get(asked, allow_redirects=False, timeout=30)
+            for _ in range(10):
+                if answer.status_code in (302, 303):
+                    address = urljoin(answer.url, answer.headers["Location"])
+                    if not address.startswith(self.issuer):
+                        return address
+                    answer = browser.get(address, allow_redirects=False, timeout=30)
+                else:
+                    assert answer.status_code == 200, answer.text
+                    given = {"login": name, "password": password}
+                    answer = browser.post(answer.url, data=given, allow_redirects=False, timeout=30)
+        raise AssertionError("the provider sent nobody back")
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Company]:
+    """A provider that ends with the block.
+
+    Raises:
+        Missing: Node.js or the provider's packages.
+    """
+    command = [node(), str(HERE / "provider.mjs"), str(packages())]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        assert process.stdin and process.stdout
+        try:
+            port = process.stdout.readline()
+            if not port.strip().isdecimal():
+                log.seek(0)
+                raise RuntimeError(f"the provider did not start: {log.read()[-2000:]}")
+            yield Company(int(port))
+        finally:
+            process.stdin.close()
+            process.terminate()
+            process.wait(60)
+            process.stdout.close()
