@@ -50,12 +50,19 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 @pytest.fixture(scope="session")
 def server(django_db_setup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The portal as it is served for real, on the database of the tests; yields its address."""
-    port, folder = free_port(), tmp_path_factory.mktemp("static")
+    with serving(tmp_path_factory.mktemp("static"), free_port()) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def serving(folder: Path, port: int, **settings: str) -> Iterator[str]:
+    """A portal with these settings besides; yields its address."""
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "DATABASE_URL": _database_url(),
         "PORTAL_STATIC_ROOT": str(folder),
+        **settings,
     }
     collect = [sys.executable, "manage.py", "collectstatic", "--no-input", "--verbosity=0"]
     subprocess.run(collect, cwd=ROOT, env=environment, check=True)

@@ -112,6 +112,10 @@ const interaction = async (request, response) => {
 };
 
 const server = createServer((request, response) => {
+  if (request.url === "/favicon.ico") {
+    response.writeHead(204).end();
+    return;
+  }
   const answer = request.url === "/control" ? control : request.url.startsWith("/interaction/") ? interaction : provider.callback();
   Promise.resolve(answer(request, response)).catch((error) => {
     console.error(error);
