@@ -175,6 +175,7 @@ def environment(port: int, broker: str) -> dict[str, str]:
         "CELERY_BROKER_URL": broker,
         "CELERY_FILESYSTEM_FOLDER": str(FOLDER / "broker"),
         "PORTAL_INSTALLATION": "demo",
+        "PORTAL_DEMO": "true",
         "PORTAL_HTTPS": "false",
         "PORTAL_CLUSTER_LOOPBACK": "true",
         "SHIFT_MEMORY_MB": "0",

@@ -1,8 +1,12 @@
-"""A few days of jobs before the demo began, written the way usage shifts write what they see.
+"""Jobs since the end of last month, written the way usage shifts write what they see.
 
 The days are simulated: jobs arrive by day more than by night, wait for their workspace's ceiling
 and their account's quota, run, and end. Each one becomes the Workload states that a manager and a
 worker would have shown, recorded as events; intervals and hour facts follow from these as always.
+
+Three things happened that somebody should see: a job was stopped for another and ran again; a
+worker was out of sight for a while, and what ran there meanwhile only the manager knows; and of
+one job nothing was told until last month was closed.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import math
 import random
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -22,16 +26,28 @@ from django.conf import settings
 
 from budgets import services
 from budgets.plan import Line
+from budgets.selectors.billing import month_at
+from budgets.selectors.usage.labels import kept_labels
+from budgets.services.usage.labels import store_labels
 from budgets.units import time_text
 from clusters.documents import labels
 from clusters.models import Cluster, WorkloadEvent
 from clusters.reconcile.usage.build import Source, build
 from clusters.reconcile.usage.record import Observation, event_of, store_events
+from clusters.reconcile.usage.unwatched import note_unwatched
 
 SEED = 7
 GPU = "nvidia.com/gpu"
 NAMES = ("train", "finetune", "eval", "embed", "sweep", "render", "dock", "segment")
+TEAM = "team"
+TEAMS = ("vision", "language", "robotics", "platform")
 BATCH = 200
+# Last month is seen by its end; after that, few jobs until the busy days before the demo.
+LAST_MONTH = timedelta(hours=36)
+QUIET = 10
+OUT_OF_SIGHT = timedelta(hours=3)
+STOPPED_AFTER = timedelta(minutes=20)
+STOPPED_FOR = timedelta(minutes=12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +73,26 @@ class Job:
     worker: str = ""
     admitted: datetime | None = None
     finished: datetime | None = None
+    team: str = ""
+    # When it was stopped, and for which job.
+    stopped: datetime | None = None
+    stopped_for: Job | None = None
+    # Its worker told nothing of it.
+    is_unseen: bool = False
 
 
 @dataclass
 class Simulation:
-    """First come, first served per workspace, within its ceilings and its account's quota."""
+    """First come, first served per workspace, within its ceilings and its account's quota.
+
+    Between ``month`` and ``busy_since`` few jobs arrive.
+    """
 
     tenants: tuple[Tenant, ...]
     workers: tuple[str, ...]
     begin: datetime
+    month: datetime
+    busy_since: datetime
     end: datetime
     pools: dict[tuple[str, str], int]
     chance: random.Random = field(default_factory=lambda: random.Random(SEED))  # noqa: S311  a demo's load
@@ -97,7 +124,7 @@ class Simulation:
         floor = max(4, sum(line.committed for line in tenant.lines))
         while True:
             busy = 0.35 + 0.65 * max(0.0, math.sin((at.hour - 6) / 24 * 2 * math.pi))
-            mean = 26_000 / floor / busy
+            mean = 26_000 / floor / busy * (QUIET if self.month <= at < self.busy_since else 1)
             at += timedelta(seconds=int(self.chance.expovariate(1 / mean)) + 1)
             if at >= self.end:
                 return
@@ -105,7 +132,8 @@ class Simulation:
             name = f"{self.chance.choice(NAMES)}-{self.chance.randrange(16**5):05x}"
             seconds = int(self.chance.lognormvariate(8.6, 0.8)) + 60
             uid = str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
-            yield Job(tenant, name, gpus, seconds, at, uid)
+            team = TEAMS[self.chance.randrange(len(TEAMS))]
+            yield Job(tenant, name, gpus, seconds, at, uid, team=team)
 
     def _start_waiting(
         self,
@@ -144,118 +172,227 @@ class Simulation:
         return total + job.gpus <= floor + pool
 
 
+def history_begins(now: datetime, days: int) -> datetime:
+    """When the past of the demo begins: with the end of last month, or so many days ago."""
+    return min(now - timedelta(days=days), month_at(now).start - LAST_MONTH)
+
+
 def write_history(
     *, tenants: tuple[Tenant, ...], pools: dict[tuple[str, str], int], days: int
-) -> int:
-    """Records the days before now; returns how many jobs there were."""
+) -> list[Job]:
+    """Record what was before now; returns what was not told in time.
+
+    Args:
+        tenants: Who runs jobs.
+        pools: (account, flavor) → GPUs beyond its floors.
+        days: That were busy before now; 0 for no past at all.
+
+    Returns:
+        A job of last month that :func:`record_jobs` is to record once that month is closed; none
+        where last month has no job.
+    """
     if days <= 0:
-        return 0
-    clusters = {cluster.slug: cluster for cluster in Cluster.objects.all()}
-    workers = tuple(slug for slug, row in clusters.items() if not row.is_manager)
-    manager = next((row.slug for row in clusters.values() if row.is_manager), "")
+        return []
     now = services.utc_now()
-    begin = now - timedelta(days=days) + timedelta(minutes=5)
-    jobs = Simulation(tenants, workers, begin, now - timedelta(minutes=2), pools).run()
+    month, busy_since = month_at(now).start, now - timedelta(days=days)
+    clusters = Cluster.objects.order_by("position")
+    workers = tuple(row.slug for row in clusters if not row.is_manager)
+    jobs = Simulation(
+        tenants,
+        workers,
+        history_begins(now, days) + timedelta(minutes=5),
+        month,
+        busy_since,
+        now - timedelta(minutes=2),
+        pools,
+    ).run()
+    _stop_one_for_another(jobs)
+    if len(workers) > 1:
+        _lose_sight(jobs, workers[-1], now)
+    ended = [job for job in jobs if job.finished and job.finished <= month]
+    late = max(ended, key=lambda job: job.gpus * job.seconds, default=None)
+    record_jobs([job for job in jobs if job is not late])
+    return [late] if late else []
+
+
+def _stop_one_for_another(jobs: list[Job]) -> None:
+    """The newest job that ran when another of its account got GPUs of its flavor makes way."""
+    for job in sorted(jobs, key=lambda job: job.created, reverse=True):
+        assert job.admitted is not None and job.finished is not None, "all of them ended"
+        for other in jobs:
+            is_sibling = other.tenant.account == job.tenant.account and other.tenant != job.tenant
+            if not is_sibling or other.flavor != job.flavor or other.admitted is None:
+                continue
+            begin, end = job.admitted + STOPPED_AFTER, job.finished - 2 * STOPPED_FOR
+            if begin <= other.admitted <= end:
+                job.stopped, job.stopped_for = other.admitted - timedelta(seconds=5), other
+                return
+
+
+def _lose_sight(jobs: list[Job], worker: str, now: datetime) -> None:
+    """A worker answers nobody for some hours of the day before; then it is back."""
+    start = max(now - timedelta(hours=30), month_at(now).start)
+    end = min(start + OUT_OF_SIGHT, now - timedelta(minutes=30))
+    for job in jobs:
+        if job.worker == worker and job.admitted and job.finished and job.stopped is None:
+            job.is_unseen = start <= job.admitted and job.finished <= end
+    note_unwatched(worker, start=start, end=end)
+
+
+def record_jobs(jobs: Collection[Job]) -> None:
+    """Record jobs as the watches of their clusters would have told them, and meter them."""
+    if not jobs:
+        return
+    clusters = {row.slug: row for row in Cluster.objects.all()}
+    manager = next((slug for slug, row in clusters.items() if row.is_manager), "")
+    documents: dict[str, list[dict[str, Any]]] = {}
     events: list[WorkloadEvent] = []
-    for number, job in enumerate(jobs):
-        if manager:
-            events += _events(job, cluster=manager, is_own=True, worker=job.worker, version=number)
-        events += _events(job, cluster=job.worker, is_own=not manager, version=number)
+    for job in jobs:
+        for number, (cluster, at, kind, document) in enumerate(_told(job, manager), start=1):
+            documents.setdefault(cluster, []).append(document)
+            # Older than anything that the embedded cluster will ever number.
+            document["metadata"]["resourceVersion"] = str(number)
+            seen = Observation(type=kind, document=document, at=at)
+            events.append(event_of(seen, cluster=cluster, gpu_resources={GPU}))
     store_events(events)
-    for slug, row in clusters.items():
-        source = Source(cluster_id=row.pk, slug=slug, gpu_resources=frozenset({GPU}))
+    named = kept_labels()
+    for slug, told in documents.items():
+        store_labels(told, cluster=slug, labels=named)
+        source = Source(clusters[slug].pk, slug, frozenset({GPU}))
         uids = sorted({event.uid for event in events if event.cluster == slug})
-        for at in range(0, len(uids), BATCH):
-            build(source, uids[at : at + BATCH])
+        for first in range(0, len(uids), BATCH):
+            build(source, uids[first : first + BATCH])
+    now = services.utc_now()
     for slug in clusters:
         services.record_progress(cluster=slug, complete_until=now)
     services.meter_usage(now)
-    return len(jobs)
 
 
-def _events(
-    job: Job, *, cluster: str, is_own: bool, version: int, worker: str = ""
-) -> Iterator[WorkloadEvent]:
-    """Created, admitted, finished: what a watch would have told of a job, or of its copy."""
-    moments = (job.created, job.admitted, job.finished)
-    for step, at in enumerate(moments):
-        if at is None or (step == 0 and not is_own):
-            continue
-        document = _workload(job, step=step, is_own=is_own, worker=worker)
-        # Older than anything that the embedded cluster will ever number.
-        document["metadata"]["resourceVersion"] = str(3 * version + step + 1)
-        yield event_of(
-            Observation(type=WorkloadEvent.Type.SEEN, document=document, at=at),
-            cluster=cluster,
-            gpu_resources={GPU},
-        )
+Told = tuple[str, datetime, WorkloadEvent.Type, dict[str, Any]]
 
 
-def _workload(job: Job, *, step: int, is_own: bool, worker: str) -> dict[str, Any]:
-    created = job.created if is_own else job.admitted
-    owner = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job.name,
-        "uid": str(uuid.uuid5(uuid.UUID(job.uid), "job")),
-        "controller": True,
-    }
-    container = {"name": "main", "resources": {"requests": {GPU: str(job.gpus)}}}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {
-            "name": f"job-{job.name}-{job.uid[:5]}",
-            "namespace": job.tenant.namespace,
-            "uid": job.uid if is_own else str(uuid.uuid5(uuid.UUID(job.uid), job.worker)),
-            "creationTimestamp": _text(created),
-            "labels": {} if is_own else {labels.ORIGIN: settings.PORTAL_INSTALLATION},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "active": True,
-            "queueName": "default",
-            "priority": 0,
-            "podSets": [
-                {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-            ],
-        },
-        "status": _status(job, is_finished=step == 2, worker=worker) if step else {},
-    }
+def _told(job: Job, manager: str) -> Iterator[Told]:
+    """What the watches told of a job: the manager's of all of it, the worker's of its copies.
+
+    A copy ends with its admission: a job that is stopped is dispatched anew, as another copy.
+    """
+    assert job.admitted is not None and job.finished is not None, "all of them ended"
+    seen, deleted = WorkloadEvent.Type.SEEN, WorkloadEvent.Type.DELETED
+    home = manager or job.worker
+    own = Shown(job, worker=job.worker if manager else "")
+    yield home, job.created, seen, own.document()
+    runs = [(job.admitted, job.finished)]
+    if job.stopped is not None:
+        runs = [(job.admitted, job.stopped), (job.stopped + STOPPED_FOR, job.finished)]
+    for number, (begin, end) in enumerate(runs):
+        yield home, begin, seen, own.document(begin)
+        is_last = end == job.finished
+        yield home, end, seen, own.document(begin, end, is_stopped=not is_last)
+        if manager and not job.is_unseen:
+            copy = Shown(job, copy=number + 1)
+            yield job.worker, begin, seen, copy.document(begin)
+            kind = seen if is_last else deleted
+            yield job.worker, end, kind, copy.document(begin, end if is_last else None)
 
 
-def _status(job: Job, *, is_finished: bool, worker: str) -> dict[str, Any]:
-    changes = [
-        (
-            "QuotaReserved",
-            "QuotaReserved",
-            job.admitted,
-            f"Quota reserved in {job.tenant.namespace}",
-        ),
-        ("Admitted", "Admitted", job.admitted, "The workload is admitted"),
-        ("Finished", "Succeeded", job.finished, "Job finished successfully"),
-    ]
-    assignment = {
-        "name": "main",
-        "count": 1,
-        "flavors": {GPU: job.flavor},
-        "resourceUsage": {GPU: str(job.gpus)},
-    }
-    return {
-        "conditions": [
-            {
-                "type": kind,
-                "status": "True",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": _text(at),
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A job's Workload, or its copy on a worker, as documents."""
+
+    job: Job
+    worker: str = ""
+    copy: int = 0
+
+    def document(
+        self,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        is_stopped: bool = False,
+    ) -> dict[str, Any]:
+        """As it was created, admitted at ``begin``, and finished or stopped at ``end``."""
+        job = self.job
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": job.name,
+            "uid": str(uuid.uuid5(uuid.UUID(job.uid), "job")),
+            "controller": True,
+        }
+        origin = {labels.ORIGIN: settings.PORTAL_INSTALLATION} if self.copy else {}
+        container = {"name": "main", "resources": {"requests": {GPU: str(job.gpus)}}}
+        template = {"spec": {"containers": [container]}}
+        return {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": f"job-{job.name}-{job.uid[:5]}",
+                "namespace": job.tenant.namespace,
+                "uid": self.uid,
+                "creationTimestamp": time_text(begin if self.copy and begin else job.created),
+                "labels": {TEAM: job.team, **origin},
+                "ownerReferences": [owner],
+            },
+            "spec": {
+                "active": True,
+                "queueName": "default",
+                "priority": 0,
+                "podSets": [{"name": "main", "count": 1, "template": template}],
+            },
+            "status": self._status(begin, end, is_stopped=is_stopped) if begin else {},
+        }
+
+    @property
+    def uid(self) -> str:
+        """Of the Workload; of each copy another one."""
+        if not self.copy:
+            return self.job.uid
+        return str(uuid.uuid5(uuid.UUID(self.job.uid), f"{self.job.worker} {self.copy}"))
+
+    def _status(self, begin: datetime, end: datetime | None, *, is_stopped: bool) -> dict[str, Any]:
+        job = self.job
+        quota = f"Quota reserved in {job.tenant.namespace}"
+        if is_stopped and end is not None and job.stopped_for is not None:
+            why = (
+                f"Preempted to accommodate a workload (UID: {job.stopped_for.uid}, JobUID: "
+                "unknown) due to reclamation within the cohort"
+            )
+            return {
+                "conditions": [
+                    _condition("QuotaReserved", end, "Pending", why, "False"),
+                    _condition("Admitted", end, "NoReservation", "It has no quota", "False"),
+                    _condition("Evicted", end, "Preempted", why),
+                    _condition("Preempted", end, "InCohortReclamation", why),
+                ]
             }
-            for kind, reason, at, message in (changes if is_finished else changes[:2])
-        ],
-        "admission": {"clusterQueue": job.tenant.namespace, "podSetAssignments": [assignment]},
-        **({"clusterName": worker} if worker else {}),
+        conditions = [
+            _condition("QuotaReserved", begin, "QuotaReserved", quota),
+            _condition("Admitted", begin, "Admitted", "The workload is admitted"),
+        ]
+        if end is not None:
+            said = "Job finished successfully"
+            conditions.append(_condition("Finished", end, "Succeeded", said))
+        assignment = {
+            "name": "main",
+            "count": 1,
+            "flavors": {GPU: job.flavor},
+            "resourceUsage": {GPU: str(job.gpus)},
+        }
+        admission = {"clusterQueue": job.tenant.namespace, "podSetAssignments": [assignment]}
+        return {
+            "conditions": conditions,
+            "admission": admission,
+            **({"clusterName": self.worker} if self.worker else {}),
+        }
+
+
+def _condition(
+    kind: str, at: datetime, reason: str, message: str, status: str = "True"
+) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": time_text(at),
     }
-
-
-def _text(at: datetime | None) -> str:
-    return "" if at is None else time_text(at)

@@ -1,4 +1,4 @@
-"""What people of the demo have planned: caps on spending, other prices, maintenance, a daily file.
+"""What people of the demo did and planned: last month closed, a request, caps, prices, maintenance.
 
 Goes through the services that the pages use. Caps are set from what the history cost, so that
 one is nearly reached whatever the day of the month is.
@@ -6,21 +6,32 @@ one is nearly reached whatever the day of the month is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 from budgets.models import ExportPlan, Flavor, SpendRule, User, Workspace
+from budgets.selectors import draft_of
 from budgets.selectors.billing import card_in_force, month_at, prices_of
 from budgets.selectors.spending import cap_states
-from budgets.services import billing, utc_now
+from budgets.services import billing, revise_budget, utc_now
 from budgets.services.exports.plans import save_export_plan
-from budgets.services.spending import RuleDraft, create_spend_rule
+from budgets.services.spending import RuleDraft, create_spend_rule, settle_spending
 from clusters.models import Cluster
 from clusters.services import plan_maintenance
 
 STEP = 50
 DEARER = Decimal("1.1")
+
+
+def close_last_month(finance: User) -> None:
+    """Close, review and issue last month; what is told of it later is corrected in this one."""
+    month = month_at(month_at(utc_now()).start - timedelta(days=1)).name
+    billing.draw_up_statements(finance, month=month)
+    billing.close_period(finance, month=month)
+    billing.review_statements(finance, month=month)
+    billing.issue_statements(finance, month=month)
 
 
 def write_plans(people: dict[str, User]) -> None:
@@ -50,6 +61,20 @@ def write_plans(people: dict[str, User]) -> None:
         ),
         reason="Tell us when training bursts more than was agreed",
     )
+    folding = Workspace.objects.get(namespace="globex-folding")
+    create_spend_rule(
+        people["finance"],
+        workspace=folding,
+        draft=RuleDraft(
+            unit=SpendRule.Unit.MONEY,
+            amount=_cap(folding, SpendRule.Unit.MONEY, filled=Fraction(134, 100), step=1),
+            action=SpendRule.Action.DROP_TO_FLOOR,
+        ),
+        reason="Globex pays no more burst than this a month",
+    )
+    settle_spending()
+    _request(people["owner"], research)
+    billing.draw_up_statements(people["finance"], month=month_at(utc_now()).name)
     _next_prices(people["finance"])
     _maintenance(people["admin"])
     save_export_plan(
@@ -58,6 +83,28 @@ def write_plans(people: dict[str, User]) -> None:
         every=ExportPlan.Every.DAY,
         dataset="focus-1.4",
         format="csv",
+    )
+
+
+def _request(owner: User, research: Workspace) -> None:
+    """More committed GPUs than the account's envelope has room for: an admin decides."""
+    research.budget.refresh_from_db()
+    current = research.budget.in_force
+    assert current is not None, "the seed promised something"
+    draft = draft_of(current)
+    lines = tuple(
+        replace(line, committed=line.committed + 24, ceiling=line.ceiling + 32)
+        if line.flavor == research.home_flavor.slug
+        else line
+        for line in draft.lines
+    )
+    revise_budget(
+        owner,
+        workspace=research,
+        draft=replace(
+            draft, lines=lines, valid_from=None, reason="The foundation model trains until spring"
+        ),
+        expected_version=research.budget.version,
     )
 
 
@@ -82,11 +129,11 @@ def _next_prices(finance: User) -> None:
     )
 
 
-def _cap(workspace: Workspace, unit: str, *, filled: Fraction) -> Decimal:
+def _cap(workspace: Workspace, unit: str, *, filled: Fraction, step: int = STEP) -> Decimal:
     """A cap on this month's use beyond the floor that is filled so far, in round steps."""
     asked = SpendRule(budget=workspace.budget, unit=unit, amount=Decimal(1))
     spent = cap_states([asked])[0].spent
-    return Decimal(max(STEP, round(spent / filled / STEP) * STEP))
+    return Decimal(max(step, round(spent / filled / step) * step))
 
 
 def _maintenance(admin: User) -> None:

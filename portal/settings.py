@@ -28,6 +28,8 @@ AUTH_USER_MODEL = "budgets.User"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # The name of this installation: on every object that it owns on a cluster.
 PORTAL_INSTALLATION = env.str("PORTAL_INSTALLATION", default="portal")
+# Shows the guided tour of the demo.
+PORTAL_DEMO = env.bool("PORTAL_DEMO", default=False)
 PORTAL_PUBLIC_URL = env.str("PORTAL_PUBLIC_URL", default="http://127.0.0.1:8000")
 
 INSTALLED_APPS = [

@@ -24,7 +24,7 @@ from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail
-from clusters.selectors.workloads import visible_state
+from clusters.selectors.workloads import visible_state, visible_states
 
 EVENTS_MOST = 1000
 VICTIMS_MOST = 50
@@ -97,6 +97,13 @@ def recent_preemptions(user: User) -> list[PreemptionRow]:
     states = list(evicted.order_by("-updated_at")[:VICTIMS_MOST])
     found = _preempted(states)
     return _rows(found, states, reader_names(user))[::-1][:VICTIMS_MOST] if found else []
+
+
+def newest_preempted(user: User) -> Place | None:
+    """Cluster and UID of the job that was stopped last for another; None where none is seen."""
+    own = visible_states(user).filter(is_remote_copy=False, evictions__gt=0)
+    found = _preempted(list(own.order_by("-created_at")[:VICTIMS_MOST]))
+    return (found[-1].state.cluster.slug, found[-1].state.uid) if found else None
 
 
 def _states(uids: Collection[str]) -> QuerySet[WorkloadState]:

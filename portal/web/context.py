@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
@@ -63,6 +64,8 @@ def _shell(request: HttpRequest) -> Shell | None:
     elif roles.sees_everything:
         sections.append(_entry(request, "Fleet", "fleet"))
     sections.append(_group(request, "More", MORE))
+    if settings.PORTAL_DEMO:
+        sections.append(_entry(request, "Try this", "tour"))
     return Shell(roles=roles, sections=tuple(sections))
 
 

@@ -31,6 +31,7 @@ from portal.web import (
     setup_topologies,
     shares,
     spending,
+    tour,
     usage,
     workspaces,
 )
@@ -61,6 +62,7 @@ urlpatterns: list[URLPattern] = [
     path(f"{WORKSPACE}history/", revisions.history, name="history"),
     path(f"{WORKSPACE}history/<int:number>/", revisions.revision, name="revision"),
     path(f"{WORKSPACE}history/<int:number>/decide/", revisions.decide, name="decide"),
+    path("tour/", tour.tour, name="tour"),
     path("search/", search.search, name="search"),
     path("requests/", revisions.requests, name="requests"),
     path("jobs/", jobs.jobs, name="jobs"),

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "api/v1/workspaces/<slug:namespace>/budget/spend-rules/<int:pk>",
     "api/v1/exports/<int:pk>/file",  # not written yet
     "exports/<int:export_id>/file/",
+    "tour/",  # of the demo alone
     "exports/<int:export_id>/about/",
     "clusters/<slug:slug>/<slug:change>/",  # a POST
     "metrics",  # for a bearer of its token

@@ -1,6 +1,6 @@
 """Every page of the demo, in three roles: each total comes from its rows and is what the API says.
 
-The demo's own seed at a frozen time, with its statements drawn up; all but the clusters, of which
+The demo's own seed at a frozen time; all but the clusters, of which
 there are the rows alone: what was used and what it costs is in the seed.
 """
 
@@ -22,7 +22,6 @@ from django.test import Client
 from django.test.signals import template_rendered
 from django.urls import resolve
 
-from budgets.services import billing
 from clusters.models import Cluster
 from portal.management.commands.seed_demo import Command
 from tests.web.figures import (
@@ -69,8 +68,6 @@ def demo(tmp_path: Path) -> Iterator[Mapping[str, Client]]:
     with time_machine.travel(NOW, tick=False):
         seed = Seed()
         call_command(seed, kubeconfigs=tmp_path, days=5)
-        for month in ("2026-02", "2026-03"):
-            billing.draw_up_statements(seed.finance, month=month)
         clients = {role: Client() for role in ROLES}
         for role, client in clients.items():
             client.force_login(getattr(seed, role))

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
+from portal.demo_history import TEAM, TEAMS
 from portal.management.commands.seed_demo import ONE, WORKSPACES
 from portal.rehearsal.world import gpu_job
 
@@ -87,5 +88,7 @@ class Command(BaseCommand):
             memory=f"{32 * gpus}Gi",
             is_dispatched=self.is_dispatched,
         )
+        template = job["spec"]["template"]
+        template.setdefault("metadata", {}).setdefault("labels", {})[TEAM] = chance.choice(TEAMS)
         client.create(r.JOB, job)
         return number + 1

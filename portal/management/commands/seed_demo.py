@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from budgets.services import alerts, billing
 from budgets.services.usage.outlooks import refresh_outlooks
 from clusters import services as cluster_services
 from clusters.models import Cluster
-from portal.demo_history import Tenant, write_history
-from portal.demo_plans import write_plans
+from portal.demo_history import TEAM, Tenant, history_begins, record_jobs, write_history
+from portal.demo_plans import close_last_month, write_plans
 
 
 def _labels(**labels: str) -> dict[str, str]:
@@ -92,14 +92,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--kubeconfigs", type=Path, required=True)
-        parser.add_argument("--days", type=int, default=5, help="days of history")
+        parser.add_argument("--days", type=int, default=5, help="busy days before now")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if Account.objects.exists():
             self.stdout.write("already seeded")
             return
         days = options["days"]
-        begin = services.utc_now() - timedelta(days=days)
+        now = services.utc_now()
+        begin = history_begins(now, days) if days else now
         with transaction.atomic():
             self.people()
             self.fleet()
@@ -111,12 +112,14 @@ class Command(BaseCommand):
             for row in WORKSPACES:
                 self.promise(begin, *row)
             self.money(begin)
-        write_history(
+        late = write_history(
             tenants=tuple(self.tenants()),
             pools={("acme", "h100"): 8, ("acme", "h100-spot"): 16, ("globex", "h100-spot"): 16},
             days=days,
         )
         if days > 0:
+            close_last_month(self.finance)
+            record_jobs(late)
             write_plans({"admin": self.admin, "owner": self.owner, "finance": self.finance})
         refresh_outlooks()
         self.stdout.write(f"seeded {len(self.workspaces)} workspaces")
@@ -195,6 +198,7 @@ class Command(BaseCommand):
                     valid_from=begin,
                     reason="Nodes of the demo",
                 )
+        services.name_label(self.admin, key=TEAM, reason="Costs are looked at by team")
         for account, rows in ENVELOPES.items():
             for flavor, (committed, ceiling, pool) in rows.items():
                 services.set_envelope(
