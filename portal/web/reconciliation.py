@@ -97,7 +97,12 @@ def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         return answer
     context = {
         "row": row,
-        "samples": [(datetime.fromisoformat(at), *gpus) for at, *gpus in row.samples],
+        # Of unwatched time a text stands there instead, once the manager was asked.
+        "samples": [
+            (datetime.fromisoformat(sample[0]), *sample[1:])
+            for sample in row.samples
+            if not isinstance(sample, str)
+        ],
         "form": form,
         "may_write": may_bill(user),
         "approving": Approving.of(user, row.proposed_by_id),

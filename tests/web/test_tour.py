@@ -26,6 +26,7 @@ from budgets.models import (
 )
 from budgets.selectors.billing.job_costs import job_costs, job_groups
 from budgets.selectors.usage.scope import UsageFilter
+from clusters.reconcile.usage.unwatched import ASKED
 from clusters.selectors import newest_preempted, preemptions_of, workload_detail
 from portal.demo_history import TEAM, TEAMS, history_begins
 from portal.management.commands.seed_demo import Command
@@ -117,6 +118,13 @@ def test_a_worker_was_out_of_sight_in_the_month_that_runs(told: None) -> None:
     assert not Interval.objects.filter(
         cluster=lost.cluster, admitted_at__gt=lost.start, end__lt=lost.end
     ).exists()
+
+
+def test_unwatched_time_has_its_page_once_the_manager_was_asked(told: None) -> None:
+    lost = Discrepancy.objects.get(kind=Discrepancy.Kind.UNWATCHED)
+    lost.samples = [*lost.samples, ASKED]
+    lost.save()
+    assert visitor("finance").get(f"/billing/reconciliation/{lost.pk}/").status_code == 200
 
 
 def test_a_request_waits_and_a_cap_holds_back(told: None) -> None:
