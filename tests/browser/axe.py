@@ -14,6 +14,12 @@ from playwright.sync_api import Page
 OF_COLOR = "cat.color"
 # Off unless it is asked for, though WCAG 2.2 AA (2.5.8) wants it.
 ALSO = "target-size"
+STILL = """
+() => {
+  for (const name of ["htmx:beforeRequest", "htmx:beforeSwap"])
+    document.addEventListener(name, (event) => event.preventDefault());
+}
+"""
 LOOK = """
 async ([tag, also]) => {
   // Asked for by its tag, a rule of AAA would be on.
@@ -40,7 +46,8 @@ async ([tag, also]) => {
 
 
 def start(page: Page) -> None:
-    """Bring the script into the document that is open."""
+    """Bring the script into the document that is open; what asks again by itself stands still."""
+    page.evaluate(STILL)
     page.evaluate(AXE_SCRIPT)
 
 
