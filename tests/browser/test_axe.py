@@ -41,6 +41,8 @@ NO_PAGES = {
     "logout/",
     "metrics",
     "readyz",
+    "signin/<slug:provider>/",  # a redirection to a company's own page, and the way back
+    "signin/<slug:provider>/back/",
     "tokens/<int:token_id>/revoke/",
     "workspaces/<slug:namespace>/budget/check/",
 }
@@ -93,6 +95,7 @@ def gone(busy: Visitors) -> None:
     MeterState.objects.create(cluster="gone")
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_on_any_page(visit, thawed, busy: Visitors, theirs: dict[str, Any], gone):
     routes = {
         OWN.get(route) or address_of(route, theirs): route
