@@ -72,8 +72,8 @@ CHANGES: Mapping[str, ClusterChange] = {
     "stop-writing": ClusterChange(
         _write,
         "Stop all writing",
-        "Nothing is written to this cluster until writing is on again; the page shows what would "
-        "be written. Running jobs go on. It can be switched back at any time.",
+        "The portal writes nothing to this cluster until writing is switched on again. The page of "
+        "the cluster shows what it would write. Running jobs go on.",
         "Stop writing",
         "Writing is off.",
         setting="writes_enabled",
@@ -82,7 +82,7 @@ CHANGES: Mapping[str, ClusterChange] = {
     "start-writing": ClusterChange(
         _write,
         "Write again",
-        "What is wanted is applied within seconds.",
+        "The portal applies what is missing on the cluster within seconds.",
         "Write again",
         "Writing is on.",
         fixed={"writes_enabled": True},
@@ -90,16 +90,17 @@ CHANGES: Mapping[str, ClusterChange] = {
     "mode": ClusterChange(
         _calls(enforcement.set_mode, mode="mode", reason="reason"),
         "Change who decides",
-        "Only with writing stopped; the matrix of modes and the proof of a live Kueue are checked "
-        "again.",
+        "Writing to the cluster has to be stopped first. The portal checks again whether the modes "
+        "of the fleet fit together and whether a Kueue is running there.",
         "Change mode",
-        "The mode is changed.",
+        "The mode has been changed.",
         setting="mode",
     ),
     "drift": ClusterChange(
         _calls(enforcement.set_drift_policy, policy="drift_policy"),
         "Hand edits",
-        "The portal notices a hand edit of an owned field within seconds.",
+        "When somebody changes a field of the portal on the cluster, the portal notices it within "
+        "seconds.",
         "Save",
         "Saved.",
         setting="drift_policy",
@@ -107,10 +108,11 @@ CHANGES: Mapping[str, ClusterChange] = {
     "guard": ClusterChange(
         _calls(enforcement.set_guard, guard="guard", reason="reason"),
         "Guard",
-        "Three defects of Kueue 0.19.2: a returning worker's old copy kills the running job, an "
-        "evicted job keeps its quota for ever, a rejected job that is active again is not queued. "
-        "Cures delete old copies on workers and write into workloads and jobs on this manager; "
-        "they stop no running job. They need rights of their own: apply the generated ones again.",
+        "The guard looks for three defects of Kueue 0.19.2: the old copy on a returning worker "
+        "ends the running job, an evicted job keeps its quota for ever, and a rejected job that is "
+        "active again is not queued. To cure them it deletes old copies on workers and writes to "
+        "workloads and jobs on this manager. It stops no running job. It needs more rights: apply "
+        "the generated rights again.",
         "Save",
         "Saved.",
         setting="guard",
@@ -118,22 +120,22 @@ CHANGES: Mapping[str, ClusterChange] = {
     "kubeconfig": ClusterChange(
         _renew,
         "Renew the kubeconfig",
-        "The new one has to lead to the same cluster; that is checked before the old one is "
-        "forgotten.",
+        "The new kubeconfig has to lead to the same cluster. The portal checks that before it "
+        "forgets the old one.",
         "Renew",
-        "The kubeconfig is renewed.",
+        "The kubeconfig has been renewed.",
     ),
     "token": ClusterChange(
         _calls(enforcement.rotate_multikueue_token),
         "Renew the multikueue token",
-        "The manager gets a new token for this worker; the old one ends by itself.",
+        "The manager gets a new token for this worker. The old token ends by itself.",
         "Renew token",
         "A new token is in place.",
     ),
     "local-jobs": ClusterChange(
         _calls(enforcement.set_local_jobs, allowed="allows_local_jobs"),
         "Jobs past the manager",
-        "Jobs that are submitted on the worker itself are shown as outside of the split.",
+        "The portal shows jobs that are submitted on the worker itself as outside of the split.",
         "Save",
         "Saved.",
         setting="allows_local_jobs",
@@ -141,9 +143,9 @@ CHANGES: Mapping[str, ClusterChange] = {
     "operators": ClusterChange(
         _calls(enforcement.set_operators, operators="operators"),
         "Operators",
-        "Controllers of JobSet, Ray, Kubeflow and the like make the parts of a job that queues as "
-        "a whole. The admission policies let those parts run when one of these makes them; apply "
-        "the generated ones again.",
+        "Controllers such as those of JobSet, Ray and Kubeflow make the parts of a job that queues "
+        "as a whole. The admission policies let these parts run if one of the listed service "
+        "accounts makes them. Apply the generated policies again after a change.",
         "Save",
         "Saved: apply the generated rights to this cluster again.",
         setting="operators",
@@ -151,8 +153,8 @@ CHANGES: Mapping[str, ClusterChange] = {
     "gpus-elsewhere": ClusterChange(
         _elsewhere,
         "GPUs outside of workspaces",
-        "An admission policy can refuse pods with GPUs in every namespace that is no workspace of "
-        "this portal; apply the generated ones again.",
+        "An admission policy can refuse pods with GPUs in every namespace that is not a workspace "
+        "of this portal. Apply the generated policies again after a change.",
         "Save",
         "Saved: apply the generated rights to this cluster again.",
         setting="gpu_namespaces",
@@ -169,34 +171,34 @@ CHANGES: Mapping[str, ClusterChange] = {
     "block": ClusterChange(
         _resolve,
         "Decide which side is right",
-        "The cluster carries newer promises than the portal's database. Nothing is written until "
-        "you say which side is right. What you do not choose is lost.",
+        "The cluster carries newer promises than the portal's database. The portal writes nothing "
+        "there until you say which side is right. What you do not choose is lost.",
         "Decide",
-        "Decided; the sync goes on.",
+        "The decision is saved, and the sync goes on.",
     ),
     "deregister": ClusterChange(
         _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),
         "De-register this cluster",
-        "Cannot be undone. The cluster is drained, the portal's objects, copies and secrets there "
-        "are removed, its stored credentials are forgotten. Namespaces, jobs and use stay.",
+        "This cannot be undone. The portal drains the cluster, removes its objects, copies and "
+        "secrets there, and forgets the stored credentials. Namespaces, jobs and use stay.",
         "De-register",
         "The cluster is being drained and removed.",
     ),
     "forget": ClusterChange(
         _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),
         "Forget this cluster now",
-        "Cannot be undone. Its stored credentials are forgotten at once, and the portal cleans up "
+        "This cannot be undone. The portal forgets the stored credentials at once and removes "
         "nothing more there: what is left on the cluster stays. Use stays in the books.",
         "Forget it",
-        "The cluster is forgotten.",
+        "The cluster has been forgotten.",
         fixed={"abandon": True},
     ),
     "rename": ClusterChange(
         _calls(enforcement.edit_cluster, name="name"),
         "Rename this cluster",
-        "Only how people read it: the slug stays.",
+        "This changes only the name that people read. The slug stays.",
         "Rename",
-        "The cluster is renamed.",
+        "The cluster has been renamed.",
         setting="name",
     ),
 }

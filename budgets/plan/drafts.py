@@ -57,12 +57,20 @@ class FlavorTerms:
         node_gpus: GPUs of one node, at least 1.
         factor: Promises may reach capacity times this, at least 1.
         is_archived: Takes no new promise.
+        name: What people call it; empty is its slug.
     """
 
     slug: str
     node_gpus: int = 8
     factor: Fraction = Fraction(1)
     is_archived: bool = False
+    name: str = ""
+
+
+def name_of(flavor: str, flavors: Mapping[str, FlavorTerms]) -> str:
+    """What people call a flavor; its slug where it is not known."""
+    terms = flavors.get(flavor)
+    return terms.name or flavor if terms is not None else flavor
 
 
 def short_form_lines(
@@ -111,20 +119,24 @@ def check_draft(
     for index, line in enumerate(draft.lines):
         faults += _line_faults(line, field=f"lines.{index}", flavors=flavors)
         if line.flavor in seen:
-            words = f"{line.flavor} has two lines; put both amounts on one line."
+            name = name_of(line.flavor, flavors)
+            words = f"{name} has two lines; put both amounts on one line."
             faults.append(Fault(f"lines.{index}.flavor", "flavor_twice", words))
         seen.add(line.flavor)
-    faults += _preference_faults(draft.preference, seen)
+    faults += _preference_faults(draft.preference, seen, flavors)
     faults += _window_faults(draft, now)
     return tuple(faults)
 
 
-def part_of(whole: RevisionDraft, part: Part) -> RevisionDraft:
+def part_of(
+    whole: RevisionDraft, part: Part, *, flavors: Mapping[str, FlavorTerms]
+) -> RevisionDraft:
     """A request as it is accepted: with no more GPUs than it asks for, and no later end.
 
     Args:
         whole: The request.
         part: What is accepted of it; its lines are otherwise checked as those of any draft.
+        flavors: Known flavors by slug.
 
     Returns:
         The draft of what is accepted; equal to ``whole`` where that is everything.
@@ -136,20 +148,20 @@ def part_of(whole: RevisionDraft, part: Part) -> RevisionDraft:
     asked = {line.flavor: line for line in whole.lines}
     lines = part.lines or whole.lines
     for index, line in enumerate(lines):
-        most = asked.get(line.flavor)
+        most, flavor = asked.get(line.flavor), name_of(line.flavor, flavors)
         if most is None:
-            words = f"The request does not ask for {line.flavor}; leave it out."
+            words = f"The request does not ask for {flavor}; leave it out."
             faults.append(Fault(f"lines.{index}.flavor", "not_asked", words))
             continue
         for name in ("committed", "ceiling"):
             if getattr(line, name) > getattr(most, name):
                 words = (
-                    f"The request asks for {getattr(most, name)} {line.flavor} here; accept as "
-                    "many or fewer."
+                    f"The request asks for {getattr(most, name)} {flavor} here; accept as many or "
+                    "fewer."
                 )
                 faults.append(Fault(f"lines.{index}.{name}", "more_than_asked", words))
     if not any(line.ceiling for line in lines) and any(line.ceiling for line in whole.lines):
-        words = "This accepts no GPU of the request; decline the request instead."
+        words = "This accepts no GPUs of the request; decline the request instead."
         faults.append(Fault("", "nothing_accepted", words))
     until = part.valid_until or whole.valid_until
     if until is not None and whole.valid_until is not None and until > whole.valid_until:
@@ -157,8 +169,8 @@ def part_of(whole: RevisionDraft, part: Part) -> RevisionDraft:
         faults.append(Fault("valid_until", "more_than_asked", words))
     reject_any(faults)
     kept = tuple(line for line in lines if line.ceiling or not asked[line.flavor].ceiling)
-    flavors = {line.flavor for line in kept}
-    preference = tuple(flavor for flavor in whole.preference if flavor in flavors)
+    accepted = {line.flavor for line in kept}
+    preference = tuple(flavor for flavor in whole.preference if flavor in accepted)
     return replace(whole, lines=kept, preference=preference, valid_until=until)
 
 
@@ -169,7 +181,8 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
         words = f"There is no flavor {line.flavor!r}."
         faults.append(Fault(f"{field}.flavor", "unknown_flavor", words))
     elif terms.is_archived:
-        words = f"{line.flavor} is archived and takes no new promise; choose another flavor."
+        name = name_of(line.flavor, flavors)
+        words = f"{name} is archived and cannot be promised any more; choose another flavor."
         faults.append(Fault(f"{field}.flavor", "archived_flavor", words))
     amounts = {"committed": line.committed, "ceiling": line.ceiling, "lendable": line.lendable}
     broken = {name: gpus for name, gpus in amounts.items() if not _is_whole(gpus)}
@@ -180,12 +193,15 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
         return faults
     if line.ceiling < line.committed:
         words = (
-            f"Burst up to {line.ceiling} is below the {line.committed} committed GPUs; it counts "
-            "the committed ones too."
+            f"The burst limit of {line.ceiling} is below the {line.committed} committed GPUs. It "
+            "counts the committed GPUs, too: enter at least as many."
         )
         faults.append(Fault(f"{field}.ceiling", "ceiling_below_committed", words))
     if line.lendable > line.committed:
-        words = f"{line.lendable} lendable GPUs are more than the {line.committed} committed."
+        words = (
+            f"Only committed GPUs can be lent: {line.lendable} to lend are more than the "
+            f"{line.committed} committed."
+        )
         faults.append(Fault(f"{field}.lendable", "lendable_above_committed", words))
     return faults
 
@@ -194,18 +210,21 @@ def _is_whole(gpus: object) -> bool:
     return isinstance(gpus, int) and not isinstance(gpus, bool) and 0 <= gpus <= MOST_GPUS
 
 
-def _preference_faults(preference: tuple[str, ...], lines: set[str]) -> list[Fault]:
+def _preference_faults(
+    preference: tuple[str, ...], lines: set[str], flavors: Mapping[str, FlavorTerms]
+) -> list[Fault]:
     faults = [
         Fault(
             f"preference.{index}",
             "preference_without_line",
-            f"{flavor} is preferred but has no line; add one or take it out of the preference.",
+            f"{name_of(flavor, flavors)} is preferred but has no line; add a line, or take it out "
+            "of the preference.",
         )
         for index, flavor in enumerate(preference)
         if flavor not in lines
     ]
     if len(set(preference)) != len(preference):
-        words = "A flavor stands twice in the preference."
+        words = "The preference names a flavor twice; name each flavor once."
         faults.append(Fault("preference", "preference_twice", words))
     return faults
 
@@ -214,14 +233,15 @@ def _window_faults(draft: RevisionDraft, now: datetime) -> list[Fault]:
     faults: list[Fault] = []
     for name, instant in (("valid_from", draft.valid_from), ("valid_until", draft.valid_until)):
         if instant is not None and instant.tzinfo is None:
-            faults.append(Fault(name, "naive_time", "The time has no time zone."))
+            words = "The time has no time zone; give one, such as Z for UTC."
+            faults.append(Fault(name, "naive_time", words))
         elif instant is not None and instant.microsecond:
-            words = "A budget begins and ends at a whole second."
+            words = "A budget begins and ends at a whole second; leave the fraction out."
             faults.append(Fault(name, "not_whole_seconds", words))
     if faults:
         return faults
     start = draft.valid_from or now
     if draft.valid_until is not None and draft.valid_until <= max(start, now):
-        words = "The end is not after the beginning; choose a later end or leave it empty."
+        words = "The end has to be after the start; choose a later end, or leave it empty."
         faults.append(Fault("valid_until", "empty_window", words))
     return faults

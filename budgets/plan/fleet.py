@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from budgets.errors import Fault
+from budgets.plan.drafts import name_of
 from budgets.plan.timeline import (
     EnvelopeLimits,
     FleetTimeline,
@@ -119,18 +120,20 @@ def check_fleet(
             ):
                 worst[level.flavor] = level
     return tuple(
-        _capacity_fault(level, (fields or {}).get(level.flavor, f"flavors.{level.flavor}"), start)
+        Fault(
+            (fields or {}).get(level.flavor, f"flavors.{level.flavor}"),
+            "exceeds_capacity",
+            _over_capacity(level, name_of(level.flavor, timeline.flavors), start),
+        )
         for level in worst.values()
     )
 
 
-def _capacity_fault(level: FleetLevel, field: str, start: datetime) -> Fault:
-    when = "" if level.instant == start else f" from {level.instant:%Y-%m-%d %H:%M} UTC"
-    return Fault(
-        field,
-        "exceeds_capacity",
-        f"{level.excess} {level.flavor} more than the fleet can promise{when}; ask for "
-        f"{level.excess} fewer, or let an admin add capacity.",
+def _over_capacity(level: FleetLevel, name: str, start: datetime) -> str:
+    when = "" if level.instant == start else f" from {level.instant:%Y-%m-%d %H:%M} UTC on"
+    return (
+        f"This is {level.excess} {name} more than the fleet can promise{when}. Ask for "
+        f"{level.excess} fewer, or ask an admin to add capacity."
     )
 
 
@@ -165,13 +168,14 @@ def check_envelope(
     ):
         stood = _account_sums(before, account, instant)
         for key, gpus in _account_sums(timeline, account, instant).items():
-            kind, flavor, namespace = key
+            kind, flavor, _ = key
             limits = timeline.envelopes.get((account, flavor), EnvelopeLimits())
             limit = limits.committed if kind == "committed" else limits.ceiling
             if gpus <= limit or gpus <= stood.get(key, 0) or (kind, flavor) in found:
                 continue
             prefix = (fields or {}).get(flavor, f"flavors.{flavor}")
-            found[kind, flavor] = _envelope_fault(prefix, kind, flavor, gpus, limit, namespace)
+            words = _over_envelope(kind, name_of(flavor, timeline.flavors), gpus, limit)
+            found[kind, flavor] = Fault(f"{prefix}.{kind}", "exceeds_envelope", words)
     return tuple(found.values())
 
 
@@ -252,8 +256,8 @@ def check_pool_envelope(
         Fault(
             field,
             "exceeds_envelope",
-            f"{gpus} {flavor} in the account's pool are beyond its envelope of {limit}; raise the "
-            "envelope first or lower the amount.",
+            f"{gpus} {name_of(flavor, timeline.flavors)} in the account's pool are more than its "
+            f"envelope of {limit} allows. Raise the envelope first, or lower the amount.",
         ),
     )
 
@@ -273,17 +277,13 @@ def _account_sums(
     return sums
 
 
-def _envelope_fault(
-    prefix: str, kind: str, flavor: str, gpus: int, limit: int, namespace: str
-) -> Fault:
+def _over_envelope(kind: str, name: str, gpus: int, limit: int) -> str:
     if kind == "committed":
-        message = (
-            f"The account would have {gpus} {flavor} committed, its envelope is {limit}; an admin "
-            "has to accept this."
+        return (
+            f"The account would have {gpus} {name} committed, and its envelope allows {limit}. An "
+            "admin has to accept this."
         )
-    else:
-        message = (
-            f"Burst up to {gpus} {flavor} is beyond the {limit} that a workspace of this account "
-            "may have; an admin has to accept this."
-        )
-    return Fault(f"{prefix}.{kind}", "exceeds_envelope", message)
+    return (
+        f"The burst limit would be {gpus} {name}, and a workspace of this account may have "
+        f"{limit}. An admin has to accept this."
+    )

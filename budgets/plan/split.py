@@ -18,7 +18,7 @@ class SplitRequest:
     """What is to be laid out.
 
     Attributes:
-        flavor: Flavor slug, for the message.
+        flavor: What people call the flavor, for the message.
         gpus: Whole GPUs to place.
         lendable: Of these, how many may be lent; at most ``gpus``.
         node_gpus: GPUs of one node, at least 1.
@@ -178,7 +178,7 @@ def _shortage(request: SplitRequest, unmet: int, field: str) -> Fault:
     return Fault(
         field,
         "split_infeasible",
-        f"{request.gpus} {request.flavor} cannot be laid over the workers in whole nodes of "
-        f"{request.node_gpus}: {unmet} find no place ({listed} free). Ask for fewer, or add "
-        "capacity.",
+        f"{request.gpus} {request.flavor} do not fit on the workers in whole nodes of "
+        f"{request.node_gpus} GPUs: there is no place for {unmet} ({listed} free). Ask for fewer, "
+        "or add capacity.",
     )

@@ -197,7 +197,11 @@ def create_api_token(
     plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
     faults = []
     if expires_at <= utc_now():
-        faults.append(Fault("expires_at", "expired", "The token would have ended already."))
+        faults.append(
+            Fault(
+                "expires_at", "expired", "The token would already have ended; choose a longer time."
+            )
+        )
     token = ApiToken(
         user=user,
         name=name,
@@ -266,7 +270,9 @@ def _require_another_admin(user: User) -> None:
     """Raises Rejected: without this one nobody who can sign in would be an admin."""
     admins = Membership.objects.select_for_update().filter(role=Role.ADMIN, user__is_active=True)
     if {row.user_id for row in admins} == {user.pk}:
-        raise Rejected.because("", "last_admin", "Nobody would be left to administer.")
+        raise Rejected.because(
+            "", "last_admin", "This would leave the portal without a platform admin."
+        )
 
 
 def _require_own(actor: User | None, user: User) -> None:

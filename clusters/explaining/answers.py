@@ -165,7 +165,7 @@ def _headline(
         parts.append("No waiting job starts")
     losers = sum(change.is_loss for change in capacity)
     if losers:
-        parts.append(f"{losers} lose{'s' if losers == 1 else ''} reach")
+        parts.append(f"{losers} can get fewer GPUs")
     text = words.listed(parts)
     return f"{text[0].upper()}{text[1:]}."
 

@@ -214,7 +214,7 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
         if most > 0:
             yield f"Ask for {words.amount(pair, most, names)} or less in one job."
         if cap is None:
-            yield f"Raise the budget's ceiling by {words.amount(pair, lacking, names)}."
+            yield f"Raise the budget's burst limit by {words.amount(pair, lacking, names)}."
         return
     is_known = is_told(evidence, pair, names)
     what = words.amount(pair, lacking, names) if is_known else names.flavor(pair.flavor)

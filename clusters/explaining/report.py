@@ -43,7 +43,7 @@ def explanation_lines(detail: Explained) -> Iterator[str]:
 def forecast_line(forecast: StartForecast) -> str:
     """When it is likely to start, in UTC."""
     if forecast.earliest is None or forecast.latest is None:
-        return f"When it starts is unknown: {forecast.why_unknown}."
+        return f"The portal cannot say when it starts: {forecast.why_unknown}."
     runs = f", from {forecast.runs} earlier runs" if forecast.runs else ""
     return (
         f"Likely to start between {forecast.earliest:%Y-%m-%d %H:%M} and "

@@ -12,6 +12,7 @@ from typing import Final
 
 from budgets.plan import StopPolicy
 from clusters.explaining import words
+from clusters.explaining.conditions import clause
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
@@ -119,20 +120,20 @@ def _turned_back(evidence: Evidence, names: Names) -> str:
 
 def _deactivated(evidence: Evidence, names: Names) -> str:
     if evidence.reason == "Deactivated":
-        return "it is deactivated and asks for nothing until somebody activates it"
+        return "it is deactivated and asks for no GPUs until somebody activates it"
     return ""
 
 
 def _gated(evidence: Evidence, names: Names) -> str:
     if evidence.reason == "AdmissionGated":
-        return f"it is held back by its own gate: {names.message(evidence.message)}"
+        return _plain(evidence, names)
     return ""
 
 
 def _held(evidence: Evidence, names: Names) -> str:
     if evidence.hold is StopPolicy.NONE:
         if evidence.reason == "Suspended":
-            return "its queue is stopped, or not ready to admit anything"
+            return "its queue is stopped, or the cluster has not made it ready yet"
         return ""
     drains = (
         "; running jobs are being stopped" if evidence.hold is StopPolicy.HOLD_AND_DRAIN else ""
@@ -149,7 +150,8 @@ def _who_holds(evidence: Evidence) -> str:
         )
     if evidence.stops is None:
         return (
-            "its budget is on hold: nothing starts until what holds it, as the portal knows, ends"
+            "its budget is on hold: nothing starts until the hold ends; the page of its workspace "
+            "says who set it"
         )
     if stops := holding(evidence.stops):
         return hold_clause(stops)
@@ -162,7 +164,7 @@ def _who_holds(evidence: Evidence) -> str:
 def _misconfigured(evidence: Evidence, names: Names) -> str:
     if evidence.reason not in ("Misconfigured", "Inadmissible"):
         return ""
-    return f"it cannot start as it is: {_trimmed(names.message(evidence.message))}"
+    return f"it cannot start as it is: {_plain(evidence, names)}"
 
 
 def _checks(evidence: Evidence, names: Names) -> str:
@@ -170,7 +172,7 @@ def _checks(evidence: Evidence, names: Names) -> str:
     if not open_checks or (evidence.attempts and evidence.reason != "CheckPending"):
         return ""
     if evidence.reason == "PendingEvaluation":
-        return "an admission check asked to try again; it is evaluated anew"
+        return "an admission check asked to try again later, and is asked again now"
     first = open_checks[0]
     told = f": {_trimmed(names.message(first.message))}" if first.message else ""
     more = f", and for {len(open_checks) - 1} more" if len(open_checks) > 1 else ""
@@ -344,7 +346,14 @@ def _queued(evidence: Evidence, names: Names) -> str:
 
 
 def _told(evidence: Evidence, names: Names) -> str:
-    return _trimmed(names.message(evidence.message or evidence.reason))
+    return _plain(evidence, names)
+
+
+def _plain(evidence: Evidence, names: Names) -> str:
+    """The condition in plain words; what is not known in the cluster's."""
+    message = names.message(evidence.message)
+    told = _trimmed(message or names.message(evidence.reason))
+    return clause(evidence.reason, message) or (f"the cluster says: {told}" if told else "")
 
 
 def _trimmed(text: str) -> str:

@@ -85,7 +85,7 @@ def remedy(stop: Stop, names: Names) -> str:
         case StopSource.PERSON:
             return f"{_capital(stop.keeper)} releases the hold."
         case StopSource.CAP:
-            by_hand = f"{stop.keeper} raises or removes the cap of {stop.what}, or breaks its glass"
+            by_hand = f"{stop.keeper} raises, removes or suspends the cap of {stop.what}"
             if stop.until is None:
                 return f"{_capital(by_hand)}."
             return f"The cap counts anew from {moment(stop.until)}, or {by_hand}."

@@ -77,8 +77,8 @@ class MaintenanceWindow(FrozenFields):
     def effect(self) -> str:
         """What becomes of jobs, in words."""
         if self.drains:
-            return "nothing new starts there, and what runs there is stopped and queued again"
-        return "nothing new starts there; what runs there runs on"
+            return "no new job starts there, and running jobs are stopped and queued again"
+        return "no new job starts there, and running jobs go on"
 
 
 class MaintenanceFloor(models.Model):

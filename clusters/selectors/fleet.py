@@ -124,7 +124,10 @@ def _row(
     is_fresh = health.checked_at is not None and now - health.checked_at < LOST_AFTER
     message = health.message
     if not is_fresh:
-        message = "Nobody has asked this cluster lately: is a worker of the portal running?"
+        message = (
+            "The portal has not asked this cluster lately. Check that a worker of the portal is "
+            "running."
+        )
     return record_of(
         ClusterRow,
         cluster,

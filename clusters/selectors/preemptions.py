@@ -20,6 +20,7 @@ from budgets.models import Interval, User
 from budgets.selectors import roles_of
 from budgets.selectors.fleet.places import at_keys, at_places
 from clusters.documents.conditions import conditions_of
+from clusters.explaining.conditions import plain
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
@@ -29,7 +30,7 @@ from clusters.selectors.workloads import visible_state, visible_states
 EVENTS_MOST = 1000
 VICTIMS_MOST = 50
 _UID = re.compile(r"\(UID: ?([^,) ]+)")
-_WHY = re.compile(r"due to ([^;]+)")
+
 # A pod's end is seen a little after the workload was told to stop.
 _SLACK = timedelta(minutes=2)
 Place = tuple[str, str]
@@ -52,7 +53,7 @@ class PreemptionRow:
     Attributes:
         at: When it was told to stop.
         place: Cluster that decided it.
-        why: The rule that allowed it.
+        why: The rule that allowed it, in a plain sentence.
         lost: GPU-seconds since its start; lost unless it keeps checkpoints. None if not metered.
     """
 
@@ -129,12 +130,12 @@ def _preempted(states: Sequence[WorkloadState]) -> list[_Preempted]:
             if state is None or at is None or not is_told:
                 continue
             message = str(condition.get("message") or "")
-            uids, words = _UID.search(message), _WHY.search(message)
+            uids = _UID.search(message)
             found[(cluster, uid), at] = _Preempted(
                 at=at,
                 state=state,
                 preemptor_uid=uids.group(1) if uids else "",
-                why=words.group(1).strip() if words else str(condition.get("reason") or ""),
+                why=plain(str(condition.get("reason") or ""), message),
             )
     return sorted(found.values(), key=lambda item: item.at)
 

@@ -158,7 +158,7 @@ def told(state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names:
         words = "; ".join(f"{place.cluster}: {place.words}" for place in places)
         return f"It has its quota and waits for a worker. {words}."
     row = own_reason(state, reasons)
-    if waits_for_worker(state) and (row is not None or lost):
+    if waits_for_worker(state):
         return "It has its quota and waits for a worker to take it."
     if row is None:
         return ""

@@ -74,11 +74,11 @@ def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None
         if cluster.blocked_reason:
             words = "This cluster waits for an admin's decision."
         if observed >= generation:
-            state, words = "synced", "In force; writing is stopped since."
+            state, words = "synced", "In force; writing has been stopped since then."
     elif observed >= generation:
         state, words = "synced", "In force."
     elif health is None or not health.reachable or not is_fresh:
-        state, words = "lost", "This cluster does not answer; it follows when it is back."
+        state, words = "lost", "This cluster does not answer. It follows when it is back."
     else:
-        state, words = "pending", "On its way."
+        state, words = "pending", "It is being applied."
     return SyncPlace(cluster.slug, state == "synced", state, words, generation, observed)

@@ -17,6 +17,7 @@ from budgets.models import User, WorkloadUsage
 from budgets.selectors.fleet.places import at_places
 from clusters.documents.conditions import conditions_of
 from clusters.documents.keys import status_of
+from clusters.explaining.conditions import plain
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
 from clusters.selectors.workloads import (
@@ -33,11 +34,16 @@ EVENTS_MOST = 1000
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimelineEntry:
-    """Something that happened, in words; ``detail`` is the reason that the cluster gave."""
+    """Something that happened, in words.
+
+    Attributes:
+        detail: Why, in a plain sentence; ``told`` is what the cluster said of it.
+    """
 
     at: datetime
     words: str
     detail: str = ""
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,8 @@ def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
         row=row,
         sentence=_sentence(row),
         timeline=tuple(
-            replace(entry, detail=names.message(entry.detail)) for entry in _timeline(state, others)
+            replace(entry, detail=names.message(entry.detail), told=names.message(entry.told))
+            for entry in _timeline(state, others)
         ),
         copies=tuple(shown_to(names, row_of(other)) for other in others),
     )
@@ -133,11 +140,11 @@ def _sentence(row: WorkloadRow) -> str:
     """The state of a job, as one would tell it."""
     gpus = f"{row.gpu_total} GPU{'' if row.gpu_total == 1 else 's'}"
     kinds = f" ({row.flavors})" if row.flavors else ""
-    told = f" {row.message.rstrip('.')}." if row.message else ""
+    told = f" {plain(row.reason, row.message)}" if row.message else ""
     where = f" on {row.worker}" if row.worker else ""
     match Phase(row.phase):
         case Phase.PENDING if row.reason == "Deactivated":
-            return f"Deactivated: it does not ask for its {gpus} until somebody activates it."
+            return f"It is deactivated and asks for none of its {gpus} until somebody activates it."
         case Phase.PENDING:
             return f"Waits for {gpus}.{told}"
         case Phase.RESERVED if not row.worker:
@@ -227,19 +234,20 @@ def _entries_of(
                     step = _Step.EARLIER_RUN_STOPPED_BY_MANAGER
                 else:
                     step = _Step.EARLIER_RUN_STOPPED
-                yield TimelineEntry(at, f"Stopped on {place}", _told(condition)), step
+                yield TimelineEntry(at, f"Stopped on {place}", *_why(condition)), step
             case "Finished" if not row.is_remote_copy:
                 words = "Failed" if condition.get("reason") == "Failed" else "Finished"
-                yield TimelineEntry(at, words, str(condition.get("message") or "")), _Step.OVER
+                yield TimelineEntry(at, words, *_why(condition)), _Step.OVER
     if row.is_remote_copy or row.phase != Phase.GONE:
         return
     if event["type"] == WorkloadEvent.Type.DELETED:
         yield TimelineEntry(event["observed_at"], f"Deleted on {place}"), _Step.OVER
     elif event["type"] == WorkloadEvent.Type.MISSING:
-        detail = "while nobody watched; the end is estimated"
+        detail = "Nobody watched the cluster when it ended, so the time is estimated."
         yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail), _Step.OVER
 
 
-def _told(condition: Mapping[str, Any]) -> str:
-    parts = [str(condition.get(name) or "") for name in ("reason", "message")]
-    return ": ".join(part for part in parts if part)
+def _why(condition: Mapping[str, Any]) -> tuple[str, str]:
+    """A condition in plain words, and as the cluster told it."""
+    reason, message = (str(condition.get(name) or "") for name in ("reason", "message"))
+    return plain(reason, message), ": ".join(part for part in (reason, message) if part)

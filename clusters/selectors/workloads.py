@@ -22,6 +22,7 @@ from budgets.records import record_of
 from budgets.selectors import visible_workspaces
 from budgets.selectors.fleet.places import at_keys
 from budgets.units import time_text
+from clusters.explaining.conditions import plain
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
 from clusters.selectors.bars import DEACTIVATED
@@ -82,11 +83,11 @@ class WorkloadRow:
     Attributes:
         cluster: Slug of the cluster that it was submitted to; with ``uid`` its address.
         phase: One of ``WorkloadState.Phase``; ``phase_label`` the same for people.
-        message: Why it waits, stops or failed; empty while it runs.
+        message: Why it waits, stops or failed, in the cluster's words; empty while it runs.
         gpus: Flavor slug → GPUs; before admission the request stands under "".
-        flavors: The same in words, empty before admission.
+        flavors: The same in words, by the flavors' names; empty before admission.
         worker: Slug of the worker that has it; empty while none does.
-        why: Why it waits, in one sentence of the engine's; empty when it has told none.
+        why: Why it waits, stops or failed, in one plain sentence; empty while nothing is known.
     """
 
     cluster: str
@@ -212,12 +213,17 @@ def _told_rows(user: User, states: Sequence[WorkloadState]) -> tuple[WorkloadRow
     """Rows in the order of the states, with why each waits, in names that the viewer may see."""
     copies = copies_of(states)
     reasons, lost = stored_reasons(states), lost_workers(states)
-    rows = [row_of(state, copies.get((state.namespace, state.name), ())) for state in states]
-    # Who sees less than everything has a name for every workspace; most pages need none.
-    is_text = bool(reasons) or any(row.message for row in rows)
-    names = reader_names(user) if is_text else Names({})
+    names = reader_names(user) if states else Names({})
+    rows = [
+        shown_to(names, row_of(state, copies.get((state.namespace, state.name), ())))
+        for state in states
+    ]
     return tuple(
-        replace(shown_to(names, row), why=told(state, reasons, lost, names))
+        replace(
+            row,
+            why=told(state, reasons, lost, names)
+            or (row.message and plain(row.reason, row.message)),
+        )
         for state, row in zip(states, rows, strict=True)
     )
 
@@ -251,7 +257,7 @@ def chosen_copy(state: WorkloadState, copies: Collection[WorkloadState]) -> Work
 
 
 def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> WorkloadRow:
-    """A row for pages; what the chosen copy knows better is taken from it."""
+    """A row before :func:`shown_to`; what the chosen copy knows better is taken from it."""
     copy = chosen_copy(state, copies)
     best = copy if copy is not None and copy.phase != Phase.PENDING else state
     is_waiting_for_worker = waits_for_worker(state)
@@ -264,7 +270,6 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
     if is_waiting_for_worker:
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
         message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message
-    is_admitted = "" not in best.gpus
     return record_of(
         WorkloadRow,
         state,
@@ -274,7 +279,7 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
         message="" if phase in (Phase.RUNNING, Phase.FINISHED) else message,
         gpu_total=best.gpu_total,
         gpus=dict(best.gpus),
-        flavors=_words(best.gpus) if is_admitted else "",
+        flavors="",
         worker=state.worker or ("" if state.cluster.is_manager else state.cluster.slug),
         admitted_at=(copy.admitted_at if copy is not None else None) or state.admitted_at,
         evictions=max([state.evictions, *(each.evictions for each in copies)]),
@@ -282,12 +287,10 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
 
 
 def shown_to(names: Names, row: WorkloadRow) -> WorkloadRow:
-    """The row with the cluster's message as a reader may see it."""
-    return replace(row, message=names.message(row.message)) if row.message else row
-
-
-def _words(gpus: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {flavor}" for flavor, count in sorted(gpus.items()) if count)
+    """The row with the cluster's message, and its flavors by name, as a reader may see them."""
+    held = {} if "" in row.gpus else row.gpus
+    flavors = [f"{count} {names.flavor(slug)}" for slug, count in sorted(held.items()) if count]
+    return replace(row, message=names.message(row.message), flavors=", ".join(flavors))
 
 
 def visible_states(user: User) -> QuerySet[WorkloadState]:

@@ -293,7 +293,10 @@ def _faults(
     """Everything that is wrong with place and time."""
     faults = []
     if cluster is None and flavor is None:
-        words = "Choose a worker, a flavor, or both; the whole fleet at once is not a window."
+        words = (
+            "Choose a worker, a flavor, or both. Maintenance of the whole fleet at once is not "
+            "possible."
+        )
         faults.append(Fault("cluster", "nothing_covered", words))
     if cluster is not None and cluster.is_manager:
         words = "Jobs run on workers; the manager only takes them in. Hold the budgets instead."
@@ -311,10 +314,10 @@ def _faults(
         return faults
     begin = starts_at or now
     if begin < now:
-        words = "The beginning is in the past; leave it empty for now."
+        words = "The start is in the past; leave it empty to start now."
         faults.append(Fault("starts_at", "starts_at_past", words))
     if ends_at <= begin:
-        faults.append(Fault("ends_at", "empty_window", "The end is not after the beginning."))
+        faults.append(Fault("ends_at", "empty_window", "The end has to be after the start."))
     elif ends_at - begin > LONGEST:
         words = (
             f"A window is {LONGEST.days} days long at most; take the worker off the fleet instead."

@@ -223,7 +223,7 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
         again = "It queues" if preempted + stopped == 1 else "They queue"
         words.append(f"{' and '.join(taken)}. {again} again.")
     elif others:
-        words.append("Jobs of others are preempted or stopped for it.")
+        words.append("Jobs of others would be preempted or stopped for it.")
     else:
         whose = "None of your running jobs" if is_of_owner else "No running job"
         words.append(f"{whose} is preempted or stopped.")
@@ -285,7 +285,7 @@ def _changed(line: Line, by: int) -> Line:
 
 def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Asked:
     if not documents:
-        words = "This changes no quota on any cluster, so nothing would come of it."
+        words = "This changes no quota on any cluster, so nothing would happen."
         raise Rejected.because("by", "no_change", words)
     clusters = Cluster.objects.in_bulk(list(documents), field_name="slug")
     now = utc_now()

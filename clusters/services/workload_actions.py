@@ -91,7 +91,10 @@ def act_on_workloads(
         with transaction.atomic():
             return _ask(actor, states, verb, reason.strip()[:300], now)
     except IntegrityError:
-        words = "Somebody asked for one of these jobs at the same moment; look again."
+        words = (
+            "Somebody asked for something else with one of these jobs at the same moment. Look at "
+            "the jobs and try again."
+        )
         raise Rejected.because("jobs", "asked_already", words) from None
 
 
@@ -108,7 +111,7 @@ def withdraw_action(actor: User | None, *, action: WorkloadAction) -> WorkloadAc
             pk=action.pk, state=State.WAITING, is_stopped=False
         ).update(state=State.WITHDRAWN, finished_at=utc_now())
         if not done:
-            words = "It is carried out already; put the job back in its queue instead."
+            words = "This has already been done. Put the job back in its queue instead."
             raise Rejected.because("", "not_waiting", words)
         _tell(actor, action, "workload.withdraw", action.reason)
     action.refresh_from_db()
@@ -211,17 +214,17 @@ def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
     """Why this cannot be done to this job now; empty when it can."""
     is_deactivated = state.phase == Phase.PENDING and state.reason == DEACTIVATED
     if state.is_remote_copy:
-        return "this is a worker's copy; act on the job that was submitted"
+        return "this is a copy on a worker; choose the job that was submitted"
     if is_asked:
-        return "something was asked for already and is not carried out yet"
+        return "an earlier action has not been carried out yet"
     if verb == Verb.DEACTIVATE and is_deactivated:
         return "it is cancelled already"
     if verb == Verb.DEACTIVATE and state.phase not in _LIVE:
-        return f"it neither waits nor runs: {Phase(state.phase).label.lower()}"
+        return f"it is neither waiting nor running, but {Phase(state.phase).label.lower()}"
     if verb == Verb.ACTIVATE and not is_deactivated:
-        return "it was not cancelled"
+        return "it has not been cancelled"
     if verb == Verb.DELETE_JOB and state.phase == Phase.GONE:
-        return "it is deleted already"
+        return "it has already been deleted"
     if verb == Verb.DELETE_JOB and not state.job_name:
         return "no job is known that owns it"
     return ""

@@ -79,7 +79,7 @@ def page(
     """
     cursor = request.query_params.get("cursor") or None
     if cursor is not None and not (cursor.isprintable() and order.cursor.fullmatch(cursor)):
-        message = f"{cursor[:80]!r} is no cursor of this list; follow the address in 'next'."
+        message = f"{cursor[:80]!r} is not a cursor of this list; follow the address in 'next'."
         raise Rejected([Fault("cursor", "invalid", message)])
     limit = limit_of(request)
     if callable(rows):
@@ -126,6 +126,6 @@ def expected_version(request: Request) -> int:
         raise PreconditionRequired
     found = re.fullmatch(r'(?:W/)?"([0-9]{1,18})(?:\.[0-9]{1,18})?"', header.strip())
     if found is None:
-        message = f"{header[:80]!r} is no ETag of a budget; read it again."
+        message = f"{header[:80]!r} is not the ETag of a budget; read the budget again."
         raise Rejected([Fault("If-Match", "invalid", message)])
     return int(found[1])

@@ -109,13 +109,17 @@ def _ours(error: Exception) -> Response | None:
     if isinstance(error, NotAllowed):
         return problem(status.HTTP_403_FORBIDDEN, "not_allowed", str(error))
     if isinstance(error, ObjectDoesNotExist | Http404):
-        return problem(status.HTTP_404_NOT_FOUND, "not_found", "There is no such object for you.")
+        return problem(
+            status.HTTP_404_NOT_FOUND,
+            "not_found",
+            "There is no such object, or you may not see it.",
+        )
     if isinstance(error, IntegrityError):
         log.warning("write_conflict", error=error)
         return problem(
             status.HTTP_409_CONFLICT,
             "conflict",
-            "Somebody wrote the same thing at the same moment; read again and decide.",
+            "Somebody changed the same thing at the same moment. Read it again and decide.",
         )
     if isinstance(error, cluster_errors.Retryable):
         return problem(status.HTTP_503_SERVICE_UNAVAILABLE, "cluster_away", error.message)

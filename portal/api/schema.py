@@ -152,7 +152,7 @@ class PortalSchema(AutoSchema):
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         codes = {"401": "Who are you?", "403": "Your role or token does not allow it."}
         if "{" in self.path:
-            codes["404"] = "There is no such object for you."
+            codes["404"] = "There is no such object, or you may not see it."
         if self.method != "DELETE":
             codes["422"] = "Everything that is wrong, at once."
         if LoginThrottle in self.view.throttle_classes:

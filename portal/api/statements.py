@@ -300,7 +300,7 @@ class ReconciliationView(View):
         try:
             day = date.fromisoformat(given["day"]) if given.get("day") else None
         except ValueError:
-            message = f"{given['day'][:20]!r} is no day; write it like 2026-10-31."
+            message = f"{given['day'][:20]!r} is not a day; write it like 2026-10-31."
             raise Rejected([Fault("day", "invalid", message)]) from None
         return read.reconciliation(user, cluster=given.get("cluster", ""), day=day)
 

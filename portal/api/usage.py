@@ -182,7 +182,7 @@ class FilterReader:
         text = self.given.get(name, allowed[0])
         if text in allowed:
             return text
-        message = f"{text[:80]!r} is none of {', '.join(allowed)}."
+        message = f"{text[:80]!r} is not one of {', '.join(allowed)}."
         self.faults.append(Fault(name, "invalid", message))
         return allowed[0]
 

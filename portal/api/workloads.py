@@ -37,7 +37,7 @@ class WorkloadSerializer(RecordSerializer[WorkloadRow]):
     phase = serializers.ChoiceField(WorkloadState.Phase.choices)
     why = serializers.CharField(
         allow_blank=True,
-        help_text="Why it waits, in one sentence; empty while nothing is known of it.",
+        help_text="Why it waits, stops or failed, in one sentence; empty while nothing is known.",
     )
     gpus = serializers.DictField(
         child=serializers.IntegerField(),
@@ -98,7 +98,7 @@ class WorkloadsView(View):
         given = self.request.query_params
         phases = tuple(given.getlist("phase"))
         faults = [
-            Fault("phase", "invalid", f"{phase[:80]!r} is none of {', '.join(PHASES)}.")
+            Fault("phase", "invalid", f"{phase[:80]!r} is not one of {', '.join(PHASES)}.")
             for phase in phases
             if phase not in PHASES
         ]
@@ -118,7 +118,7 @@ class WorkloadsView(View):
                 found = seen.workloads(user, wanted, cursor=cursor, limit=limit)
             except OverflowError:
                 # A well-formed cursor with a time or number that no row can have.
-                message = "This is no cursor of this list; follow the address in 'next'."
+                message = "This is not a cursor of this list; follow the address in 'next'."
                 raise Rejected([Fault("cursor", "invalid", message)]) from None
             return found.rows, found.next_cursor or None
 

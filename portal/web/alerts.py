@@ -40,7 +40,7 @@ class AlertRuleForm(PortalForm):
         help_text="Money, GPU-hours, percent or hours, as the value says.",
     )
     at_percent = forms.IntegerField(
-        label="Tell at so many percent of it", initial=100, **TELL_AT_PERCENT
+        label="Tell at this percentage of it", initial=100, **TELL_AT_PERCENT
     )
     window = forms.ChoiceField(label="Once in each", choices=seen.WINDOWS, initial="month")
     fault_fields = {"workspace": "subject", "account": "subject"}
@@ -85,7 +85,7 @@ def _raised(user: Any) -> Section:
         title="Raised",
         columns=("What", "When"),
         rows=rows,
-        empty="Nothing was raised. A rule below says what you want to be told about.",
+        empty="No alert has been raised. Add a rule below to be told about something.",
     )
 
 
@@ -111,7 +111,7 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
     return Section(
         key="rules",
         title="Rules",
-        text="Each tells at most once in its day, week or month.",
+        text="Each rule tells you at most once a day, week or month.",
         columns=("Watched", "Value", "Told at", "Once in each", "Quiet until"),
         rows=[
             Row(
@@ -125,7 +125,7 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
             )
             for rule in rules
         ],
-        empty="No rule yet.",
+        empty="There is no rule yet.",
         remove=remove if may_change else None,
         form=AlertRuleForm if may_change else None,
         arguments={"offered": {"subject": subjects}},
@@ -173,7 +173,7 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
             )
             for row in seen.visible_webhooks(user)
         ],
-        empty="No webhook yet.",
+        empty="There is no webhook yet.",
         remove=lambda key: alerting.remove_webhook(
             user, webhook=get_object_or_404(seen.visible_webhooks(user), pk=key)
         ),
@@ -207,10 +207,10 @@ def _deliveries(user: Any) -> Section:
             )
             for row in rows
         ],
-        empty="Nothing was sent yet.",
+        empty="Nothing has been sent yet.",
         remove=again,
         remove_label="Try again",
-        removed="On its way again.",
+        removed="The portal tries to send it again.",
     )
 
 

@@ -145,7 +145,7 @@ def _facts(numbers: BudgetBar, ceiling: int, over: int) -> tuple[tuple[str, str]
         facts.append(
             (
                 "trouble",
-                f"{used:,} in use, {over:,} above the ceiling of {ceiling:,}: they finish, and "
+                f"{used:,} in use, {over:,} above the burst limit of {ceiling:,}: they finish, and "
                 "nothing new starts",
             )
         )

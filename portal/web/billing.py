@@ -115,7 +115,7 @@ def _month_deeds(user: User, month: BillingPeriod, form: PortalForm) -> dict[str
             actions.review_statements, lambda done: f"{_statements(len(done))} reviewed."
         ),
         "close": deed(
-            actions.close_period, f"{month.name} is closed: nothing of it changes any more."
+            actions.close_period, f"{month.name} is closed: nothing in it changes any more."
         ),
         "issue": deed(actions.issue_statements, lambda done: f"{_statements(len(done))} issued."),
     }
@@ -186,9 +186,9 @@ def _statement_deeds(user: User, paper: Statement, form: ReasonForm) -> dict[str
     send_back = partial(actions.send_back_statement, user, statement=paper)
     void = partial(actions.propose_void, user, statement=paper)
     return {
-        "review": Deed(review, "It is reviewed."),
-        "issue": Deed(issue, "It is issued."),
-        "send_back": Deed(send_back, "It is a draft again.", form),
+        "review": Deed(review, "The statement is reviewed."),
+        "issue": Deed(issue, "The statement is issued."),
+        "send_back": Deed(send_back, "The statement is a draft again.", form),
         "void": Deed(void, PROPOSED, form),
     }
 

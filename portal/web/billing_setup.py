@@ -61,7 +61,9 @@ class AdjustmentForm(ChoosingForm):
         widget=forms.TextInput(attrs={"inputmode": "decimal"}),
         help_text="In the account's currency; negative gives money back.",
     )
-    reason = forms.CharField(label="Reason", max_length=500, help_text="Is on the statement.")
+    reason = forms.CharField(
+        label="Reason", max_length=500, help_text="It is printed on the statement."
+    )
 
 
 @page("GET", "POST")
@@ -79,7 +81,8 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     section = Section(
         key="new",
         title="Adjustments",
-        text="One proposes, somebody else approves; an approved one is on the next draft.",
+        text="One person proposes an adjustment, and another approves it. An approved adjustment "
+        "is on the next draft.",
         columns=("Account", "Amount", "Month", "Reason", "State"),
         numbers=("Amount",),
         rows=[
@@ -93,7 +96,7 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
             )
             for row in rows
         ],
-        empty="Nothing was ever adjusted.",
+        empty="There is no adjustment yet.",
         form=AdjustmentForm if may_write else None,
         arguments={
             "accounts": selectors.visible_accounts(user),
@@ -150,7 +153,9 @@ class TermsForm(ChoosingForm):
 
     account = choice_of(Account, "Account")
     zone = forms.CharField(label="Months of", max_length=64, initial="UTC")
-    currency = CurrencyField(required=False, help_text="Empty: that of the rate cards.")
+    currency = CurrencyField(
+        required=False, help_text="Leave it empty to use that of the rate cards."
+    )
 
 
 class InvoiceForm(ChoosingForm):
@@ -276,7 +281,7 @@ def _invoice_details(user: User, chosen: str) -> Section:
     return Section(
         key="invoice",
         title="Invoice details",
-        text="They stand on statements that are drawn up from now on, and on their PDF.",
+        text="They are printed on statements that are drawn up from now on.",
         columns=("Account", *INVOICE_DETAILS.values()),
         rows=[
             Row(
@@ -287,7 +292,7 @@ def _invoice_details(user: User, chosen: str) -> Section:
             for row in kept
             if row.billed_to
         ],
-        empty="No account has any yet.",
+        empty="No account has invoice details yet.",
         form=InvoiceForm,
         arguments={
             "accounts": selectors.visible_accounts(user),

@@ -33,26 +33,29 @@ class BudgetForm(Versioned):
         label="What counts",
     )
     committed = GpuField(label="Committed", required=False)
-    ceiling = GpuField(label="Burst up to", required=False)
+    ceiling = GpuField(label="Burst limit", required=False)
     preferred = forms.ChoiceField(label="Prefer", required=False)
     home_flavor = forms.ChoiceField(
-        label="Home flavor", help_text="Where the committed GPUs are. Burst goes to the preferred."
+        label="Home flavor",
+        help_text="The committed GPUs are of this flavor; burst uses the preferred one.",
     )
     lendable = GpuField(
         label="Lend at most",
         required=False,
-        help_text="Of the committed GPUs while they are idle; empty lends all of them.",
+        help_text="Idle committed GPUs that others may borrow. Leave it empty to lend all of them.",
     )
     spill = forms.ChoiceField(
         label="When the first flavor has no committed GPUs left",
         choices=BudgetRevision.Spill.choices,
         required=False,
     )
-    valid_from = TimeField(label="From", help_text="Empty: at once.")
-    valid_until = TimeField(label="Until", help_text="Empty: until something newer begins.")
+    valid_from = TimeField(label="From", help_text="Leave it empty to begin at once.")
+    valid_until = TimeField(
+        label="Until", help_text="Leave it empty to keep it until something newer begins."
+    )
     reason = ReasonField(
         required=False,
-        help_text="Shown in the history, and to the admin where one has to accept.",
+        help_text="It is shown in the history, and to the admin if one has to accept the budget.",
         **REASON,
     )
 
@@ -77,7 +80,7 @@ class BudgetForm(Versioned):
         if cleaned.get("shape") == SHORT:
             for name in ("committed", "ceiling"):
                 if cleaned.get(name) is None and name not in self.errors:
-                    self.add_error(name, "Type a number of GPUs; 0 is one too.")
+                    self.add_error(name, "Type a number of GPUs; 0 is allowed.")
         return cleaned
 
     def rows(self) -> list[dict[str, Any]]:
@@ -170,7 +173,7 @@ class BudgetForm(Versioned):
         return bool(set(self.errors) - shown)
 
 
-LABELS = {"committed": "committed", "ceiling": "burst up to", "lendable": "lend at most"}
+LABELS = {"committed": "committed", "ceiling": "burst limit", "lendable": "lend at most"}
 
 
 def initial_of(workspace: Workspace, revision: BudgetRevision | None) -> dict[str, Any]:

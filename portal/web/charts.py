@@ -55,7 +55,7 @@ def usage_figure(
         flat = [ceiling * seconds for _, seconds in steps]
         traces += [
             _line("Committed", COMMITTED, steps, sums["committed"], dash="solid"),
-            _line("Ceiling now", BURST, steps, flat, dash="dash"),
+            _line("Burst limit now", BURST, steps, flat, dash="dash"),
         ]
     return {"data": traces, "layout": _time_layout(f"GPUs (mean per {step})")}
 

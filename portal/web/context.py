@@ -44,8 +44,16 @@ class Shell:
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Context processor; costs queries only when the frame is rendered."""
-    return {"shell": SimpleLazyObject(lambda: _shell(request))}
+    """Context processor; costs queries only when the frame, or a flavor's name, is rendered."""
+    return {
+        "shell": SimpleLazyObject(lambda: _shell(request)),
+        "flavor_names": SimpleLazyObject(_flavor_names),
+    }
+
+
+def _flavor_names() -> dict[str, str]:
+    """Slug → name, for ``named``. One query."""
+    return {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
 
 
 def _shell(request: HttpRequest) -> Shell | None:

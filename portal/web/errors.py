@@ -16,11 +16,11 @@ from portal.web.htmx import is_partial
 log = structlog.stdlib.get_logger(__name__)
 
 IN_ONE_SENTENCE = {
-    400: "This could not be read; nothing was changed.",
-    403: "Your role does not allow this; nothing was changed.",
-    404: "This is gone or not yours; reload the page.",
-    405: "This address is not asked in that way; nothing was changed.",
-    500: "The portal failed here; what was saved before stands. Try again.",
+    400: "The portal could not read this. Nothing was changed.",
+    403: "Your role does not allow this. Nothing was changed.",
+    404: "This is gone, or you may not see it. Reload the page.",
+    405: "This address cannot be used in that way. Nothing was changed.",
+    500: "The portal failed here. What was saved before is still there. Try again.",
 }
 
 

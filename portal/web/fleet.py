@@ -48,10 +48,10 @@ class WindowForm(ChoosingForm):
     ends_at = TimeField(label="To", required=True)
     effect = radio(
         "Jobs",
-        cordon="Nothing new starts there; what runs there runs on",
-        drain="Nothing new starts there, and what runs there is stopped and queued again",
+        cordon="No new job starts there, and running jobs go on",
+        drain="No new job starts there, and running jobs are stopped and queued again",
     )
-    reason = ReasonField(max_length=300, help_text="Owners whose floor stands there read it.")
+    reason = ReasonField(max_length=300, help_text="Owners with committed GPUs there read it.")
     fault_fields = {"drains": "effect"}
 
     def clean_starts_at(self) -> datetime | None:

@@ -25,9 +25,9 @@ ORDER = ("trouble", "warn", "busy")
 TOLD_MOST = 5
 EFFECTS = {
     SpendRule.Action.WARN: "It only tells; nothing is held back.",
-    SpendRule.Action.DROP_TO_FLOOR: "Nothing is borrowed beyond the committed GPUs.",
+    SpendRule.Action.DROP_TO_FLOOR: "Jobs borrow nothing beyond the committed GPUs.",
     SpendRule.Action.HOLD: "New jobs are held.",
-    SpendRule.Action.HOLD_AND_DRAIN: "New jobs are held, running ones are stopped.",
+    SpendRule.Action.HOLD_AND_DRAIN: "New jobs are held, and running jobs are stopped.",
 }
 
 
@@ -88,7 +88,7 @@ def cap_need(state: CapState) -> Need:
     is_reached = state.percent >= 100
     if not is_reached:
         at = state.exhausted_at
-        text = format_html("It is reached {} as things run now.", when(at)) if at else ""
+        text = format_html("At the present rate it is reached {}.", when(at)) if at else ""
     elif state.glass is not None:
         text = format_html("Suspended by {} until {}.", state.glass.person, when(state.glass.until))
     else:
@@ -135,7 +135,7 @@ def _decisions(user: User, roles: selectors.RoleSet, requests: int) -> Iterator[
         yield Need(
             "warn" if roles.is_admin else "busy",
             f"{_many(requests, 'request')} {_waits(requests)} for {whose}.",
-            "Nothing changes before that.",
+            "Nothing changes before the decision.",
             reverse("requests"),
             f"Look at {_them(requests)}",
         )
@@ -197,7 +197,7 @@ def _platform(user: User, undelivered: int | None) -> Iterator[Need]:
         yield Need(
             "trouble",
             f"{_many(failed, 'message')} could not be delivered.",
-            "The portal has given up; it can be told to try again.",
+            "The portal has given up on them. You can make it try again.",
             f"{reverse('alerts')}#deliveries",
             "Deliveries",
         )
@@ -232,16 +232,16 @@ def _cluster(today: seen.ClusterToday) -> Iterator[Need]:
         yield need("trouble", "waits for a decision.", row.blocked_reason)
     elif not row.is_reachable:
         since = f" It was last heard of {ago(row.last_contact_at)}." if row.last_contact_at else ""
-        words = "does not answer." if row.last_contact_at else "was not seen yet."
+        words = "does not answer." if row.last_contact_at else "has not answered yet."
         yield need("trouble" if row.last_contact_at else "busy", words, f"{row.message}{since}")
     elif row.multikueue_active == "False":
         yield need("trouble", "answers, but the manager cannot use it.", row.multikueue_message)
     elif today.idle:
         roles = ", ".join(shift.role for shift in today.idle)
         why = next((shift.failure for shift in today.idle if shift.failure), "")
-        yield need("trouble", f"has nobody at work on: {roles}.", why)
+        yield need("trouble", f"has no shift at work for: {roles}.", why)
     if not row.writes_enabled:
-        yield need("warn", "is not written to.", "Writing is off; changes wait.")
+        yield need("warn", "gets no changes.", "Writing to it is switched off, so changes wait.")
     if today.parked:
         yield need(
             "trouble",
@@ -249,11 +249,11 @@ def _cluster(today: seen.ClusterToday) -> Iterator[Need]:
             today.parked_says,
         )
     if row.failed_count:
-        words = f"does not take {_many(row.failed_count, 'object')} of the portal."
-        yield need("trouble", words, "Promises on them are not kept.")
+        words = f"refuses {_many(row.failed_count, 'object')} of the portal."
+        yield need("trouble", words, "What they promise is not in force there.")
     if row.drift_count:
         words = f"differs from what the portal wants in {_many(row.drift_count, 'field')}."
-        yield need("warn", words, "Somebody else changed it and it was not put back.")
+        yield need("warn", words, "Somebody else changed this, and it has not been put back.")
     if today.incidents:
         words = f"shows {_many(today.incidents, 'incident')} of Kueue's known defects."
         yield need("warn", words, "")
@@ -274,11 +274,11 @@ def _fleet(grid: FleetGrid) -> Iterator[Need]:
     for flavor in grid.short:
         total = grid.totals[flavor.slug]
         words = (
-            f"{gpus(total.excess)} of {flavor.name} too many are promised."
+            f"{gpus(total.excess)} of {flavor.name} are promised beyond what there is."
             if total.excess > 0
-            else f"{gpus(total.unmet)} of {flavor.name} are promised and stand on no worker."
+            else f"{gpus(total.unmet)} of {flavor.name} are promised, and no worker has room."
         )
-        text = f"{total.promised:,} promised of {total.limit:,} that can be."
+        text = f"{total.promised:,} are promised, and {total.limit:,} can be."
         yield Need("trouble", words, text, reverse("fleet"), "Fleet")
     for place in grid.over_use:
         yield Need("trouble", *over_use_words(place), reverse("fleet"), "Fleet")

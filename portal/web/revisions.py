@@ -193,7 +193,8 @@ def _looked_at(
     context: dict[str, Any] = {"workspace": workspace, "revision": wanted, "form": form}
     form.fields["reason"].required = False
     if form.is_valid():
-        draft = form.carry_out(lambda: part_of(selectors.draft_of(wanted), form.accepted()))
+        whole, flavors = selectors.draft_of(wanted), selectors.flavor_terms()
+        draft = form.carry_out(lambda: part_of(whole, form.accepted(), flavors=flavors))
         if draft is not None:
             context |= consequences(user, workspace, draft, form)
     return render(request, "budgets/decide.html", context, partial="impact")

@@ -87,16 +87,16 @@ def accounts(request: HttpRequest, user: User) -> HttpResponseBase:
         request,
         what="account",
         title="Accounts",
-        headline="A customer and trust boundary; its envelope says what it may promise unasked.",
+        headline="An account is a customer. Its envelope says what its owners may promise unasked.",
         columns=("Slug", "Name"),
         rows=[
             item_row("setup_account", row, row.slug, row.name)
             for row in selectors.visible_accounts(user, include_archived=True)
         ],
-        empty="No account yet. An account is a customer: accounts never lend to each other.",
+        empty="There is no account yet. An account is a customer; accounts never lend to others.",
         form=setup_forms.AccountForm,
         do=lambda typed: promises.create_account(user, **typed),
-        said="Account {slug} is there. Next, say how many GPUs its owners may promise unasked.",
+        said="Account {slug} is added. Next, say how many GPUs its owners may promise unasked.",
         to="/setup/accounts/{slug}/",
     )
 
@@ -120,13 +120,13 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             title="Envelope",
             text="A budget inside the envelope starts at once. A budget beyond it waits until you "
             "accept it.",
-            columns=("Flavor", "Committed", "Ceiling of each workspace", "Account pool"),
-            numbers=("Committed", "Ceiling of each workspace", "Account pool"),
+            columns=("Flavor", "Committed", "Burst limit of each workspace", "Account pool"),
+            numbers=("Committed", "Burst limit of each workspace", "Account pool"),
             rows=[
                 Row(row.flavor.name, gpus(row.committed), gpus(row.ceiling), gpus(row.pool))
                 for row in envelopes
             ],
-            empty="No envelope yet: every budget of this account will wait for an admin.",
+            empty="There is no envelope yet, so every budget of this account waits for an admin.",
             form=setup_forms.EnvelopeForm,
             arguments={"flavors": selectors.visible_flavors(user)},
             do=lambda typed: promises.set_envelope(user, account=found, **typed),
@@ -144,7 +144,7 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         sections=sections,
         above=("Accounts", "setup_accounts"),
         guide="Envelope" if is_new else "",
-        farewell="Archive its workspaces first. What they used stays in the books.",
+        farewell="Archive its workspaces first. Their use stays in the books.",
         archive=lambda reason: promises.archive_account(user, account=found, reason=reason),
     )
 
@@ -170,7 +170,7 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
             )
             for row in selectors.visible_workspaces(user, include_archived=True)
         ],
-        empty="No workspace yet. It needs an account and a flavor first.",
+        empty="There is no workspace yet. A workspace needs an account and a flavor first.",
         form=setup_forms.WorkspaceForm,
         arguments={
             "accounts": selectors.visible_accounts(user),
@@ -178,7 +178,7 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
             "initial": {"account": chosen},
         },
         do=lambda typed: promises.create_workspace(user, **typed),
-        said="Workspace {slug} is there. Next, name its owner.",
+        said="Workspace {slug} is added. Next, name its owner.",
         to="/setup/workspaces/{account.slug}-{slug}/",
         is_open=bool(chosen),
         guide="Workspace" if chosen else "",
@@ -192,7 +192,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
     edit = Section(
         key="edit",
         title="Name and home flavor",
-        text="The home flavor is where the three-field form puts committed GPUs.",
+        text="The budget form puts the committed GPUs on the home flavor.",
         form=setup_forms.WorkspaceEditForm,
         arguments={
             "initial": {"name": found.name, "home_flavor": found.home_flavor},
@@ -242,7 +242,7 @@ def _owners(user: User, found: Workspace, *, is_new: bool) -> Section:
         text="An owner changes this budget. People who own the whole account own it as well.",
         columns=("Person", "E-mail"),
         rows=[Row(row.user.get_full_name() or row.user.username, row.user.email) for row in rows],
-        empty="Nobody owns this workspace alone. Add a person under People and roles first.",
+        empty="This workspace has no owner of its own. Add a person under People and roles first.",
         form=setup_forms.OwnerForm,
         arguments={"offered": {"user": offered}},
         do=lambda typed: promises.grant_role(user, role=Role.OWNER, workspace=found, **typed),
@@ -263,7 +263,7 @@ def flavors(request: HttpRequest, user: User) -> HttpResponseBase:
         what="flavor",
         title="GPU flavors",
         heading="Flavors",
-        headline="A kind of GPU node: a ResourceFlavor on the clusters, a line in budgets.",
+        headline="A flavor is a kind of GPU node: a ResourceFlavor on clusters, a line in budgets.",
         columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
         rows=[
             item_row(
@@ -277,10 +277,10 @@ def flavors(request: HttpRequest, user: User) -> HttpResponseBase:
             )
             for row in selectors.visible_flavors(user, include_archived=True)
         ],
-        empty="No flavor yet. Describe the first kind of GPU node below.",
+        empty="There is no flavor yet. Describe the first kind of GPU node below.",
         form=setup_forms.FlavorForm,
         do=lambda typed: promises.create_flavor(user, **typed),
-        said="Flavor {slug} is there.",
+        said="Flavor {slug} is added.",
     )
 
 
@@ -303,7 +303,7 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         headline=f"Flavor {slug}",
         sections=[edit],
         above=("GPU flavors", "setup_flavors"),
-        farewell="It takes no new promise; nothing in force may use it.",
+        farewell="It cannot be promised any more. No budget in force may use it.",
         archive=lambda reason: promises.archive_flavor(user, flavor=found, reason=reason),
     )
 
@@ -320,11 +320,11 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
         Section(
             key="stated",
             title="Stated",
-            text="Wins over what is measured, while its window lasts.",
+            text="A stated capacity replaces the measured one from its start to its end.",
             columns=("Cluster", "Flavor", "GPUs", "From", "Until", "Reason"),
             numbers=("GPUs",),
             rows=[Row(row.cluster, *dated_gpus(row), row.reason) for row in stated],
-            empty="Nothing is stated: what is measured counts.",
+            empty="No capacity is stated, so the measured one counts.",
             form=setup_forms.CapacityForm,
             arguments={
                 "offered": {"cluster": clusters},
@@ -336,7 +336,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
         Section(
             key="measured",
             title="Measured",
-            text="Ready nodes that carry the flavor's labels.",
+            text="The GPUs of ready nodes that carry the flavor's labels.",
             columns=("Cluster", "Flavor", "Ready", "Broken", "In use", "Measured"),
             numbers=("Ready", "Broken", "In use"),
             rows=[
@@ -350,10 +350,12 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
                 )
                 for row in measured
             ],
-            empty="Nothing measured yet. Register a worker cluster; it is measured within seconds.",
+            empty="Nothing is measured yet. Register a cluster; it is measured within seconds.",
         ),
     ]
-    headline = "GPUs that promises are checked against, at every instant of a budget's window."
+    headline = (
+        "Promises are checked against these GPUs at every moment from a budget's start to its end."
+    )
     return sections_page(
         request, title="Capacity", headline=headline, sections=sections, crumbs=crumbs()
     )

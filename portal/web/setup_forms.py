@@ -38,9 +38,10 @@ class EnvelopeForm(ChoosingForm):
 
     flavor = choice_of(Flavor, "Flavor")
     committed = GpuField(
-        label="Committed, all workspaces together", help_text="Sum of floors, in GPUs."
+        label="Committed, all workspaces together",
+        help_text="The most GPUs that all its workspaces may have committed.",
     )
-    ceiling = GpuField(label="Ceiling of each workspace", help_text="In GPUs.")
+    ceiling = GpuField(label="Burst limit of each workspace", help_text="In GPUs.")
     pool = GpuField(label="Account pool", help_text="In GPUs.", initial=0)
 
 
@@ -100,7 +101,7 @@ class FlavorEditForm(NameForm):
     oversubscription_factor = forms.DecimalField(
         label="Promises up to capacity times",
         initial=Decimal("1.00"),
-        help_text="Above 1 floors are no longer physical.",
+        help_text="Above 1, more GPUs can be promised than there are.",
         **OVERSUBSCRIPTION,
     )
     position = forms.IntegerField(label="Place in lists", min_value=0, initial=0)

@@ -144,9 +144,9 @@ def _headline(effect: SpendEffect | None, drains: datetime | None) -> SafeString
         {
             "None": "",
             "Hold": format_html("New jobs are held; running jobs {}", then),
-            "HoldAndDrain": "New jobs are held, running jobs are stopped.",
+            "HoldAndDrain": "New jobs are held, and running jobs are stopped.",
         }[effect.stop_policy],
-        "Nothing is borrowed beyond the committed GPUs." if effect.floor_only else "",
+        "Jobs borrow nothing beyond the committed GPUs." if effect.floor_only else "",
     ]
     return format_html(
         "{} ({})", format_html_join(" ", "{}", zip(filter(None, words))), effect.reason
@@ -161,7 +161,7 @@ def _caps(states: list[seen.CapState]) -> Section:
         "the account's billing zone.",
         columns=COLUMNS,
         rows=[_row(state) for state in states],
-        empty="No cap yet: the budget's ceilings alone limit what is used.",
+        empty="There is no cap yet. Only the burst limits of the budget limit what is used.",
     )
 
 
@@ -193,7 +193,7 @@ def _reached(state: seen.CapState) -> SafeString | str:
     if state.verdict.reached_at is not None:
         return age(state.verdict.reached_at)
     if state.exhausted_at is not None:
-        return format_html("{} as things run now", when(state.exhausted_at))
+        return format_html("at the present rate {}", when(state.exhausted_at))
     return format_html("not before {}", when(state.window.end))
 
 
@@ -261,8 +261,8 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
         Section(
             key="glass",
             title="Suspend a cap in an emergency",
-            text="Everybody reads your name and reason beside the cap. It goes on counting, and "
-            "acts again afterwards with its whole grace.",
+            text="Everybody reads your name and your reason beside the cap. The cap goes on "
+            "counting, and acts again afterwards with its whole grace.",
             form=GlassForm,
             arguments=arguments,
             do=suspend,

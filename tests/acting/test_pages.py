@@ -177,7 +177,7 @@ def test_a_window_is_previewed_then_planned_then_shown(
         text = visitors.text(role, address)
         assert f"/fleet/maintenance/{window.pk}/" in text, (role, address)
     own = visitors.text("owner", "/workspaces/acme-vision/")
-    assert f"{floor} of your 48 committed H100 stand there" in own and "new cooling" in own
+    assert f"{floor} of your 48 committed H100 are there" in own and "new cooling" in own
     page = visitors.text("owner", f"/fleet/maintenance/{window.pk}/")
     assert f"{floor} of 48" in page and "End it now" not in page
     assert visitors["stranger"].get(f"/fleet/maintenance/{window.pk}/").status_code == 404
@@ -186,7 +186,7 @@ def test_a_window_is_previewed_then_planned_then_shown(
         f"/fleet/maintenance/{window.pk}/", {"reason": "done"}, follow=True
     )
     assert "Closed" in answer.content.decode()
-    assert "stand there" not in visitors.text("owner", "/workspaces/acme-vision/")
+    assert "committed H100 are there" not in visitors.text("owner", "/workspaces/acme-vision/")
 
 
 def test_only_admins_plan_and_end(visitors: Visitors, east: Cluster, floor: int) -> None:
@@ -215,7 +215,7 @@ def test_a_bad_window_says_what_is_wrong_beside_the_fields(
     answer = visitors["admin"].post(PLAN, typed(cluster="", ends_at="2020-01-01T00:00"))
     assert answer.status_code == 422
     text = answer.content.decode()
-    assert "Choose a worker, a flavor, or both" in text and "not after the beginning" in text
+    assert "Choose a worker, a flavor, or both" in text and "has to be after the start" in text
 
 
 def test_a_hold_says_which_who_and_since_when(visitors: Visitors, east: Cluster) -> None:

@@ -337,21 +337,21 @@ def test_many_are_asked_for_together_or_not_at_all(fleet: SmallFleet, worker: Cl
     with pytest.raises(Rejected) as caught:
         services.act_on_workloads(fleet.owner, jobs=keys, verb="deactivate", reason="x")
     assert [fault.message for fault in caught.value.faults] == [
-        "acme-vision/c: it neither waits nor runs: finished"
+        "acme-vision/c: it is neither waiting nor running, but finished"
     ]
     made = services.act_on_workloads(fleet.owner, jobs=keys[:2], verb="deactivate", reason="x")
     assert len(made) == 2
-    with pytest.raises(Rejected, match="asked for already"):
+    with pytest.raises(Rejected, match="an earlier action has not been carried out"):
         services.act_on_workloads(fleet.owner, jobs=keys[:1], verb="delete_job", reason="x")
 
 
 @pytest.mark.parametrize(
     ("changes", "verb", "words"),
     [
-        ({"is_remote_copy": True}, "deactivate", "worker's copy"),
+        ({"is_remote_copy": True}, "deactivate", "a copy on a worker"),
         ({"phase": "pending", "reason": "Deactivated"}, "deactivate", "cancelled already"),
-        ({}, "activate", "not cancelled"),
-        ({"phase": "gone"}, "delete_job", "deleted already"),
+        ({}, "activate", "not been cancelled"),
+        ({"phase": "gone"}, "delete_job", "already been deleted"),
         ({"job_name": ""}, "delete_job", "no job is known"),
         ({}, "restart", "no action"),
     ],

@@ -108,7 +108,7 @@ def test_a_share_of_the_limit_warns_before_it(busy):
     assert alert.rule == early
     assert alert.text == (
         "Vision has reached 384.00 GPU-hours this month: 96 % of 400.00 GPU-hours. "
-        "As things go, the limit is reached on 2026-03-03 01:00 UTC."
+        "At the present rate the limit is reached on 2026-03-03 01:00 UTC."
     )
 
 
@@ -303,7 +303,7 @@ def test_money_is_that_of_the_charges_and_its_forecast_carries_the_floor_on(pric
     forecast = Alert.objects.exclude(rule=made).get().text
     assert forecast == (
         "Vision is likely to reach 16368.00 EUR by the end of this month: 164 % of 10000.00 EUR. "
-        "As things go, the limit is reached on 2026-03-19 22:00 UTC."
+        "At the present rate the limit is reached on 2026-03-19 22:00 UTC."
     )
 
 

@@ -85,7 +85,7 @@ def test_second_of_two_writers_is_told_and_saves_nothing(people):
     problem = late.json()
     assert problem["code"] == "stale_version"
     assert problem["changed_by"] == "ada"
-    assert "h100 8 committed" in problem["message"]
+    assert "8 H100 committed, burst limit 8" in problem["message"]
     assert BudgetRevision.objects.count() == 1
     again = f'"{problem["current_version"]}"'
     assert save(people, lines(("h100", 16, 16)), etag=again).status_code == 201

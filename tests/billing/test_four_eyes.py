@@ -582,16 +582,16 @@ def test_who_came_to_finance_by_somebody_else_approves_nothing_for_a_day(books: 
         kind="clock", cluster="gpu-east", start=MARCH, end=APRIL, message="off"
     )
     billing.propose_acceptance(fleet.finance, discrepancy=found, reason="x")
-    with pytest.raises(NotAllowed, match="You approve nothing until 2026-04-04T00:00"):
+    with pytest.raises(NotAllowed, match="You cannot approve anything until 2026-04-04T00:00"):
         billing.decide_proposal(new, proposal=waits, is_approved=True)
-    with pytest.raises(NotAllowed, match="approve nothing"):
+    with pytest.raises(NotAllowed, match="cannot approve anything"):
         billing.decide_adjustment(new, adjustment=row, is_approved=True)
-    with pytest.raises(NotAllowed, match="approve nothing"):
+    with pytest.raises(NotAllowed, match="cannot approve anything"):
         billing.decide_acceptance(new, discrepancy=found, is_approved=True)
     client = Client()
     client.force_login(User.objects.get(pk=new.pk))
     page = client.get(f"/billing/approvals/{waits.pk}/").content.decode()
-    assert "You approve nothing until" in page
+    assert "You cannot approve anything until" in page
     assert "Approve it" not in page
 
     told = Client()

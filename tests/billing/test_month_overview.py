@@ -87,14 +87,14 @@ def test_the_page_of_a_month_adds_up_before_anything_is_drawn_up(books: Books) -
         page = finance.get(f"{MONTH}?checks=1")
         text = page.content.decode()
         overview = page.context["overview"]
-        assert 'id="accounts"' in text and "Worked out from the facts as of" in text
+        assert 'id="accounts"' in text and "These amounts are worked out from the facts" in text
         (total,) = overview.totals.values()
         assert total.payable == sum(row.committed + row.burst + row.other for row in overview.rows)
         assert not Statement.objects.exists()
         books.issued()
         closed = finance.get(MONTH)
     assert closed.context["overview"].totals["EUR"].payable == total.payable
-    assert "As the documents of the closed month say." in closed.content.decode()
+    assert "These amounts are those of the closed month" in closed.content.decode()
 
 
 def test_a_statement_keeps_whom_it_was_for(books: Books) -> None:

@@ -272,7 +272,7 @@ def test_an_adjustment_goes_through_two_people(books: Books, finance: Client):
     assert finance.post("/billing/adjustments/", typed).status_code == 302
     row = Adjustment.objects.get()
     address = f"/billing/adjustments/{row.pk}/"
-    assert "somebody else approves it" in text(finance, address)
+    assert "somebody else has to approve it" in text(finance, address)
     assert finance.post(address, {"decision": "approve"}).status_code == 403
     second = client_of(books.second)
     assert second.post(address, {"decision": "decline"}).status_code == 422

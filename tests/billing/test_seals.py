@@ -283,5 +283,5 @@ def test_a_close_holds_the_lock_only_after_the_chain_is_verified(books: Books, m
 
 def test_two_closes_at_once_do_not_both_go_on_top_of_the_same_month(books: Books, monkeypatch):
     monkeypatch.setattr(closing, "_require_whole_chain", lambda: 7)
-    with pytest.raises(Rejected, match="Another month was closed in this moment"):
+    with pytest.raises(Rejected, match="Another month was closed at the same moment"):
         books.close()

@@ -96,7 +96,7 @@ def test_steps_are_proposed_by_the_page_and_read_back(books: Books):
     assert "Line 1 is not of the form" in broken.content.decode()
     assert "has no price above" in broken.content.decode()
     refused = finance.post("/billing/rates/new/", typed | {"steps": "h100,lunch,0,x"})
-    assert "&#x27;lunch&#x27; is none of" in refused.content.decode()
+    assert "&#x27;lunch&#x27; is not one of" in refused.content.decode()
 
     answer = finance.post("/billing/rates/new/", typed)
     assert answer.status_code == 302

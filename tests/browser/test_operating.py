@@ -78,7 +78,7 @@ def test_hold_cancel_and_cordon(visit, busy: SmallFleet):
     expect(note).to_contain_text("new cooling")
     owner.check()
     note.get_by_role("link", name="More").click()
-    expect(page.get_by_role("heading", name="Whose floor stands there")).to_be_visible()
+    expect(page.get_by_role("heading", name="Who has committed GPUs there")).to_be_visible()
     owner.check()
 
 

@@ -33,7 +33,7 @@ def span(namespace, start, end, *lines, number=1) -> RevisionSpan:
 
 def timeline(**parts) -> FleetTimeline:
     defaults = {
-        "flavors": {"h100": FlavorTerms("h100")},
+        "flavors": {"h100": FlavorTerms("h100", name="H100")},
         "capacities": (DatedGpus("east", "h100", 32, hours(-100)),),
     }
     return FleetTimeline(**{**defaults, **parts})
@@ -54,7 +54,7 @@ def test_exact_fit_is_no_fault_and_one_more_is():
     assert check_fleet(fits, start=hours(0), end=None) == ()
     (fault,) = check_fleet(over, start=hours(0), end=None, fields={"h100": "lines.0.committed"})
     assert (fault.field, fault.code) == ("lines.0.committed", "exceeds_capacity")
-    assert fault.message.startswith("1 h100 more")
+    assert fault.message.startswith("This is 1 H100 more")
 
 
 def test_account_pools_and_platform_pools_count_beside_committed():

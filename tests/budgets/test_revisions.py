@@ -100,7 +100,7 @@ def test_revise_with_a_stale_version_tells_who_changed_what(fleet: SmallFleet):
         )
     assert caught.value.changed_by == "ada"
     assert caught.value.current_version == 2
-    assert "h100 8 committed" in caught.value.summary
+    assert "8 H100 committed, burst limit 8" in caught.value.summary
     assert BudgetRevision.objects.count() == 1
 
 
@@ -287,7 +287,7 @@ def test_only_finance_dates_back_and_says_why(fleet: SmallFleet):
     draft = RevisionDraft(lines=(line("h100", 8),), valid_from=past, reason="agreed on the phone")
     terms = {"workspace": fleet.vision, "expected_version": fleet.vision.budget.version}
     for actor in (fleet.owner, fleet.admin, fleet.finance):
-        with pytest.raises(Rejected, match="one of finance proposes it"):
+        with pytest.raises(Rejected, match="one person of finance proposes it"):
             fleet.revise(fleet.vision, line("h100", 8), valid_from=past, actor=actor)
     for actor in (fleet.owner, fleet.admin):
         with pytest.raises(NotAllowed):

@@ -151,7 +151,11 @@ def test_preemption_tells_who_why_and_what_it_cost(fleet, clusters):
             start=hours(start), end=hours(end), state="closed", kind="billable",
         )  # fmt: skip
     [found] = selectors.preemptions_of(fleet.admin, detail(fleet.admin, victim))
-    assert (found.at, found.why) == (hours(2), "reclamation within the cohort")
+    assert (found.at, found.why) == (
+        hours(2),
+        "It was preempted: it ran on borrowed GPUs, and the workspace that they are committed to "
+        "took them back.",
+    )
     assert found.preemptor == SideRow("query-job", "globex-search", "gpu-east", winner.uid)
     assert found.lost == 8 * 3600
     [redacted] = selectors.preemptions_of(fleet.owner, detail(fleet.owner, victim))

@@ -166,7 +166,7 @@ def test_workloads_one_row_per_job_with_what_the_worker_knows(
     rows = {row.name: row for row in page.rows}
     assert list(rows) == ["waits", "local", "train"]
     assert (rows["train"].uid, rows["train"].cluster) == (own.uid, "hub")
-    assert (rows["train"].flavors, rows["train"].worker) == ("6 h100, 2 l4", "gpu-east")
+    assert (rows["train"].flavors, rows["train"].worker) == ("6 H100, 2 L4", "gpu-east")
     assert (rows["train"].phase_label, rows["train"].admitted_at) == ("Running", hours(1))
     assert (rows["local"].worker, rows["local"].uid) == ("gpu-west", local.uid)
     assert (rows["waits"].message, rows["waits"].flavors) == ("no room", "")
@@ -292,9 +292,10 @@ def test_workload_detail_tells_the_story_over_all_clusters(
         (11, "Quota reserved on gpu-east", ""),
         (12, "Dispatched to gpu-east", ""),
         (13, "Started on gpu-east", ""),
-        (20, "Stopped on gpu-east", "Preempted: for a sibling"),
+        (20, "Stopped on gpu-east", "It was preempted: another job needed its GPUs."),
     ]
-    assert detail.sentence == "Runs with 8 GPUs (8 h100) on gpu-east."
+    assert detail.timeline[-1].told == "Preempted: for a sibling"
+    assert detail.sentence == "Runs with 8 GPUs (8 H100) on gpu-east."
     assert [row.cluster for row in detail.copies] == ["gpu-east"]
     from_copy = selectors.workload_detail(fleet.owner, "gpu-east", copy.uid)
     assert [row.uid for row in from_copy.copies] == [own.uid]
@@ -383,15 +384,27 @@ def test_workload_hours_add_up_what_was_metered(
     ("phase", "facts", "want"),
     [
         pytest.param(
-            "pending", {"message": "No room."}, "Waits for 8 GPUs. No room.", id="waiting"
+            "pending",
+            {"message": "No room."},
+            "Waits for 8 GPUs. The cluster says: No room.",
+            id="waiting",
+        ),
+        pytest.param(
+            "pending",
+            {"message": 'Evicted due to AdmissionCheck in Retry state: "quota" (later)'},
+            "Waits for 8 GPUs. An admission check asked to try the job again later, so it gave its "
+            "GPUs back and waits in its queue.",
+            id="a message of Kueue's is told in plain words",
         ),
         pytest.param(
             "pending",
             {"reason": "Deactivated"},
-            "Deactivated: it does not ask for its 8 GPUs until somebody activates it.",
+            "It is deactivated and asks for none of its 8 GPUs until somebody activates it.",
             id="deactivated",
         ),
-        pytest.param("failed", {"message": "exit 1"}, "Failed. exit 1.", id="failed"),
+        pytest.param(
+            "failed", {"message": "exit 1"}, "Failed. The cluster says: exit 1.", id="failed"
+        ),
         pytest.param("finished", {}, "Finished.", id="finished"),
         pytest.param("gone", {}, "Was deleted before it finished.", id="deleted"),
         pytest.param(

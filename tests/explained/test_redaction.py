@@ -152,4 +152,4 @@ def test_admin_reads_every_name_in_an_answer():
     assert [(change.name, change.amounts) for change in found.capacity] == [
         ("acme-vision", "4 H100")
     ]
-    assert found.headline == "137 jobs start and 1 loses reach."
+    assert found.headline == "137 jobs start and 1 can get fewer GPUs."

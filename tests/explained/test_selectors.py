@@ -107,7 +107,7 @@ def test_owner_reads_no_foreign_name_in_what_the_cluster_told(fleet: SmallFleet,
     for name in ("a", "b"):
         row = selectors.workloads(fleet.owner, WorkloadFilter(text=name)).rows[0]
         detail = selectors.workload_detail(fleet.owner, "hub", row.uid)
-        for text in (row.message, detail.sentence, detail.row.message):
+        for text in (row.message, row.why, detail.sentence, detail.row.message):
             assert not {"speech", "globex", "search", "12", "34"} & set(
                 text.replace("/", " ").replace("-", " ").split()
             )
@@ -137,10 +137,11 @@ def test_owner_reads_no_foreign_name_in_the_time_line(fleet: SmallFleet, cluster
     )
     for user, want in ((fleet.owner, False), (fleet.admin, True)):
         timeline = selectors.workload_detail(user, "hub", state.uid).timeline
-        [detail] = [entry.detail for entry in timeline if entry.detail]
-        assert detail.startswith("Preempted: Preempted")
-        assert ("preemptor path: /acme/acme-speech" in detail) is want
-        assert want or detail == "Preempted: Preempted"
+        [entry] = [entry for entry in timeline if entry.told]
+        assert entry.detail == "It was preempted: another job needed its GPUs."
+        assert entry.told.startswith("Preempted: Preempted")
+        assert ("preemptor path: /acme/acme-speech" in entry.told) is want
+        assert want or entry.told == "Preempted: Preempted"
 
 
 def test_owner_of_one_workspace_reads_siblings_without_their_name(fleet: SmallFleet, clusters):

@@ -64,7 +64,8 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             waiting(hold="Hold", holdKind="ClusterQueue"),
-            "Its budget is on hold: nothing starts until what holds it, as the portal knows, ends.",
+            "Its budget is on hold: nothing starts until the hold ends; the page of its workspace "
+            "says who set it.",
             id="budget on hold, straight from a cluster",
         ),
         pytest.param(
@@ -120,7 +121,8 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             {"reason": "Misconfigured", "message": "LocalQueue default doesn't exist"},
-            "It cannot start as it is: LocalQueue default doesn't exist.",
+            "It cannot start as it is: its namespace has no queue default: submit it to a queue "
+            "that is there.",
             id="misconfigured",
         ),
         pytest.param(
@@ -134,7 +136,7 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             {"reason": "Deactivated"},
-            "It is deactivated and asks for nothing until somebody activates it.",
+            "It is deactivated and asks for no GPUs until somebody activates it.",
             id="deactivated",
         ),
         pytest.param({}, "It has not been looked at yet.", id="nothing known"),
@@ -256,7 +258,7 @@ def test_flavors_that_were_tried_are_listed_once():
         ),
         pytest.param(
             waiting(32, gpus=64, reason="ExceedsMaxQuota", own=quota(nominal=16, potential=32)),
-            ("Ask for 32 H100 or less in one job.", "Raise the budget's ceiling by 32 H100."),
+            ("Ask for 32 H100 or less in one job.", "Raise the budget's burst limit by 32 H100."),
             id="too large",
         ),
         pytest.param(waiting(hold="Hold"), (), id="on hold, nobody knows by what"),

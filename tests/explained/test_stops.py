@@ -63,15 +63,15 @@ def told(*stops: Stop, **evidence: Any) -> Explained:
             cap(),
             "The spend cap of 500 EUR a month was reached at 2026-03-02 10:00 UTC: nothing starts "
             "until 2026-04-01 00:00 UTC, or until finance raises it.",
-            "The cap counts anew from 2026-04-01 00:00 UTC, or finance raises or removes the cap "
-            "of 500 EUR a month, or breaks its glass.",
+            "The cap counts anew from 2026-04-01 00:00 UTC, or finance raises, removes or suspends "
+            "the cap of 500 EUR a month.",
             id="a cap",
         ),
         pytest.param(
             cap(until=None),
             "The spend cap of 500 EUR a month was reached at 2026-03-02 10:00 UTC: nothing starts "
             "until finance raises it.",
-            "Finance raises or removes the cap of 500 EUR a month, or breaks its glass.",
+            "Finance raises, removes or suspends the cap of 500 EUR a month.",
             id="a cap of a grant without an end",
         ),
         pytest.param(

@@ -166,7 +166,7 @@ def test_page_shows_what_is_wrong_beside_its_field(billed: Billed):
     answer = browser(billed.fleet.owner).post(reverse("exports"), asked)
 
     assert answer.status_code == 422
-    assert "is no month" in answer.context["form"].errors["period"][0]
+    assert "is not a month" in answer.context["form"].errors["period"][0]
 
 
 def test_columns_follow_the_data_set(billed: Billed):

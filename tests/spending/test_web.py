@@ -61,7 +61,7 @@ def test_a_cap_is_typed_as_a_sentence_and_what_means_nothing_is_left_out(fleet, 
 
 
 def test_an_owner_adds_changes_and_removes_a_cap(fleet, owner):
-    assert "No cap yet" in owner.get(PAGE).content.decode()
+    assert "There is no cap yet" in owner.get(PAGE).content.decode()
     text = posted(owner, "add", **NEW).content.decode()
     assert "The cap is in force." in text
     assert "40 GPU-hours beyond the floor a day" in text
@@ -85,7 +85,7 @@ def test_the_page_shows_how_full_a_cap_is_and_when_it_will_be_reached(fleet, own
     assert '<progress max="100" value="40"' in text
     assert "16.00 of 40" in text
     assert "2026-03-01 05:00" in text
-    assert "as things run now" in text
+    assert "at the present rate" in text
     assert "Room left" in text
     with at(5):
         settle_spending()
@@ -93,7 +93,7 @@ def test_the_page_shows_how_full_a_cap_is_and_when_it_will_be_reached(fleet, own
         home = owner.get("/workspaces/acme-vision/").content.decode()
     assert "Reached" in text
     assert "New jobs are held; running jobs go on." in text
-    assert "New jobs are held, running ones go on." in home
+    assert "New jobs are held, and running jobs go on." in home
 
 
 def test_broken_glass_stands_beside_the_cap(fleet, owner):
@@ -219,4 +219,4 @@ def test_pages_tell_when_a_cap_will_stop_running_jobs(fleet, owner):
         home = owner.get("/workspaces/acme-vision/").content.decode()
     said = "running jobs are stopped <time"
     assert said in text.partition("</h1>")[2].partition("</p>")[0]
-    assert "running ones are stopped <time" in home and "2026-03-01 05:30" in home
+    assert "and running jobs are stopped <time" in home and "2026-03-01 05:30" in home

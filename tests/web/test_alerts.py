@@ -40,7 +40,7 @@ def test_an_owner_adds_snoozes_and_removes_a_rule(visitors: Visitors):
 def test_a_rule_that_is_wrong_says_what_is_wrong(visitors: Visitors):
     answer = visitors["owner"].post("/alerts/", {**RULE, "measure": "idle_share", "limit": "120"})
     assert answer.status_code == 422
-    assert "120 is no share; write 1 to 100 (%)." in answer.content.decode()
+    assert "120 is not a percentage; write a number from 1 to 100." in answer.content.decode()
     answer = visitors["owner"].post("/alerts/", {**RULE, "subject": "workspace:globex-search"})
     assert answer.status_code == 422
     assert not AlertRule.objects.exists()

@@ -89,7 +89,7 @@ def test_bar_segments(numbers, want):
 def test_bar_above_the_ceiling_says_so_in_words_and_stays_inside():
     bar = draw(Numbers(committed_used=16, burst=24))
 
-    words = "40 in use, 8 above the ceiling of 32: they finish, and nothing new starts"
+    words = "40 in use, 8 above the burst limit of 32: they finish, and nothing new starts"
     assert bar.facts == (
         ("committed", "16 of 16 committed"),
         ("burst", "16 of 16 burst"),
@@ -105,7 +105,7 @@ def test_bar_of_a_budget_without_burst_says_nothing_of_burst_when_it_is_over():
 
     assert [words for _, words in bar.facts] == [
         "16 of 16 committed",
-        "21 in use, 5 above the ceiling of 16: they finish, and nothing new starts",
+        "21 in use, 5 above the burst limit of 16: they finish, and nothing new starts",
     ]
 
 

@@ -134,7 +134,7 @@ def test_who_saves_second_is_told_who_changed_what_and_loses_nothing(visitors: V
 
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "ada saved in the meantime" in text
+    assert "ada saved a change before you" in text
     assert 'value="12"' in text and "mine, typed for long" in text
     assert lines_of(in_force(visitors)) == [("h100", 8, 8, 8)]
 

@@ -85,7 +85,7 @@ def test_job_page_shows_preemptions_without_names_of_others(
     )  # fmt: skip
     text = visitors.text("owner", "/jobs/hub/uid-1/")
     assert "a workload of another account" in text
-    assert "reclamation within the cohort" in text
+    assert "it ran on borrowed GPUs, and the workspace that they are committed to" in text
     assert "globex" not in text
     assert "uid-2" not in text
     assert "/jobs/hub/uid-2/" in visitors.text("admin", "/jobs/hub/uid-1/")

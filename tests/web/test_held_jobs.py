@@ -111,15 +111,15 @@ def waiting_job(fleet: SmallFleet, cluster: Cluster, gpus: int = 8) -> PendingRe
             "2026-03-02 00:00 UTC, or until an owner of the workspace, finance or an admin raises "
             "it.",
             "The cap counts anew from 2026-03-02 00:00 UTC, or an owner of the workspace, finance "
-            f"or an admin raises or removes the cap of {CAP}, or breaks its glass.",
+            f"or an admin raises, removes or suspends the cap of {CAP}.",
             id="an owner's cap",
         ),
         pytest.param(
             lambda fleet: reach_cap(fleet, actor=fleet.finance),
             f"The spend cap of {CAP} was reached at 2026-03-01 02:00 UTC: nothing starts until "
             "2026-03-02 00:00 UTC, or until finance or an admin raises it.",
-            "The cap counts anew from 2026-03-02 00:00 UTC, or finance or an admin raises or "
-            f"removes the cap of {CAP}, or breaks its glass.",
+            "The cap counts anew from 2026-03-02 00:00 UTC, or finance or an admin raises, removes "
+            f"or suspends the cap of {CAP}.",
             id="the platform's cap",
         ),
         pytest.param(

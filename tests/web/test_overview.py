@@ -103,7 +103,7 @@ def test_a_lost_cluster_and_a_role_that_nobody_works_on_are_trouble(
     ended = timezone.now() - timedelta(minutes=5)
     shift(east, age=timedelta(minutes=5), ended_at=ended, outcome="failed: no memory")
     text = visitors.text("admin", "/")
-    assert "GPU east has nobody at work on: quota." in text and "no memory" in text
+    assert "GPU east has no shift at work for: quota." in text and "no memory" in text
     assert glance(text, "shifts at work") == "0 of 1"
 
     ClusterHealth.objects.update(reachable=False, message="connection refused")
@@ -161,7 +161,7 @@ def test_messages_that_were_given_up_are_told_to_platform_roles(visitors: Visito
     for role in ("admin", "finance", "auditor"):
         assert "1 message could not be delivered." in visitors.text(role, "/"), role
     assert "could not be delivered" not in visitors.text("owner", "/")
-    assert glance(visitors.text("admin", "/"), "delivery failed") == "1"
+    assert glance(visitors.text("admin", "/"), "message not delivered") == "1"
 
 
 def test_owners_are_told_of_answers_and_holds(visitors: Visitors):

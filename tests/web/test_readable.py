@@ -39,7 +39,7 @@ def test_an_address_of_a_button_says_so_to_who_visits_it(visitors: Visitors):
 
 def test_a_hold_tells_what_draining_would_stop(visitors: Visitors):
     stop = "/workspaces/acme-vision/budget/stop/"
-    assert "No job runs now." in visitors.text("owner", stop)
+    assert "No job is running now." in visitors.text("owner", stop)
     cluster = Cluster.objects.create(
         slug="gpu-east", name="East", role="worker", mode="portal", server="https://x.invalid",
         context="x", user_kind="token", kubeconfig_sealed=b"x",
@@ -135,9 +135,9 @@ def test_removing_a_worker_tells_what_stands_and_runs_there(visitors: Visitors):
         gpus={"h100": 8}, gpu_total=8, created_at=utc_now(), resource_version="1",
     )  # fmt: skip
     text = visitors.text("admin", f"/clusters/{cluster.slug}/deregister/")
-    assert f"{stands.committed} GPUs of floor stand there, of 1 workspace;" in text
+    assert f"1 workspace has {stands.committed} GPUs committed there;" in " ".join(text.split())
     assert "1 job holds 8 GPUs." in text
-    assert "of floor stand there" not in visitors.text("admin", f"/clusters/{cluster.slug}/drift/")
+    assert "committed there;" not in visitors.text("admin", f"/clusters/{cluster.slug}/drift/")
 
 
 def test_a_rate_card_shows_wrong_prices_beside_everything_else_that_is_wrong(visitors: Visitors):

@@ -165,7 +165,7 @@ def test_role_is_given_and_taken_but_never_the_last_admins(visitors: Visitors):
     refused = client.post(
         f"/setup/people/{admin.pk}/", {"section": "roles", "remove": last.pk}, follow=True
     )
-    assert "Nobody would be left" in refused.content.decode()
+    assert "This would leave the portal without" in refused.content.decode()
     assert Membership.objects.filter(pk=last.pk).exists()
 
 

@@ -64,7 +64,7 @@ def test_differences_are_counted_and_shown_with_both_sides(visitors: Visitors, d
 
 
 def test_agreement_and_nothing_compared_are_said(visitors: Visitors, hub: Cluster):
-    assert "Nothing was compared yet" in visitors.text("admin", PAGE)
+    assert "Nothing has been compared yet" in visitors.text("admin", PAGE)
     ShadowTally.objects.create(cluster="hub", compared=9, since=NOW, updated_at=NOW)
     assert "All 9 decisions agree" in visitors.text("admin", PAGE)
 

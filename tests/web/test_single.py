@@ -61,9 +61,9 @@ def test_workspace_says_where_its_jobs_are_submitted(visitors: Visitors, fleet: 
     assert "No cluster is registered yet." in visitors["owner"].get(address).text
     cluster("gpu-east", "single")
     fleet.revise(fleet.vision, line("h100", 8))
-    assert "The cluster Gpu-East; the job runs there." in visitors["owner"].get(address).text
+    assert "On the cluster Gpu-East, where the job runs." in visitors["owner"].get(address).text
     cluster("hub", "manager")
     # Its flavor stands on the one cluster: nothing of it is sent to the fleet.
     page = visitors["owner"].get(address).text
-    assert "The cluster Gpu-East" in page
-    assert "The manager cluster" not in page
+    assert "On the cluster Gpu-East" in page
+    assert "On the manager cluster" not in page

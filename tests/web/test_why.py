@@ -87,19 +87,19 @@ def test_stranger_finds_no_such_job(visitors: Visitors, reason):
 
 def test_reason_without_a_shift_at_work_says_so(visitors: Visitors, reason):
     ShiftRun.objects.all().delete()
-    assert "may be out of date: the worker that looks at hub is not running" in visitors.text(
+    assert "may be out of date, because the portal is not at work on hub now" in visitors.text(
         "owner", PAGE
     )
 
 
 def test_job_without_a_reason_yet_says_so(visitors: Visitors, hub: Cluster):
-    assert "the reason appears here within seconds" in visitors.text("owner", PAGE)
+    assert "The reason appears here within seconds" in visitors.text("owner", PAGE)
     ShiftRun.objects.all().delete()
-    assert "Nobody has looked yet" in visitors.text("owner", PAGE)
+    assert "The reason is not known yet" in visitors.text("owner", PAGE)
 
 
 def test_page_tells_when_it_is_likely_to_start(visitors: Visitors, reason):
-    assert "When it starts is unknown" in visitors.text("owner", PAGE)
+    assert "The portal cannot say when it starts" in visitors.text("owner", PAGE)
     for number in range(12):
         start = NOW - timedelta(days=2)
         IntervalFactory(

@@ -17,6 +17,7 @@ from budgets.plan import (
     SplitRequest,
     WorkspacePromise,
     in_force_at,
+    name_of,
     split_line,
 )
 from budgets.selectors.budget.promises import promises_in_force, with_held
@@ -89,7 +90,7 @@ def split_for(
             if flavor == line.flavor
         }
         request = SplitRequest(
-            flavor=line.flavor,
+            flavor=name_of(line.flavor, terms),
             gpus=line.committed,
             lendable=line.lendable,
             node_gpus=terms[line.flavor].node_gpus,
@@ -121,7 +122,7 @@ def pool_split(
     """Lay a pool's amount of one flavor over workers from what it stands on."""
     stood = {worker: (amount, 0) for worker, amount in previous.items()}
     request = SplitRequest(
-        flavor=flavor,
+        flavor=name_of(flavor, terms),
         gpus=gpus,
         lendable=0,
         node_gpus=terms[flavor].node_gpus,

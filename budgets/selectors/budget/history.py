@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -114,25 +114,28 @@ def revision_diff(before: BudgetRevision, after: BudgetRevision) -> tuple[DiffRo
     """Two revisions side by side: every line's three numbers, then preference, spill and window."""
     old = {line.flavor.slug: line for line in before.lines.all()}
     new = {line.flavor.slug: line for line in after.lines.all()}
+    names = {slug: line.flavor.name for slug, line in (*old.items(), *new.items())}
     rows = []
     for flavor in dict.fromkeys([*old, *new]):
         for name, label in (
             ("committed", "committed"),
-            ("ceiling", "burst up to"),
-            ("lendable", "lendable"),
+            ("ceiling", "burst limit"),
+            ("lendable", "to lend at most"),
         ):
             sides = [
                 str(getattr(side[flavor], name)) if flavor in side else "–" for side in (old, new)
             ]
-            rows.append(DiffRow(f"{flavor}.{name}", f"{flavor} {label}", sides[0], sides[1]))
+            label = f"{names[flavor]}, {label}"
+            rows.append(DiffRow(f"{flavor}.{name}", label, sides[0], sides[1]))
     for field, label in (
-        ("preference", "preference"),
-        ("spill", "when the floor is used"),
-        ("valid_from", "from"),
-        ("valid_until", "until"),
-        ("reason", "reason"),
+        ("preference", "Preferred flavors"),
+        ("spill", "When the committed GPUs are in use"),
+        ("valid_from", "From"),
+        ("valid_until", "Until"),
+        ("reason", "Reason"),
     ):
-        rows.append(DiffRow(field, label, _text(before, field), _text(after, field)))
+        sides = [_text(side, field, names) for side in (before, after)]
+        rows.append(DiffRow(field, label, sides[0], sides[1]))
     return tuple(rows)
 
 
@@ -209,12 +212,12 @@ def _phase(revision: BudgetRevision, in_force_id: int | None, now: datetime) -> 
     return "scheduled" if revision.valid_from > now else "past"
 
 
-def _text(revision: BudgetRevision, field: str) -> str:
+def _text(revision: BudgetRevision, field: str, names: Mapping[str, str]) -> str:
     value = getattr(revision, field)
     if field == "spill":
         return revision.get_spill_display()
     if isinstance(value, list):
-        return ", ".join(value) or "–"
+        return ", ".join(names.get(slug, slug) for slug in value) or "–"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M} UTC"
     return str(value or "–")

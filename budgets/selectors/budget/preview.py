@@ -22,6 +22,7 @@ from budgets.plan import (
     check_envelope,
     check_fleet,
     impact,
+    name_of,
     reach,
     rooms,
 )
@@ -34,7 +35,7 @@ from budgets.selectors.roles import RoleSet, roles_of
 
 DRAFT_NUMBER = 2**31
 _OF_THE_FLEET = ("exceeds_capacity", "split_infeasible")
-NO_ROOM = "The fleet has no room for so many; ask for fewer, or let an admin add capacity."
+NO_ROOM = "The fleet has no room for so many. Ask for fewer, or ask an admin to add capacity."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def judge_draft(
         own_faults += _start_faults(draft, now=now, is_dated_back=is_dated_back)
     if workspace.archived_at is not None:
         own_faults.append(
-            Fault("", "archived_workspace", "The workspace is archived and takes no budget.")
+            Fault("", "archived_workspace", "The workspace is archived and cannot have a budget.")
         )
     sound = replace(draft, lines=_sound_lines(draft, own_faults))
     start = now
@@ -164,7 +165,11 @@ def judge_draft(
     if reasons and (roles is None or roles.is_admin):
         if roles is not None and not draft.reason.strip():
             faults.append(
-                Fault("reason", "reason_required", "Say why this goes beyond the envelope.")
+                Fault(
+                    "reason",
+                    "reason_required",
+                    "This goes beyond the account's envelope; say why.",
+                )
             )
         state = "live"
     else:
@@ -194,11 +199,11 @@ def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -
     if start is None or start.tzinfo is None or (start < now) == is_dated_back:
         return []
     if is_dated_back:
-        words = "It does not begin in the past; save it as any other revision."
+        words = "This does not begin in the past; save it like any other revision."
         return [Fault("valid_from", "valid_from_future", words)]
     words = (
-        "A budget begins now or later. To date it back, one of finance proposes it and another "
-        "approves."
+        "A budget cannot begin in the past. To date it back, one person of finance proposes it "
+        "and another approves it."
     )
     return [Fault("valid_from", "valid_from_past", words)]
 
@@ -320,8 +325,9 @@ def _warnings(
                 Fault(
                     f"{fields.get(entry.flavor, '')}.ceiling",
                     "beyond_reach",
-                    f"Burst up to {entry.ceiling} {entry.flavor} is more than can be reached: "
-                    f"{entry.reachable} with today's pools and lenders.",
+                    f"Jobs can get {entry.reachable} of the {entry.ceiling} "
+                    f"{name_of(entry.flavor, terms)} of this burst limit: today's pools and "
+                    "lenders have no more.",
                 )
             )
     for line in draft.lines:
@@ -331,8 +337,8 @@ def _warnings(
                 Fault(
                     f"{fields[line.flavor]}.committed",
                     "not_whole_nodes",
-                    f"{line.committed} {line.flavor} are not whole nodes of {spec.node_gpus}; the "
-                    "rest of a node stays with others.",
+                    f"A node has {spec.node_gpus} GPUs, so {line.committed} "
+                    f"{name_of(line.flavor, terms)} leave a part of a node to others.",
                 )
             )
     return found
@@ -351,7 +357,8 @@ def _later_warnings(workspace: Workspace, draft: RevisionDraft, start: datetime)
         Fault(
             "valid_until",
             "replaced_later",
-            f"Revision {number} is scheduled and takes over at {begins:%Y-%m-%d %H:%M} UTC.",
+            f"Revision {number} is scheduled and replaces this budget at "
+            f"{begins:%Y-%m-%d %H:%M} UTC.",
         )
         for number, begins in later.order_by("valid_from").values_list("number", "valid_from")
     ]

@@ -40,9 +40,10 @@ def flavor_terms() -> dict[str, FlavorTerms]:
             node_gpus=row.gpus_per_node,
             factor=Fraction(row.oversubscription_factor),
             is_archived=row.archived_at is not None,
+            name=row.name,
         )
         for row in Flavor.objects.only(
-            "slug", "gpus_per_node", "oversubscription_factor", "archived_at", "position"
+            "slug", "name", "gpus_per_node", "oversubscription_factor", "archived_at", "position"
         )
     }
 

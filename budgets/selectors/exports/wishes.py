@@ -96,14 +96,14 @@ def preview(user: User, **wanted: Any) -> Preview:
 def _unknown(field: str, value: str, known: Mapping[str, object]) -> list[Fault]:
     if value in known:
         return []
-    return [Fault(field, "unknown", f"{value[:80]!r} is none of {', '.join(known)}.")]
+    return [Fault(field, "unknown", f"{value[:80]!r} is not one of {', '.join(known)}.")]
 
 
 def _period_faults(period: str, zone: str) -> list[Fault]:
     try:
         found = month_of(period, zone)
     except BillingPeriod.DoesNotExist:
-        message = f"{period[:20]!r} of {zone[:64]!r} is no month; write it like 2026-10."
+        message = f"{period[:20]!r} of {zone[:64]!r} is not a month; write it like 2026-10."
         return [Fault("period", "invalid", message)]
     if found.start > utc_now():
         return [Fault("period", "future", f"{period} has not begun; choose an earlier month.")]

@@ -251,7 +251,7 @@ def setup_steps(user: User) -> list[SetupStep]:
         (
             "budgets",
             "Promise the first GPUs",
-            "Three fields: committed, burst up to, prefer.",
+            "Three fields: committed GPUs, burst limit, preferred flavor.",
             BudgetRevision.objects.exists(),
         ),
     )

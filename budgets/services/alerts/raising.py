@@ -116,7 +116,7 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
     text = f"{subject} {verb} {value}{unit}{what}{end}: {share} % of {limit}{unit}{what}."
     at, is_ahead = reading.exhausted_at, value < limit or rule.measure in FORECASTS
     if at is not None and is_ahead:
-        text += f" As things go, the limit is reached on {at:%Y-%m-%d %H:%M} UTC."
+        text += f" At the present rate the limit is reached on {at:%Y-%m-%d %H:%M} UTC."
     return text
 
 
@@ -128,5 +128,5 @@ def _cap_sentence(rule: AlertRule, cap: SpendRule, reading: Reading) -> str:
         return f"{text} {effect_words(cap.as_cap)}"
     at = reading.exhausted_at
     if at is not None:
-        text += f" As things run now, it is reached on {at:%Y-%m-%d %H:%M} UTC."
+        text += f" At the present rate it is reached on {at:%Y-%m-%d %H:%M} UTC."
     return f"{text} Then: {effect_words(cap.as_cap)}"

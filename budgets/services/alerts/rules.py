@@ -48,12 +48,18 @@ def create_rule(
     _require_right(actor, watched, workspace)
     faults = []
     if measure in SHARES and not 0 < limit <= 100:
-        faults.append(Fault("limit", "not_a_share", f"{limit} is no share; write 1 to 100 (%)."))
+        faults.append(
+            Fault(
+                "limit",
+                "not_a_share",
+                f"{limit} is not a percentage; write a number from 1 to 100.",
+            )
+        )
     if measure == AlertRule.Measure.BUDGET_END and workspace is None:
-        words = "A budget ends by itself in each workspace; name one workspace."
+        words = "Each workspace has its own budget; name one workspace."
         faults.append(Fault("workspace", "one_workspace", words))
     if measure == AlertRule.Measure.CAP or window == AlertRule.Window.GRANT:
-        words = "Caps come with the workspace's spend rules; set one there."
+        words = "Caps are set on the workspace's page Spend caps; set one there."
         faults.append(Fault("measure", "spend_rule", words))
     subject = workspace or watched
     if subject.archived_at is not None:
@@ -64,7 +70,7 @@ def create_rule(
         faults.append(Fault("", "too_many", words))
     same = active.filter(measure=measure, window=window, limit=limit, at_percent=at_percent)
     if same.exists():
-        faults.append(Fault("measure", "exists", "The same rule is there already."))
+        faults.append(Fault("measure", "exists", "This rule exists already."))
     rule = AlertRule(
         workspace=workspace,
         account=watched,
@@ -93,7 +99,7 @@ def remove_rule(actor: User | None, *, rule: AlertRule) -> None:
     """Stop watching; the alerts that were raised stay."""
     _require_right(actor, rule.account, rule.workspace)
     if rule.spend_rule_id is not None:
-        words = "It follows a spend rule: snooze it, or remove the spend rule."
+        words = "This rule belongs to a spend cap. Snooze it, or remove the cap."
         raise Rejected.because("", "spend_rule", words)
     if rule.removed_at is None:
         rule.removed_at = utc_now()
@@ -111,7 +117,7 @@ def snooze_rule(actor: User | None, *, rule: AlertRule, until: datetime | None) 
     _require_right(actor, rule.account, rule.workspace)
     now = utc_now()
     if until is not None and not now < until <= now + LONGEST_SNOOZE:
-        words = "Choose an instant from now on and within three months."
+        words = "Choose a time from now on and within three months."
         raise Rejected.because("until", "out_of_range", words)
     rule.snoozed_until = until
     rule.save(update_fields=["snoozed_until"])

@@ -122,7 +122,7 @@ def _amount(value: Decimal | str, currency: str, faults: list[Fault]) -> Decimal
         faults.append(Fault("amount", "not_a_number", f"{value!r} is not a number."))
         return Decimal(1)
     if not amount.is_finite() or not amount or abs(amount) > LARGEST:
-        faults.append(Fault("amount", "out_of_range", f"{amount} is 0 or beyond all bounds."))
+        faults.append(Fault("amount", "out_of_range", f"{amount} is 0 or too large."))
         return Decimal(1)
     try:
         if currency:

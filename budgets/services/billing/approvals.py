@@ -81,7 +81,7 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
         raise NotAllowed("Two people stand behind what moves money; the portal itself is none.")
     held = approves_from(User.objects.get(pk=actor.pk))
     if held is not None:
-        words = f"You approve nothing until {time_text(held)}: {HELD}."
+        words = f"You cannot approve anything until {time_text(held)}, because {HELD}."
         raise NotAllowed(words)
     is_own = author_id == actor.pk
     if is_own and not installation().is_one_person:
@@ -90,7 +90,7 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
     return Approval.objects.create(deed=deed, kind=kind, author_id=author_id, approver=actor)
 
 
-HELD: Final = "somebody gave you finance, or set your password, less than a day before"
+HELD: Final = "somebody made you finance, or set your password, less than a day ago"
 
 
 def propose(

@@ -64,7 +64,7 @@ def close_period(
         raise Rejected.because("month", "closed_period", f"{period} is closed already.")
     number = BillingPeriod.objects.filter(close_number__isnull=False).count() + 1
     if number != newest + 1:
-        message = "Another month was closed in this moment; close this one again."
+        message = "Another month was closed at the same moment; close this one again."
         raise Rejected.because("month", "closed_meanwhile", message)
     # 3. Everything holds.
     drawing = draw(period)
@@ -162,7 +162,7 @@ def draw_up_statements(actor: User | None, *, month: str, zone: str = "UTC") -> 
     lock_billing()
     period = stored_month(month, zone)
     if period.closed_at is not None:
-        message = f"{period} is closed; its statements are what they are."
+        message = f"{period} is closed, so its statements cannot change."
         raise Rejected.because("month", "closed_period", message)
     drawing = draw(period)
     if not drawing.currency:

@@ -106,7 +106,7 @@ def propose_rate_card(
         faults.append(Fault("floor_hours", "unknown", message))
     rows, tiers = _rows_of(prices, faults)
     if not rows and account is None:
-        faults.append(Fault("prices", "required", "Name the price of at least one flavor."))
+        faults.append(Fault("prices", "required", "Enter the price of at least one flavor."))
     card = RateCard(
         account=account,
         name=name.strip(),
@@ -219,7 +219,7 @@ def _tier_rows(
     for index, tier in enumerate(draft.tiers):
         here = f"{path}.tiers.{index}"
         if tier.of_class not in RateTier.Class.values:
-            message = f"{tier.of_class!r} is none of {', '.join(RateTier.Class.values)}."
+            message = f"{tier.of_class!r} is not one of {', '.join(RateTier.Class.values)}."
             faults.append(Fault(f"{here}.of_class", "unknown", message))
         if tier.of_class == RateTier.Class.BURST and draft.is_dynamic:
             message = f"The burst of {draft.flavor} follows a time series, which has no steps."

@@ -132,10 +132,10 @@ def record_exchange_rate(
     lock_billing()
     faults = currency_faults("base", base) + currency_faults("quote", quote)
     if base == quote:
-        faults.append(Fault("quote", "same", "A currency is worth itself; name another one."))
+        faults.append(Fault("quote", "same", "Choose two different currencies."))
     read = price_of("rate", rate, faults)
     if not faults and not read:
-        faults.append(Fault("rate", "out_of_range", "A rate is above 0."))
+        faults.append(Fault("rate", "out_of_range", "A rate has to be above 0."))
     tolerance = installation().price_tolerance
     agreed = None if faults else _agreed_rate(base, quote, day)
     off_by = percent_off(read, agreed.rate if agreed else None)

@@ -40,7 +40,7 @@ def propose_dating_back(
     """
     require_reason(draft.reason)
     if draft.valid_from is None:
-        raise Rejected.because("valid_from", "required", "Say from when on it holds.")
+        raise Rejected.because("valid_from", "required", "Say from when the budget holds.")
     lock_billing()
     open_budget(workspace.budget.pk, expected_version)
     terms = {"spill": draft.spill.value, "preference": list(draft.preference)}

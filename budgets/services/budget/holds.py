@@ -32,7 +32,9 @@ def set_stop_policy(
         raise Rejected.because("policy", "unknown_policy", f"There is no stop policy {policy!r}.")
     locked, _ = open_budget(budget.pk, expected_version)
     if locked.workspace.archived_at is not None and policy == Budget.StopPolicy.NONE:
-        raise Rejected.because("policy", "archived_workspace", "An archived workspace stays held.")
+        raise Rejected.because(
+            "policy", "archived_workspace", "An archived workspace stays on hold."
+        )
     before = locked.stop_policy
     with generations_follow(locked.workspace.account.slug):
         locked.stop_policy = policy

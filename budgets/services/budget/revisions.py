@@ -10,8 +10,8 @@ from django.db.models import Max
 
 from budgets.errors import NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
-from budgets.plan import Part, RevisionDraft, Spill, part_of
-from budgets.selectors import RevisionPreview, judge_draft
+from budgets.plan import Part, RevisionDraft, Spill, name_of, part_of
+from budgets.selectors import RevisionPreview, flavor_terms, judge_draft
 from budgets.services.alerts.rules import remind_of_end
 from budgets.services.budget.in_force import settle_budget
 from budgets.services.budget.versions import close_budget, mark_dirty, open_budget
@@ -92,7 +92,7 @@ def decide_request(
         raise Rejected.because("", "not_waiting", words)
     require_reason(reason)
     whole = draft_of(waiting, start=max(waiting.valid_from, now))
-    draft = whole if part is None else part_of(whole, part)
+    draft = whole if part is None else part_of(whole, part, flavors=flavor_terms())
     is_part = accept and draft != whole
     changes: dict[str, object] = {
         "state": State.IN_PART if is_part else State.LIVE if accept else State.DECLINED,
@@ -222,9 +222,11 @@ def save_revision(
 
 
 def summary_of(draft: RevisionDraft) -> str:
-    """The lines of a draft in a few words."""
+    """The lines of a draft in a few words. One query."""
+    flavors = flavor_terms()
     lines = [
-        f"{line.flavor} {line.committed} committed, burst {line.ceiling}" for line in draft.lines
+        f"{line.committed} {name_of(line.flavor, flavors)} committed, burst limit {line.ceiling}"
+        for line in draft.lines
     ]
     return "; ".join(lines) or "nothing"
 

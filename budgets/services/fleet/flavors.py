@@ -62,7 +62,11 @@ def create_flavor(
     )
     faults = _shape_faults(flavor)
     if slug == HOST_FLAVOR:
-        faults.append(Fault("slug", "reserved", "host is the flavor of cpu and memory."))
+        faults.append(
+            Fault(
+                "slug", "reserved", "The slug host is kept for CPU and memory; choose another one."
+            )
+        )
     save_checked(flavor, also=faults)
     FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
     announce(Work.SYNC)
@@ -141,7 +145,9 @@ def _shape_faults(flavor: Flavor) -> list[Fault]:
     if not isinstance(labels, dict) or not all(
         isinstance(key, str) and key and isinstance(value, str) for key, value in labels.items()
     ):
-        faults.append(Fault("node_labels", "not_labels", "Labels are pairs of texts."))
+        faults.append(
+            Fault("node_labels", "not_labels", "Write labels as pairs of a name and a value.")
+        )
     for field, keys in (("node_taints", TAINT_KEYS), ("tolerations", TOLERATION_KEYS)):
         for index, entry in enumerate(getattr(flavor, field)):
             if not isinstance(entry, dict) or not entry.keys() <= keys:

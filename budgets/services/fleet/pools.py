@@ -137,10 +137,10 @@ def window_faults(
     if faults:
         return faults
     if valid_from is not None and valid_from < now and not is_portal:
-        words = "The beginning is in the past; leave it empty."
+        words = "The start is in the past; leave it empty to start now."
         faults.append(Fault("valid_from", "valid_from_past", words))
     if valid_until is not None and valid_until <= (valid_from or now):
-        faults.append(Fault("valid_until", "empty_window", "The end is not after the beginning."))
+        faults.append(Fault("valid_until", "empty_window", "The end has to be after the start."))
     return faults
 
 
@@ -222,7 +222,7 @@ def set_pool_share(
             words = f"There is no flavor {flavor!r}."
             faults.append(Fault(f"limits.{flavor}", "unknown_flavor", words))
         elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0:
-            words = f"{gpus!r} is no number of GPUs."
+            words = f"{gpus!r} is not a number of GPUs."
             faults.append(Fault(f"limits.{flavor}", "not_whole_gpus", words))
     lock_pool(pool.pk)
     share = PoolShare.objects.select_for_update().filter(account=account).first()

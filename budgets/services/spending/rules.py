@@ -64,7 +64,7 @@ def create_spend_rule(
     """
     roles = roles_for(actor)
     if not may_add(roles, workspace):
-        raise NotAllowed("Only an owner, finance or a platform admin can set spend rules.")
+        raise NotAllowed("Only an owner, finance or a platform admin can set spend caps.")
     require_reason(reason)
     budget, now = open_budget(workspace.budget.pk)
     rule = SpendRule(
@@ -171,11 +171,11 @@ def _budget_faults(rule: SpendRule, workspace: Workspace) -> list[Fault]:
         found.append(Fault("", "archived_workspace", f"{workspace.name} is archived."))
     same = SpendRule.objects.filter(budget=rule.budget_id, removed_at=None)
     if same.count() >= MOST_RULES:
-        words = f"There are {MOST_RULES} spend rules already; remove one first."
+        words = f"There are {MOST_RULES} spend caps already; remove one first."
         found.append(Fault("", "too_many", words))
     alike = ("unit", "amount", "window", "counts", "action", "grant_start")
     if same.filter(**{name: getattr(rule, name) for name in alike}).exists():
-        found.append(Fault("amount", "exists", "The same rule is there already."))
+        found.append(Fault("amount", "exists", "This cap exists already."))
     return found
 
 
@@ -197,14 +197,14 @@ def _follow_with_alerts(rule: SpendRule, workspace: Workspace, actor: User | Non
 def _require_right(actor: User | None, rule: SpendRule) -> None:
     if not may_change(roles_for(actor), rule):
         who = "finance or a platform admin" if rule.is_platform else "an owner"
-        raise NotAllowed(f"Only {who} can change this spend rule.")
+        raise NotAllowed(f"Only {who} can change this spend cap.")
 
 
 def _in_force(rule: SpendRule) -> SpendRule:
     """The row as it stands under the lock."""
     fresh = SpendRule.objects.select_for_update().get(pk=rule.pk)
     if fresh.removed_at is not None:
-        raise Rejected.because("", "removed", f"The rule {fresh} was removed already.")
+        raise Rejected.because("", "removed", f"The rule {fresh} has already been removed.")
     return fresh
 
 
@@ -250,14 +250,14 @@ def break_glass(actor: User, *, rule: SpendRule, until: datetime, reason: str) -
         Rejected: No reason, no such rule any more, or an end that is past or too far away.
     """
     if not may_change(roles_for(actor), rule):
-        raise NotAllowed("Only those who may change a spend rule can break its glass.")
+        raise NotAllowed("Only people who may change a spend cap can suspend it.")
     require_reason(reason)
     budget, now = open_budget(rule.budget_id)
     if not now < until <= now + LONGEST_BREAK:
         words = f"{until:%Y-%m-%d %H:%M} UTC is past or too far away; choose within seven days."
         raise Rejected.because("until", "out_of_range", words)
     if not SpendRule.objects.filter(pk=rule.pk, removed_at=None).exists():
-        raise Rejected.because("", "removed", "The rule was removed; nothing holds you back.")
+        raise Rejected.because("", "removed", "The cap has been removed, so it holds nothing back.")
     _end_all(rule, now)
     row = BreakGlass.objects.create(
         rule=rule, person=actor, reason=reason[:500], since=now, until=until
@@ -281,11 +281,11 @@ def mend_glass(actor: User, *, rule: SpendRule, reason: str) -> None:
         Rejected: No reason, or it is not suspended.
     """
     if not may_change(roles_for(actor), rule):
-        raise NotAllowed("Only those who may change a spend rule can mend its glass.")
+        raise NotAllowed("Only people who may change a spend cap can end its suspension.")
     require_reason(reason)
     budget, now = open_budget(rule.budget_id)
     if not _end_all(rule, now):
-        raise Rejected.because("", "not_suspended", "The rule is not suspended.")
+        raise Rejected.because("", "not_suspended", "The cap is not suspended.")
     settle_locked(budget, now=now)
     close_budget(
         budget,

@@ -64,7 +64,7 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
             "Client certificate",
             state,
             f"ends {cluster.certificate_expires_at:%Y-%m-%d %H:%M} UTC",
-            "Rotate the kubeconfig before that." if state != OK else "",
+            "Renew the kubeconfig before then." if state != OK else "",
         )
 
 

@@ -1,0 +1,129 @@
+"""Kueue's and Kubernetes' own words for why a workload does not run, told in plain ones.
+
+Who owns a job reads the sentence first and what the cluster said as its detail. What no rule knows
+is quoted as the cluster's, never shown bare. Reasons and messages are those of Kueue 0.19.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# What is found in "reason: message", and the clause that says it; the first that fits is told.
+_RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern), clause)
+    for pattern, clause in (
+        (
+            r"^DeactivatedDueToAdmissionCheck|in Rejected state",
+            "an admission check rejected the job: it was deactivated, and asks for no GPUs until "
+            "somebody activates it",
+        ),
+        (
+            r"MaximumExecutionTimeExceeded|maximum execution time",
+            "the job ran longer than its own time limit allows, so it was stopped and deactivated",
+        ),
+        (
+            r"RequeuingLimitExceeded|number of re-queuing retries",
+            "the pods of the job were not ready in time too often, so it was deactivated",
+        ),
+        (
+            r"^Deactivated|workload is deactivated",
+            "it is deactivated and asks for no GPUs until somebody activates it",
+        ),
+        (
+            r"^AdmissionCheck:|in Retry state",
+            "an admission check asked to try the job again later, so it gave its GPUs back and "
+            "waits in its queue",
+        ),
+        (
+            r"prioritization in the ClusterQueue|^InClusterQueue",
+            "it was preempted: a job of the same workspace that goes before it needed its GPUs",
+        ),
+        (
+            r"reclamation within the cohort while borrowing|^InCohortReclaimWhileBorrowing",
+            "it was preempted: it ran on borrowed GPUs, and a job with a higher priority in "
+            "another workspace borrows them now",
+        ),
+        (
+            r"reclamation within the cohort|^InCohortReclamation",
+            "it was preempted: it ran on borrowed GPUs, and the workspace that they are committed "
+            "to took them back",
+        ),
+        (
+            r"Fair Sharing within the cohort|^InCohortFairSharing",
+            "it was preempted: it ran on borrowed GPUs, and another workspace had less than its "
+            "fair share",
+        ),
+        (r"^Preempted", "it was preempted: another job needed its GPUs"),
+        (
+            r"PodsReady ?[Tt]imeout",
+            "its pods were not ready in time, so it was stopped and is tried again later",
+        ),
+        (r"[Nn]ode ?[Ff]ailures?", "a node that it ran on failed, so it was stopped"),
+        (r"^FlavorMigration", "it was stopped to run on another flavor"),
+        (r"^EvictedOnManagerCluster", "the manager stopped it, so its copy on the worker stopped"),
+        (
+            r"(?:Cluster|Local)Queue(?: \S+)? is (?:stopped|inactive)|QueueStopped",
+            "its queue is stopped, so nothing runs from it",
+        ),
+        (
+            r"LocalQueue (\S+) doesn't exist",
+            "its namespace has no queue {0}: submit it to a queue that is there",
+        ),
+        (
+            r"ClusterQueue (\S+) doesn't exist",
+            "the ClusterQueue {0} of its workspace is not on the cluster",
+        ),
+        (
+            r"Admission is gated by: (\S+)",
+            "its own admission gate {0} holds it back until that is taken away",
+        ),
+        (r"resource (\S+) unavailable in ClusterQueue", "its budget has no quota for {0}"),
+        (
+            r"^ExceedsMaxQuota|insufficient quota",
+            "it asks for more than its budget can ever have",
+        ),
+        (
+            r"insufficient unused quota|^WaitingForQuota",
+            "too few GPUs of its budget are free now",
+        ),
+        (r"untolerated taint", "the job does not tolerate the taints of any flavor of its budget"),
+        (
+            r"doesn't match node affinity",
+            "the job's node selector or affinity matches no flavor of its budget",
+        ),
+        (
+            r"Pending the preemption|^WaitingForPreemptedWorkloads",
+            "it starts when jobs that were told to make room have stopped",
+        ),
+        (
+            r"[Bb]ackoff ?[Ll]imit",
+            "its pods failed more often than its backoffLimit allows",
+        ),
+        (r"^DeadlineExceeded|longer than specified deadline", "it ran longer than its deadline"),
+        (r"^Succeeded|finished successfully", "it finished successfully"),
+    )
+)
+
+
+def clause(reason: str, message: str) -> str:
+    """What a condition says, as a clause in small letters without a full stop; empty if unknown.
+
+    Args:
+        reason: Of the condition.
+        message: Of the condition, as the reader may see it.
+    """
+    text = f"{reason}: {message}"
+    for pattern, words in _RULES:
+        if found := pattern.search(text):
+            return words.format(*found.groups())
+    return ""
+
+
+def plain(reason: str, message: str) -> str:
+    """What a condition says, as a sentence; what is not known is quoted, and nothing is nothing."""
+    words = clause(reason, message)
+    if not words:
+        told = message.strip().rstrip(".") or reason
+        words = f"the cluster says: {told}" if told else ""
+    return f"{words[0].upper()}{words[1:]}." if words else ""
