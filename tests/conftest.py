@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.db import connection, transaction
+from hypothesis import HealthCheck, settings
 
 from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
@@ -18,6 +19,9 @@ from tests.secrets import WATCH, listen, watch
 
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
+# How long an example takes says how much else the machine does.
+settings.register_profile("lanes")
+settings.load_profile("lanes")
 API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
 
 

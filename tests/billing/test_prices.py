@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 import time_machine
 from django.db import IntegrityError, connection, transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgets.charging import (
@@ -82,7 +82,7 @@ def test_a_time_series_sets_the_burst_price_of_a_dynamic_flavor_only():
     assert len(steady) == 1
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

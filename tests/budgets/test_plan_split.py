@@ -90,7 +90,7 @@ def sizes(split) -> dict[str, int]:
     return {worker: part for worker, (part, _) in split.parts.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests())
 def test_law_parts_sum_fit_and_are_whole_nodes_but_one(request_):
     split = split_line(request_)
@@ -101,7 +101,7 @@ def test_law_parts_sum_fit_and_are_whole_nodes_but_one(request_):
     assert (split.unmet == 0) == (split.fault is None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests())
 def test_law_a_feasible_floor_is_always_placed(request_):
     nodes, rest = divmod(request_.gpus, request_.node_gpus)
@@ -115,7 +115,7 @@ def test_law_a_feasible_floor_is_always_placed(request_):
     assert (split_line(request_).unmet == 0) is feasible
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests())
 def test_law_lendable_is_at_most_the_part_and_adds_up(request_):
     split = split_line(request_)
@@ -124,7 +124,7 @@ def test_law_lendable_is_at_most_the_part_and_adds_up(request_):
     assert sum(lent for _, lent in split.parts.values()) == min(request_.lendable, placed)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests(), ROOMS)
 def test_law_planning_again_moves_nothing_whatever_the_rooms(request_, other_rooms):
     first = split_line(request_)
@@ -140,7 +140,7 @@ def test_law_planning_again_moves_nothing_whatever_the_rooms(request_, other_roo
     assert split_line(again).parts == first.parts
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests(), st.integers(0, 64))
 def test_law_growth_takes_no_whole_node_from_a_worker(request_, more):
     first = split_line(request_)
@@ -159,7 +159,7 @@ def test_law_growth_takes_no_whole_node_from_a_worker(request_, more):
             assert sizes(after).get(worker, 0) // node >= part // node
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_requests(), st.integers(0, 96))
 def test_law_shrinking_adds_nowhere_more_than_a_remainder(request_, target):
     first = split_line(request_)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.explaining.answers import read_answer
@@ -83,7 +83,7 @@ def evidence(draw: st.DrawFn) -> tuple[dict[str, Any], set[str]]:
     return document, {account, f"pool-{account}", namespace}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(evidence())
 def test_owner_reads_no_foreign_name(case: tuple[dict[str, Any], set[str]]):
     document, known = case
@@ -130,7 +130,7 @@ def answers(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(answers())
 def test_owner_reads_no_foreign_name_in_an_answer(document: dict[str, Any]):
     shown = json.dumps(asdict(read_answer(document, names())))

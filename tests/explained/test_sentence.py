@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.explaining.evidence import evidence_document, read_evidence
@@ -273,7 +273,7 @@ json = leaves | st.lists(
     leaves | st.dictionaries(st.text(max_size=4), leaves, max_size=2), max_size=2
 )
 fields = st.sampled_from([*waiting(), "requeueAt", "holderCount", "holdKind"])
-fast = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+fast = settings(max_examples=60)
 
 
 @fast

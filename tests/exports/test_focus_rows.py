@@ -189,7 +189,7 @@ seconds = st.integers(0, 500_000)
 prices = st.decimals(0, 99_999, places=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(seconds, seconds, seconds, prices, prices), min_size=1, max_size=6))
 def test_focus_identities_hold_for_any_quantities_and_prices(hours):
     source = []

@@ -222,7 +222,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps)
 def test_queue_behaves_like_two_plain_sets(sequence):
     """The grouped heaps against a model: a set of active and a set of parked keys."""

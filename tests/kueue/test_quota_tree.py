@@ -205,7 +205,7 @@ def assert_parents_hold_what_children_exceed(snapshot: Snapshot) -> None:
 changes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(trees(), changes)
 def test_usage_added_then_removed_leaves_the_tree_unchanged(snapshot, steps):
     nodes = [item.node for item in snapshot.queues.values()]
@@ -221,7 +221,7 @@ def test_usage_added_then_removed_leaves_the_tree_unchanged(snapshot, steps):
     assert usage_of(snapshot) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(trees(), changes)
 def test_incremental_usage_equals_a_rebuild(snapshot, steps):
     nodes = [item.node for item in snapshot.queues.values()]
@@ -235,7 +235,7 @@ def test_incremental_usage_equals_a_rebuild(snapshot, steps):
     assert_parents_hold_what_children_exceed(snapshot)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(trees(), changes)
 def test_taking_only_what_is_available_never_overdraws_a_root(snapshot, steps):
     queues = list(snapshot.queues.values())
@@ -249,7 +249,7 @@ def test_taking_only_what_is_available_never_overdraws_a_root(snapshot, steps):
             assert item.node.usage.get(KEY, 0) <= item.node.subtree_quota.get(KEY, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(trees(), st.integers(0, 4), st.integers(0, 4))
 def test_cycle_of_cohorts_is_refused_wherever_it_closes(snapshot, lower, upper):
     names = sorted(snapshot.cohorts)

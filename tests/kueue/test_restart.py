@@ -130,7 +130,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(actions, st.booleans())
 def test_restart_finds_the_same_usage_and_the_same_waiting(history, is_fair):
     rules = preemption("LowerPriority", "Any", policy="LowerPriority")
@@ -146,7 +146,7 @@ def test_restart_finds_the_same_usage_and_the_same_waiting(history, is_fair):
     assert cluster.waiting() == waiting
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(actions, st.booleans())
 def test_nothing_is_admitted_beyond_what_is_available(history, is_fair):
     cluster = Cluster(is_fair=is_fair, rules=preemption("Never", "Never"))

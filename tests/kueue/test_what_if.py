@@ -81,7 +81,7 @@ def test_strict_queue_that_cannot_move_settles():
 sizes = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["a", "b"])), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes, st.integers(0, 12))
 def test_asking_leaves_the_engine_as_it_was(arrivals, nominal):
     world = two_queues()
@@ -228,7 +228,7 @@ def forest(engine_changes):
 names = st.sampled_from([f"{tree}{index}" for tree in "xyz" for index in range(2)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(names, st.integers(1, 6), st.integers(0, 2)), max_size=12),
     names,

@@ -50,7 +50,7 @@ EVENTS = st.tuples(
 ).map(lambda parts: [event for part in parts for event in part])
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150, database=None)
 @given(events=EVENTS, random=st.randoms(use_true_random=False))
 def test_any_order_and_any_repeat_give_the_same_bytes(events, random):
     want = repr(intervals(events, manager="hub"))
@@ -59,7 +59,7 @@ def test_any_order_and_any_repeat_give_the_same_bytes(events, random):
     assert repr(intervals(again, manager="hub")) == want
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150, database=None)
 @given(events=EVENTS)
 def test_natural_keys_are_unique_and_nothing_is_negative_or_overlaps(events):
     found = intervals(events, manager="hub").intervals
@@ -75,7 +75,7 @@ def test_natural_keys_are_unique_and_nothing_is_negative_or_overlaps(events):
             assert before.end <= after.start
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150, database=None)
 @given(events=EVENTS)
 def test_copies_of_one_job_are_never_billed_at_the_same_time_once_it_is_decided(events):
     found = intervals(events, manager="hub").intervals
@@ -88,7 +88,7 @@ def test_copies_of_one_job_are_never_billed_at_the_same_time_once_it_is_decided(
         assert len({row.cluster for row in now}) <= 1
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100, database=None)
 @given(events=lives("east", uid="e1"), cut=st.integers(0, 300))
 def test_estimated_interval_is_never_longer_than_the_watched_one(events, cut):
     """What an outage hides costs nobody more than what a watcher without one saw."""

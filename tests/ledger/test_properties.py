@@ -7,7 +7,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgets.charging import charge, differences, read_ledger, work_out
@@ -16,9 +16,7 @@ from budgets.units import Period, utc_hour
 from tests.ledger import naive
 from tests.ledger.ledgers import ledgers
 
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+quick = settings(max_examples=60, database=None)
 RARE = settings(quick, max_examples=3000)
 
 

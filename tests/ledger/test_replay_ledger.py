@@ -63,7 +63,7 @@ def test_recorded_ledgers_keep_to_the_schema():
             validator.validate(json.loads(line))
 
 
-@settings(max_examples=20, deadline=None, database=None)
+@settings(max_examples=20, database=None)
 @given(record=ledgers(longest=4000))
 def test_results_keep_to_the_schema(record):
     result = work_out(read_ledger(record))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.shadow.simulated import SimulatedKueue
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(5, 60))
 def test_lagging_kueue_with_the_same_rules_never_differs(seed, steps):
     world = SimulatedKueue(random.Random(seed))

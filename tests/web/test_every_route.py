@@ -248,7 +248,9 @@ def test_no_question_finds_what_is_not_theirs(
             for headers in ({}, {"HX-Request": "true"}):
                 answer = stranger.get(f"/{route}", query, headers=headers)
                 body = b"".join(answer) if answer.streaming else answer.content
-                if answer.status_code >= 500 or TOLD.search(body):
+                # Whether the broker answers is no question of rights.
+                is_broken = answer.status_code >= 500 and route != "readyz"
+                if is_broken or TOLD.search(body):
                     wrong[route, *query.items(), *headers] = answer.status_code
     assert wrong == {}
     assert names >= {"workspace", "account", "text", "sort", "format", "q", "cursor", "page"}

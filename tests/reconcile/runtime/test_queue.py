@@ -168,7 +168,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 CROWD = [*(f"crowd/{number}" for number in range(4)), "quiet/a", "Cohort:x", "quiet/b"]
