@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.db import connection, transaction
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
