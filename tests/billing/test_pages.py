@@ -320,7 +320,7 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
         ("/billing/", 9),
         (f"{MONTH}?checks=1", 33),
         ("/billing/statements/{}/", 11),
-        ("/billing/rates/", 7),
+        ("/billing/rates/", 8),
         ("/billing/adjustments/", 7),
     ],
 )
