@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.servers import Missing, has_postgres, postgres_server, redis_server
-from tests.signin.company import packages
+from tests.signin.packages import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable

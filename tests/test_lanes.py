@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def test_lanes_beside_each_other_print_whole_and_tell_what_failed(
         assert f"{word}\n{word}\n{word}\n" in printed
     assert "two           failed" in printed
     assert "three         passed" in printed
+
+
+def test_lanes_give_their_tests_the_environment_that_they_were_given() -> None:
+    """What Django is set up with there would hold in each lane."""
+    code = "import os; found = dict(os.environ); import tests.lanes; assert found == os.environ"
+    subprocess.run([lanes.PYTHON, "-c", code], cwd=lanes.ROOT, check=True)
 
 
 def test_a_missing_part_fails_in_ci_only(monkeypatch: pytest.MonkeyPatch) -> None:

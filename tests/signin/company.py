@@ -1,18 +1,8 @@
-"""The company's provider: a certified OpenID Connect provider in Node.js, on loopback.
-
-Its packages come from the committed lockfile into a cache folder, once; ``node_modules`` is never
-committed. Environment: ``SIGNIN_CACHE`` names the folder (default
-``~/.cache/gpu-budget-portal/signin``).
-"""
+"""The company's provider: a certified OpenID Connect provider in Node.js, on loopback."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
-import os
-import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,52 +13,11 @@ from urllib.parse import urljoin
 import requests
 
 from portal.providers import Provider
-from tests.servers import Missing
+from tests.signin.packages import node, packages
 
-HERE = Path(__file__).resolve().parent
-PINS = ("package.json", "package-lock.json")
-OLDEST_NODE = 20
-HINT = f"install Node.js {OLDEST_NODE} or later with npm (Debian 13's nodejs and npm)"
+PROVIDER = Path(__file__).resolve().parent / "provider.mjs"
 CLIENT_ID, CLIENT_SECRET = "portal", "a secret of the tests alone"
 PASSWORD = "right"
-
-
-def node() -> str:
-    """Path of node.
-
-    Raises:
-        Missing: There is none, or one that is too old for the provider.
-    """
-    found = shutil.which("node")
-    if found is None or shutil.which("npm") is None:
-        raise Missing(f"no Node.js: {HINT}")
-    told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-    if int(re.findall(r"\d+", told)[0]) < OLDEST_NODE:
-        raise Missing(f"Node.js {told.strip()} is too old: {HINT}")
-    return found
-
-
-def packages() -> Path:
-    """The folder with the provider's packages; installed the first time, by one process alone."""
-    node()
-    default = Path.home() / ".cache" / "gpu-budget-portal" / "signin"
-    root = Path(os.environ.get("SIGNIN_CACHE") or default)
-    root.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PINS)).hexdigest()
-    folder = root / digest[:16]
-    with open(root / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            made = Path(tempfile.mkdtemp(dir=root))
-            for name in PINS:
-                shutil.copy(HERE / name, made)
-            command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=made, capture_output=True, text=True)
-            if done.returncode:
-                shutil.rmtree(made)
-                raise Missing(f"the provider's packages: npm ci failed: {done.stderr[-500:]}")
-            made.rename(folder)
-    return folder
 
 
 class Company:
@@ -154,7 +103,7 @@ def running() -> Iterator[Company]:
     Raises:
         Missing: Node.js or the provider's packages.
     """
-    command = [node(), str(HERE / "provider.mjs"), str(packages())]
+    command = [node(), str(PROVIDER), str(packages())]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
