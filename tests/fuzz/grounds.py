@@ -266,6 +266,9 @@ class Heard:
     def answer_one(self, *about: Any, **more: Any) -> bool:
         return False
 
+    def show_shares(self, *about: Any, **more: Any) -> None:
+        """Nobody looks."""
+
     def report(self, comparison: object) -> None:
         """Kept by nobody."""
 

@@ -308,6 +308,7 @@ class Store:
     """Keeps the newest batch of reasons."""
 
     is_free = True
+    takes_shares = False
 
     def __init__(self) -> None:
         self.rows: dict[str, Document] = {}

@@ -37,7 +37,11 @@ class Command(BaseCommand):
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('grant_rights'))")
             cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
             if cursor.fetchone() is None:
-                cursor.execute(f"CREATE ROLE {name} LOGIN NOINHERIT")
+                # Roles are the server's, and the lock is the database's: another one may be first.
+                cursor.execute(
+                    f"DO $made$ BEGIN CREATE ROLE {name} LOGIN NOINHERIT; "
+                    "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $made$"
+                )
             cursor.execute(
                 "SELECT rolsuper OR rolcreaterole OR rolbypassrls OR rolreplication OR EXISTS ("
                 "SELECT 1 FROM pg_class WHERE relowner = pg_roles.oid) OR EXISTS ("

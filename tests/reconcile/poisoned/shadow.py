@@ -35,6 +35,9 @@ class Listener:
     def answer_one(self, *args: Any, **more: Any) -> bool:
         return False
 
+    def show_shares(self, *args: Any, **more: Any) -> None:
+        """Nobody looks."""
+
     def report(self, comparison: object) -> None:
         """Kept by nobody."""
 
