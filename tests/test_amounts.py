@@ -102,7 +102,7 @@ def test_one_declaration_is_a_column_of_page_csv_api_and_export(tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -75,7 +75,7 @@ def test_two_people_settle_it_by_the_page(books: Books, finance: Client):
     address = f"{PAGE}{row.pk}/"
     assert finance.post(address, {"deed": "propose", "reason": ""}).status_code == 422
     assert finance.post(address, {"deed": "propose", "reason": "A test ran."}).status_code == 302
-    assert "somebody else approves" in text(finance, address)
+    assert "somebody else has to approve it" in text(finance, address)
     assert finance.post(address, {"deed": "accept"}).status_code == 403
     second = client_of(books.second)
     assert second.post(address, {"deed": "accept"}).status_code == 302

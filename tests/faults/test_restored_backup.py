@@ -139,8 +139,24 @@ def test_restored_backup_deletes_nothing_asks_and_says_what_is_missing(place, tm
         house.manage("shell", "-v", "0", "-c", DECIDE)
         eventually(lambda: floor(ground) == 8, seconds=PATIENCE_S, why="the decision has no effect")
         eventually(lambda: not queue(ground.clients[MANAGER], "acme-later"), seconds=PATIENCE_S)
-        eventually(lambda: is_finished(ground, "running"), seconds=PATIENCE_S)
+        eventually(
+            lambda: is_finished(ground, "running"),
+            seconds=PATIENCE_S,
+            why=lambda: told_of(ground, "running"),
+        )
         assert not blocked(house)
+
+
+def told_of(ground: Ground, name: str) -> str:
+    """Everything that the clusters say of a job."""
+    found = [
+        (cluster, item.get("kind"), item["metadata"], item.get("status"))
+        for cluster, client in ground.clients.items()
+        for kind in (r.JOB, r.WORKLOAD)
+        for item in client.list(kind).items
+        if name in item["metadata"]["name"]
+    ]
+    return "\n".join(map(str, found))
 
 
 def watched_on(house: House) -> set[str]:

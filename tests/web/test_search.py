@@ -98,7 +98,7 @@ def test_every_hit_leads_to_a_page_of_the_reader(stated: Visitors, role: str):
 
 @pytest.mark.parametrize("asked", ["", "?q=", "?q=x", "?other=1"])
 def test_a_search_for_nothing_says_what_to_type(visitors: Visitors, asked: str):
-    assert "Type 2 characters or more" in visitors.text("owner", f"/search/{asked}")
+    assert "Type 2 or more characters" in visitors.text("owner", f"/search/{asked}")
 
 
 def test_words_that_are_no_name_are_answered_in_words(visitors: Visitors):

@@ -104,7 +104,7 @@ def test_a_job_was_stopped_for_another_and_ran_again(told: None) -> None:
     (row,) = preemptions_of(admin, detail)
     assert row.preemptor.namespace != row.victim.namespace
     assert row.preemptor.namespace.split("-")[0] == row.victim.namespace.split("-")[0]
-    assert row.why == "reclamation within the cohort" and row.lost
+    assert row.why.startswith("It was preempted: it ran on borrowed GPUs") and row.lost
     uids = {copy.uid for copy in detail.copies}
     spans = Interval.objects.filter(uid__in=uids, kind=Interval.Kind.BILLABLE).order_by("start")
     first, second = spans
@@ -176,6 +176,7 @@ def test_a_real_installation_has_no_tour(told: None) -> None:
     assert "/tour/" not in client.get("/jobs/").content.decode()
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("now", "want"),
     [
