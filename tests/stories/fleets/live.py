@@ -188,6 +188,12 @@ class KueueStage(LiveStage):
         self._is_begun = False
         self._configuration: Mapping[str, Any] = {}
 
+    def prepare(self, story: FleetStory) -> None:
+        """Kueue offers a job that comes while it connects anew to no worker, for good."""
+        super().prepare(story)
+        if self._renewals:
+            self.wait(3.0)
+
     def configure(self, configuration: Mapping[str, Any]) -> None:
         workers = [] if self._is_begun else self._workers
         self._is_begun, self._configuration = True, configuration
