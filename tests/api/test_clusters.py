@@ -111,7 +111,9 @@ def test_no_get_answer_holds_a_secret(clustered):
         if "slug" in values:
             values["slug"] = {"acc": "acme", "fla": "h100"}.get(pattern.name[:3], "hub")
         answer = clustered.send("admin", "GET", reverse(f"api:{pattern.name}", kwargs=values))
-        assert answer.status_code in (200, 404, 405, 422), pattern.name
+        assert answer.status_code in (200, 404, 405) or (
+            pattern.name == "usage-groups" and answer.status_code == 422  # it wants a label
+        ), pattern.name
         text = answer.content.decode()
         assert [secret for secret in secrets_of_everybody() if secret in text] == [], pattern.name
         seen += answer.status_code == 200

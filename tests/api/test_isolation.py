@@ -78,7 +78,9 @@ def addresses(namespace: str, account: str, pool: str) -> list[str]:
 def test_no_answer_to_an_owner_names_what_is_not_theirs(busy):
     for address in addresses("acme-vision", "acme", "platform"):
         answer = busy.send("owner", "GET", address)
-        assert answer.status_code in (200, 403, 404, 405, 422), address
+        assert answer.status_code in (200, 403, 404, 405) or (
+            address.endswith("/usage/groups") and answer.status_code == 422  # it wants a label
+        ), address
         if answer.status_code == 200 and not address.endswith("schema"):
             text = json.dumps(answer.json())
             assert [name for name in SECRETS if name in text] == [], address

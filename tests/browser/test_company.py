@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,19 +13,13 @@ from budgets.models import Role
 from tests.browser.conftest import Watched, serving
 from tests.builders import SmallFleet
 from tests.controlplane.processes import free_port
-from tests.servers import Missing
-from tests.signin.company import CLIENT_ID, CLIENT_SECRET, PASSWORD, Company, running
+from tests.signin.company import CLIENT_ID, CLIENT_SECRET, PASSWORD, Company, running_or_skipped
 
 
 @pytest.fixture
 def company() -> Iterator[Company]:
-    try:
-        with running() as found:
-            yield found
-    except Missing as missing:
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+    with running_or_skipped() as found:
+        yield found
 
 
 @pytest.fixture

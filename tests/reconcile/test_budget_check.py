@@ -85,7 +85,7 @@ def test_the_check_is_active_and_a_job_within_the_cap_is_let_in(space, cluster):
         hand.until(lambda: is_true(manager.workload_of("train"), "QuotaReserved"))
         reserved = time.monotonic()
         hand.until(lambda: is_true(manager.workload_of("train"), "Admitted"))
-        assert time.monotonic() - reserved < 5.0, f"after {reserved - begun:.2f} s for the quota"
+        assert time.monotonic() - reserved < 1.0, f"after {reserved - begun:.2f} s for the quota"
     found = manager.workload_of("train")
     assert entry(found)["state"] == "Ready"
     owner = [
@@ -204,7 +204,7 @@ def test_a_database_that_does_not_answer_leaves_jobs_waiting(space, cluster, mon
         hand.until(lambda: is_true(manager.workload_of("train"), "Admitted"))
 
 
-def test_twenty_jobs_at_once_are_answered_beside_one_another(space, cluster):
+def test_twenty_jobs_at_once_are_answered_within_a_second(space, cluster):
     granted(space, 100)
     manager = cluster["manager"]
     with turned(cluster) as hand:
@@ -217,7 +217,7 @@ def test_twenty_jobs_at_once_are_answered_beside_one_another(space, cluster):
         hand.until(
             lambda: all(entry(found).get("state") == "Ready" for found in manager.all(r.WORKLOAD))
         )
-        assert time.monotonic() - begun < 5.0, "generous: the machine may be loaded"
+        assert time.monotonic() - begun < 2.0, "generous: the machine may be loaded"
 
 
 class Reaper:

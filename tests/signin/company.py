@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+import pytest
 import requests
 
 from portal.providers import Provider
+from tests.lanes import IN_CI
+from tests.servers import Missing
 from tests.signin.packages import node, packages
 
 PROVIDER = Path(__file__).resolve().parent / "provider.mjs"
@@ -120,3 +123,13 @@ def running() -> Iterator[Company]:
             process.terminate()
             process.wait(60)
             process.stdout.close()
+
+
+@contextlib.contextmanager
+def running_or_skipped() -> Iterator[Company]:
+    """The same for a fixture: what the machine lacks skips its tests, and fails them in CI."""
+    try:
+        with running() as found:
+            yield found
+    except Missing as missing:
+        (pytest.fail if IN_CI else pytest.skip)(str(missing))

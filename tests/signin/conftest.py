@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import Missing
-from tests.signin.company import Company, running
+from tests.signin.company import Company, running_or_skipped
 
 PORTAL = "http://testserver"
 
 
 @pytest.fixture(scope="session")
 def provider() -> Iterator[Company]:
-    try:
-        with running() as company:
-            yield company
-    except Missing as missing:
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+    with running_or_skipped() as company:
+        yield company
 
 
 @pytest.fixture
