@@ -1,0 +1,28 @@
+"""The list of guards is whole and true to the code; ``python -m tests.controls`` takes them out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.controls import ROOT, elsewhere, guards, promised
+
+ROWS = list(guards())
+
+
+def test_no_exception_is_left_over():
+    told = Counter(test for row in elsewhere() for test in row.tests)
+    assert set(told) <= promised()
+    assert [test for test, count in told.items() if count > 1] == []
+    assert all(row.reason for row in elsewhere())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.file}:{row.tests[0]}")
+def test_guard_stands_once_where_its_row_says(row):
+    text = (ROOT / row.file).read_text()
+    assert text.count(row.find) == 1, f"{row.file} has it {text.count(row.find)} times"
+    assert row.find != row.replace
+    for test in row.tests:
+        path, _, name = test.partition("[")[0].partition("::")
+        assert f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text()
