@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Final
+
 from django.db import models
 from django.db.models import F, Q
 
@@ -11,6 +14,9 @@ from budgets.models.access import person
 from budgets.models.approvals import Approval, approved
 from budgets.models.base import Dated, FrozenFields, optional
 from budgets.models.fleet import Flavor, Workspace
+
+UNDO_FOR: Final = timedelta(minutes=5)
+"""So long its author may undo a revision."""
 
 
 class Budget(models.Model):
@@ -112,6 +118,18 @@ class BudgetRevision(FrozenFields, Dated):
             models.Index(fields=["state", "valid_from"], name="revision_by_state"),
             models.Index(fields=["budget", "state", "valid_from"], name="revision_by_budget"),
         ]
+
+    @property
+    def undo_until(self) -> datetime | None:
+        """Until when its author may undo it, if nothing newer was saved.
+
+        None for what nobody undoes alone: what is not live, what the portal saved, and what
+        another person decided on or approved.
+        """
+        is_decided = self.decided_by_id not in (None, self.author_id) or self.answers is not None
+        if self.state != self.State.LIVE or self.author_id is None:
+            return None
+        return None if is_decided or self.approval_id else self.created_at + UNDO_FOR
 
 
 class BudgetLine(models.Model):

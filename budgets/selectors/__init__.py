@@ -12,6 +12,7 @@ from budgets.selectors.budget.history import (
     requests_waiting,
     revision_diff,
     revision_for,
+    undoable,
     visible_requests,
     with_reasons,
 )

@@ -28,6 +28,7 @@ from budgets.services.budget.revisions import (
     decide_request,
     restore_revision,
     revise_budget,
+    undo_revision,
     withdraw_request,
 )
 from budgets.services.budget.versions import mark_dirty

@@ -41,7 +41,8 @@ class RevisionSerializer(RowSerializer[models.BudgetRevision]):
     """One immutable state of a budget.
 
     ``phase`` is "in force", "scheduled", "past" or the state; ``reasons`` say why a request
-    waits, in the list of requests.
+    waits, in the list of requests. ``undo_until``: until then its author may undo it, if nothing
+    newer was saved; null where nobody undoes it alone.
     """
 
     id = serializers.IntegerField(read_only=True)
@@ -49,9 +50,11 @@ class RevisionSerializer(RowSerializer[models.BudgetRevision]):
     lines = LineSerializer(many=True, read_only=True)
     phase = serializers.CharField(read_only=True)
     reasons = serializers.SerializerMethodField()
+    undo_until = serializers.DateTimeField(read_only=True, allow_null=True)
     told = (
         "id workspace number state phase author reason lines preference spill valid_from "
-        "valid_until restored_from answers decided_by decided_at decision_reason reasons created_at"
+        "valid_until restored_from answers decided_by decided_at decision_reason reasons "
+        "created_at undo_until"
     )
 
     @extend_schema_field(FaultSerializer(many=True))
@@ -202,6 +205,13 @@ class Revisions(Noun):
         needs_version=True,
         code=(MADE, ASKED),
         text="Saves an old revision's lines and preference again, as a new revision.",
+    )
+
+    undo = deed(
+        promises.undo_revision,
+        needs_version=True,
+        text="Takes back what the caller saved within five minutes: what held before holds again, "
+        "as a new revision, which is told. One that has not begun is withdrawn.",
     )
 
     def found(self, user: User, namespace: str, number: int | None = None) -> dict[str, Any]:

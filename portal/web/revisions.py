@@ -1,4 +1,4 @@
-"""History of a budget: revisions, two side by side, restore; and requests that wait."""
+"""History of a budget: revisions, two side by side, restore, undo; and requests that wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from budgets.models import BudgetRevision, User, Workspace
 from budgets.plan import Line, Part, part_of
 from portal.bounds import REASON
 from portal.web.consequences import consequences
-from portal.web.forms import GpuField, ReasonField, TimeField, VersionedForm
+from portal.web.forms import GpuField, ReasonField, TimeField, Versioned, VersionedForm
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, require_admin, typed
 
@@ -59,6 +59,27 @@ def revision(request: HttpRequest, user: User, namespace: str, number: int) -> H
             "history": selectors.budget_history(user, workspace),
             "may_restore": may_edit and shown.phase not in {"in force", "requested"},
         },
+    )
+
+
+@page("GET", "POST")
+def undo(request: HttpRequest, user: User, namespace: str, number: int) -> HttpResponseBase:
+    """Take back what one saved a moment ago; the page of a workspace has the button."""
+    workspace = selectors.workspace_for(user, namespace)
+    shown = selectors.revision_for(user, namespace, number)
+    return form_page(
+        request,
+        "budgets/undo.html",
+        Versioned(typed(request), initial={"version": workspace.budget.version}),
+        lambda given: promises.undo_revision(user, revision=shown, **given),
+        said=lambda done: (
+            f"Revision {number} is withdrawn before it began."
+            if done.number == number
+            else f"Revision {number} is undone: what held before it is back as revision "
+            f"{done.number}."
+        ),
+        to=reverse("workspace", args=[namespace]),
+        context=lambda: {"workspace": workspace, "revision": shown},
     )
 
 

@@ -61,6 +61,7 @@ urlpatterns: list[URLPattern] = [
     path(f"{WORKSPACE}spend/", spending.spend_rules, name="spend_rules"),
     path(f"{WORKSPACE}history/", revisions.history, name="history"),
     path(f"{WORKSPACE}history/<int:number>/", revisions.revision, name="revision"),
+    path(f"{WORKSPACE}history/<int:number>/undo/", revisions.undo, name="undo"),
     path(f"{WORKSPACE}history/<int:number>/decide/", revisions.decide, name="decide"),
     path("tour/", tour.tour, name="tour"),
     path("search/", search.search, name="search"),

@@ -127,6 +127,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         "may_edit": selectors.roles_of(user).may_edit(found),
         "history": history[:REVISIONS_SHOWN],
         "scheduled": [row for row in history if row.phase == "scheduled"],
+        "undoable": selectors.undoable(user, history),
         "ending": selectors.ending_revision(found),
         "requested": [row for row in history if row.state == BudgetRevision.State.REQUESTED],
         "revision": found.budget.in_force,

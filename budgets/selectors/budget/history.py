@@ -97,6 +97,20 @@ def ending_revision(workspace: Workspace, now: datetime | None = None) -> Budget
     return revision if after is None or after.number < revision.number else None
 
 
+def undoable(user: User, news: Iterable[BudgetRevision]) -> BudgetRevision | None:
+    """The newest revision, where this person may undo it still. No query.
+
+    Args:
+        user: The viewer.
+        news: Of one budget, newest first, as :func:`budget_news` gives them.
+    """
+    newest = next((row for row in news if row.state != BudgetRevision.State.WITHDRAWN), None)
+    until = newest.undo_until if newest is not None else None
+    if newest is None or until is None or newest.author_id != user.pk or utc_now() > until:
+        return None
+    return newest
+
+
 def revision_for(user: User, namespace: str, number: int) -> BudgetRevision:
     """One revision of a visible workspace, with its lines.
 

@@ -72,7 +72,7 @@ def settle_budget(budget: Budget, *, now: datetime) -> bool:
     The caller holds the locks of :func:`lock_budget`. A floor that finds no place now (a worker
     was lost since the check) is laid out as far as it goes; the gap is shown as unmet.
     """
-    current = _newest_at(BudgetRevision.objects.filter(budget=budget), now).first()
+    current = newest_at(BudgetRevision.objects.filter(budget=budget), now).first()
     if (None if current is None else current.pk) == budget.in_force_id:
         return False
     workspace = budget.workspace
@@ -187,7 +187,7 @@ def advance_in_force(now: datetime | None = None) -> list[str]:
     return sorted(set(changed))
 
 
-def _newest_at(
+def newest_at(
     revisions: QuerySet[BudgetRevision], instant: datetime | OuterRef
 ) -> QuerySet[BudgetRevision]:
     """Live revisions whose window holds the instant, the one in force first."""
@@ -200,7 +200,7 @@ def _newest_at(
 
 def _budgets_behind(instant: datetime) -> list[int]:
     """Budgets whose recorded revision is not the one of this instant. One query."""
-    newest = _newest_at(BudgetRevision.objects.filter(budget=OuterRef("pk")), instant)
+    newest = newest_at(BudgetRevision.objects.filter(budget=OuterRef("pk")), instant)
     return list(
         Budget.objects.annotate(
             wanted=Coalesce(Subquery(newest.values("pk")[:1]), 0),

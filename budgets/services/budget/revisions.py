@@ -1,4 +1,4 @@
-"""Budgets and their revisions: revise, decide, withdraw, restore."""
+"""Budgets and their revisions: revise, decide, withdraw, restore, undo."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Max
 
-from budgets.errors import NotAllowed, Rejected, reject_any
+from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Budget, BudgetLine, BudgetRevision, Flavor, User, Workspace
 from budgets.plan import Part, RevisionDraft, Spill, name_of, part_of
 from budgets.selectors import RevisionPreview, flavor_terms, judge_draft
 from budgets.services.alerts.rules import remind_of_end
-from budgets.services.budget.in_force import settle_budget
+from budgets.services.billing.guards import closed_edge, lock_billing
+from budgets.services.budget.in_force import newest_at, settle_budget
 from budgets.services.budget.versions import close_budget, mark_dirty, open_budget
 from budgets.services.guards import by_admin, require_reason, roles_for
 from budgets.services.spending.floors import cap_faults
+from budgets.units import time_text
 
 State = BudgetRevision.State
 
@@ -54,6 +56,83 @@ def restore_revision(
     )
     workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)
     return save_revision(actor, workspace, draft, expected_version, restored_from=revision.number)
+
+
+@transaction.atomic
+def undo_revision(
+    actor: User | None, *, revision: BudgetRevision, expected_version: int
+) -> BudgetRevision:
+    """Take back what one saved a moment ago: what held before it holds again.
+
+    Nothing is deleted and the past stays as it was: a new revision has the numbers and the end of
+    the one before, from now on. A revision that has not begun is withdrawn.
+
+    Args:
+        actor: Who saved it.
+        revision: The newest one of its budget, saved within ``UNDO_FOR``.
+        expected_version: ``Budget.version`` that the author saw.
+
+    Returns:
+        The new revision, or the withdrawn one.
+
+    Raises:
+        NotAllowed: Somebody else saved it.
+        StaleVersion: Somebody saved in between.
+        Rejected: It is too late, something newer or a decision stands on it, its month is closed,
+            or what held before would have to be asked for by now.
+    """
+    if actor is None or revision.author_id != actor.pk:
+        raise NotAllowed("Only the person who saved a revision undoes it; restore an older one.")
+    lock_billing()
+    budget, now = open_budget(revision.budget_id, expected_version)
+    current = _fresh(revision)
+    live = BudgetRevision.objects.filter(budget=budget)
+    before = newest_at(live.exclude(pk=current.pk), now).first()
+    if words := _why_not_undone(current, before, now):
+        raise Rejected.because("", "not_undoable", words)
+    if current.valid_from > now:
+        return withdraw_request(
+            actor, revision=current, expected_version=budget.version, reason="Undone."
+        )
+    draft = RevisionDraft(lines=()) if before is None else draft_of(before)
+    return save_revision(
+        actor,
+        budget.workspace,
+        replace(draft, reason=f"Undoes revision {current.number}."),
+        budget.version,
+        restored_from=before.number if before else None,
+        undoes=current.number,
+    )
+
+
+def _why_not_undone(revision: BudgetRevision, before: BudgetRevision | None, now: datetime) -> str:
+    """Why a revision is not undone any more, in a sentence; empty where it is."""
+    own, until = f"Revision {revision.number}", revision.undo_until
+    instead = "Save a new revision instead."
+    if revision.state != State.LIVE:
+        return f"{own} is {revision.get_state_display().lower()}: there is nothing to undo."
+    if until is None:
+        return f"Another person decided on revision {revision.number}, so nobody undoes it alone."
+    if now > until:
+        return f"{own} could be undone until {time_text(until)}. {instead}"
+    newer = revision.budget.revisions.filter(number__gt=revision.number)
+    if found := newer.exclude(state=State.WITHDRAWN).order_by("-number").first():
+        return f"Revision {found.number} was saved after revision {revision.number}. {instead}"
+    if before is not None and revision.valid_from < before.valid_from:
+        return f"Revision {before.number} has begun since. {instead}"
+    if revision.valid_from > now:
+        return ""
+    edge = closed_edge(revision.budget.workspace.account)
+    if edge is not None and edge > revision.valid_from:
+        return f"{own} began in a month that is closed by now. {instead}"
+    end = before.valid_until if before else None
+    if end is not None and (revision.valid_until is None or revision.valid_until > end):
+        assert before is not None
+        return (
+            f"Revision {before.number}, which held before, ends at {time_text(end)}, and revision "
+            f"{revision.number} would hold again after that. {instead}"
+        )
+    return ""
 
 
 @by_admin
@@ -185,8 +264,12 @@ def save_revision(
     *,
     restored_from: int | None = None,
     approval: Approval | None = None,
+    undoes: int | None = None,
 ) -> BudgetRevision:
-    """Save a revision; one that begins in the past has an approval, but for the portal's own."""
+    """Save a revision; one that begins in the past has an approval, but for the portal's own.
+
+    One that undoes another never waits as a request, nor waives one: it is refused.
+    """
     roles = roles_for(actor)
     if not (roles.may_edit(workspace) or roles.is_finance):
         raise NotAllowed("Only the workspace's owners, finance and admins can change its budget.")
@@ -200,7 +283,13 @@ def save_revision(
         now=now,
         is_dated_back=approval is not None,
     )
-    faults = (*judged.faults, *cap_faults(budget.workspace, draft.lines, now))
+    faults = [*judged.faults, *cap_faults(budget.workspace, draft.lines, now)]
+    if undoes is not None and judged.request_reasons:
+        words = (
+            "What held before goes beyond the envelope of the account by now, which is not "
+            f"undone but asked for: restore revision {restored_from} from its page."
+        )
+        faults.append(Fault("", "beyond_envelope", words))
     reject_any(faults)
     revision = _write(
         budget, actor, draft, judged, now=now, restored_from=restored_from, approval=approval
@@ -211,12 +300,14 @@ def save_revision(
         settle_budget(budget, now=now)
         if revision.valid_from < now:
             mark_dirty(revision.valid_from)
+    action = "budget.revise" if revision.state == State.LIVE else "budget.request"
+    verb = "saved" if undoes is None else f"undid revision {undoes} by"
     close_budget(
         budget,
         actor,
-        action="budget.revise" if revision.state == State.LIVE else "budget.request",
+        action=action if undoes is None else "budget.undo",
         reason=draft.reason,
-        summary=f"saved revision {revision.number}: {summary_of(draft)}",
+        summary=f"{verb} revision {revision.number}: {summary_of(draft)}",
     )
     return revision
 
