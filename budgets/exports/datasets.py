@@ -5,12 +5,15 @@ Pure. The tables of FOCUS are in :mod:`budgets.exports.focus`. Source: issue 6, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from budgets.amounts import COLUMNS
 from budgets.charging.rows import ChargeRow
 from budgets.exports.focus import Version, focus_table
 from budgets.exports.table import Cell, CellKind, Column, Table
+
+LABEL = "label:"
+"""Before the key of a label, in the name of its column."""
 
 USAGE = Table(
     "usage",
@@ -54,8 +57,19 @@ def charges_table(digits: int) -> Table:
     )
 
 
-def jobs_table(digits: int) -> Table:
-    """Return the table of charges by job; ``digits`` are those of the currency."""
+def label_column(key: str) -> Column:
+    """The column of a label of jobs that an admin named."""
+    words = f"What the job says by its label {key}, as it was first seen."
+    return Column(f"{LABEL}{key}", CellKind.TEXT, words)
+
+
+def jobs_table(digits: int, labels: Iterable[str] = ()) -> Table:
+    """Return the table of charges by job.
+
+    Args:
+        digits: Of the currency.
+        labels: Keys of labels, each of which has a column at the end.
+    """
     return Table(
         "jobs",
         (
@@ -77,17 +91,19 @@ def jobs_table(digits: int) -> Table:
             Column("currency", CellKind.TEXT, "ISO 4217."),
             Column("period", CellKind.TEXT, "Billing period."),
             Column("statement", CellKind.TEXT, "Number, once it is issued."),
+            *map(label_column, labels),
         ),
         digits,
     )
 
 
-def table_of(dataset: str, *, digits: int = 2) -> Table:
+def table_of(dataset: str, *, digits: int = 2, labels: Iterable[str] = ()) -> Table:
     """Return the table of a data set.
 
     Args:
         dataset: ``usage``, ``charges``, ``jobs``, ``focus-1.2`` or ``focus-1.4``.
         digits: Of the currency, for spreadsheets.
+        labels: Of jobs, for the data set that has them.
 
     Raises:
         KeyError: There is no such data set.
@@ -97,7 +113,7 @@ def table_of(dataset: str, *, digits: int = 2) -> Table:
     if dataset == "charges":
         return charges_table(digits)
     if dataset == "jobs":
-        return jobs_table(digits)
+        return jobs_table(digits, labels)
     name, _, version = dataset.partition("-")
     if name != "focus" or version not in set(Version):
         raise KeyError(dataset)
@@ -129,16 +145,23 @@ def charge_cells(rows: Iterable[ChargeRow]) -> Iterator[tuple[Cell, ...]]:
 
 
 def job_cells(
-    rows: Iterable[ChargeRow], names: Mapping[tuple[str, str], tuple[str, str, str]]
+    rows: Iterable[ChargeRow],
+    names: Mapping[tuple[str, str], tuple[str, str, str]],
+    said: Mapping[tuple[str, str], Mapping[str, str]],
+    labels: Sequence[str],
 ) -> Iterator[tuple[Cell, ...]]:
     """Yield the rows of :func:`jobs_table`.
 
     Args:
         rows: By job; some of them have none.
         names: Cluster and UID → kind and name of the job, name of its Workload.
+        said: Cluster and UID → key of a label → what the job says by it.
+        labels: Those of the table.
     """
     for row in rows:
-        kind, job, workload = names.get((row.cluster, row.uid), ("", "", ""))
+        key = (row.cluster, row.uid)
+        kind, job, workload = names.get(key, ("", "", ""))
+        told = said.get(key, {})
         yield (
             row.account,
             row.workspace or None,
@@ -158,4 +181,5 @@ def job_cells(
             row.currency,
             row.period,
             row.statement or None,
+            *(told.get(label) for label in labels),
         )

@@ -41,7 +41,7 @@ class WishInput(Strict):
     account = serializers.CharField(max_length=30, default="", allow_blank=True)
     workspace = serializers.CharField(max_length=63, default="", allow_blank=True)
     columns = serializers.ListField(
-        child=serializers.CharField(max_length=80), max_length=MOST_ROWS, default=list
+        child=serializers.CharField(max_length=330), max_length=MOST_ROWS, default=list
     )
 
 

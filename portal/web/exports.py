@@ -13,10 +13,10 @@ from django.utils.dateparse import parse_datetime
 
 from budgets import selectors
 from budgets.exports import FORMATS
-from budgets.exports.datasets import table_of
 from budgets.models import Export, ExportPlan, Operation, User
 from budgets.models.exports import DATASETS
 from budgets.selectors.exports import listing as reads
+from budgets.selectors.exports.rows import dataset_table
 from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.plans import request_export
@@ -70,7 +70,7 @@ class ExportForm(PortalForm):
         offer_names(self.part("workspace"), list(workspaces.values_list("namespace", flat=True)))
         self.part("columns").choices = [
             (column.name, f"{column.name}: {column.help}" if column.help else column.name)
-            for column in table_of(dataset).columns
+            for column in dataset_table(dataset).columns
         ]
 
 

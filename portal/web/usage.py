@@ -28,7 +28,7 @@ from budgets.selectors.billing.job_costs import (
     job_groups,
 )
 from budgets.selectors.fleet.places import job_names
-from budgets.selectors.usage.labels import kept_labels
+from budgets.selectors.usage.labels import kept_labels, values_by
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, offer_names
 from portal.web.htmx import render
@@ -86,9 +86,10 @@ class UsageForm(PortalForm):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        self.labels = tuple(labels)
         self.part("split").choices = [
             *SPLITS,
-            *((f"{BY_LABEL}{key}", f"label {key}") for key in labels),
+            *((f"{BY_LABEL}{key}", f"label {key}") for key in self.labels),
         ]
         self.is_large = len(names) > MANY
         self.part("workspace").widget = forms.Select()
@@ -126,6 +127,7 @@ def _as_list(data: QueryDict, files: Any, name: str) -> list[str]:
 
 
 TABLES = "usage/usage.html"
+JOB_COLUMNS = "Job|Workspace|Cluster|Flavor|#Committed|#Burst|#Cost|Between"
 CAPACITY_PARTS = (
     *((name, capfirst(BY_NAME[name].words)) for name in HELD),
     ("race", "Race losers"),
@@ -197,7 +199,7 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
         "groups": _groups(groups, costs, label) if costs is not None and label else None,
-        "jobs": _jobs(costs, named) if costs is not None and shows_workloads else None,
+        "jobs": _jobs(costs, named, form.labels) if costs is not None and shows_workloads else None,
         "value": value,
     }
 
@@ -258,22 +260,33 @@ def _groups(groups: Sequence[JobGroup], costs: JobCosts, label: str) -> dict[str
     }
 
 
-def _jobs(costs: JobCosts, named: Sequence[JobCost] | None) -> dict[str, Any]:
+def _jobs(
+    costs: JobCosts, named: Sequence[JobCost] | None, labels: Sequence[str]
+) -> dict[str, Any]:
     """The dearest jobs, the others as one row, and what no job used; together they add up.
 
     Args:
         costs: Of the range.
         named: The rows of the one group that is asked for; None for all of them.
+        labels: Keys of those that are kept; each has a column.
     """
     chosen = costs.jobs if named is None else named
     shown = chosen[:WORKLOADS]
     drawn = {id(row) for row in shown}
     others = [row for row in costs.jobs if id(row) not in drawn]
     total = add_up_jobs(costs.jobs)
-    names = job_names((row.cluster, row.uid) for row in shown)
+    places = [(row.cluster, row.uid) for row in shown]
+    names, said = job_names(places), values_by(labels, places)
+    rows = []
+    for place, row in zip(places, shown, strict=True):
+        told = said.get(place, {})
+        name = names.get(place, ("", "", row.uid))
+        rows.append(((*name, [told.get(key, "") for key in labels]), row))
     return {
         "costs": costs,
-        "rows": [(names.get((row.cluster, row.uid), ("", "", row.uid)), row) for row in shown],
+        "labels": labels,
+        "columns": "|".join((JOB_COLUMNS, *labels)),
+        "rows": rows,
         "others": add_up_jobs(others) if others else None,
         "others_count": len(others),
         "total": total,

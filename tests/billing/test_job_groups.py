@@ -113,6 +113,24 @@ def test_jobs_as_csv_have_a_column_for_each_label(teams: Books) -> None:
     assert rows[""]["label:team"] == "", "the row of what no job used has all columns"
 
 
+def test_the_table_of_jobs_has_a_column_for_each_label(teams: Books) -> None:
+    client = Client()
+    client.force_login(teams.fleet.owner)
+    page = client.get(f"/usage/?{RANGE}")
+    text = page.content.decode()
+    table = text[text.index('id="jobs"') :].partition("</table>")[0]
+
+    assert table.count('<th scope="col">team</th>') == 1
+    said = {row.uid: name[3] for name, row in page.context["jobs"]["rows"]}
+    assert said["j00"] == ["red"] and said["j02"] == [""], "nonsense was not kept"
+    widths = {
+        sum(int(re.search(r'colspan="(\d+)"', cell)[1]) if "colspan" in cell else 1
+            for cell in re.findall(r"<t[dh]\b[^>]*>", row))
+        for row in table.split("<tr>")[1:]
+    }  # fmt: skip
+    assert widths == {9}, "every row is as wide as the head"
+
+
 def test_a_label_that_is_not_kept_is_refused_with_those_that_are(teams: Books) -> None:
     client = Client()
     client.force_login(teams.fleet.owner)

@@ -12,14 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import time_machine
 from django.db import OperationalError
+from django.test import Client
 
-from budgets import tasks
+from budgets import services, tasks
 from budgets.charging import RowKind
 from budgets.errors import Rejected
 from budgets.exports.focus import Version
 from budgets.exports.focus.check import check_file
 from budgets.exports.focus.reading import open_focus
-from budgets.models import AuditEntry, Export, Membership, Operation, RateCard, Role
+from budgets.models import (
+    AuditEntry,
+    Export,
+    JobLabel,
+    Membership,
+    Operation,
+    RateCard,
+    Role,
+    UsageLabel,
+)
 from budgets.selectors.billing import charge_lines, month_of
 from budgets.selectors.exports import listing as reads
 from budgets.services.exports import runs as exports
@@ -149,6 +159,66 @@ def test_an_owner_gets_charges_by_job_of_own_workspaces(billed: Billed):
     export = billed.export(billed.fleet.owner, dataset="jobs")
 
     assert {row["workspace"] for row in rows_of(billed, export)} == {"acme-vision"}
+
+
+def name_team(billed: Billed, value: str = "red") -> UsageLabel:
+    """The label *team*, of which the job of acme-vision says something."""
+    label = services.name_label(billed.fleet.admin, key="team", reason="asked for by research")
+    JobLabel.objects.create(label=label, cluster="gpu-east", uid="uid-vision", value=value)
+    return label
+
+
+def test_charges_by_job_have_a_column_for_each_label_in_every_format(billed: Billed):
+    name_team(billed)
+    services.name_label(billed.fleet.admin, key="example.org/cost-centre", reason="asked for")
+    made = {
+        shape: billed.export(billed.fleet.finance, dataset="jobs", format=shape)
+        for shape in ("csv", "jsonl", "parquet", "xlsx")
+    }
+
+    rows = rows_of(billed, made["csv"])
+    assert list(rows[0])[-2:] == ["label:team", "label:example.org/cost-centre"]
+    want = [row["label:team"] for row in rows]
+    assert {row["uid"]: row["label:team"] for row in rows} == {
+        "uid-vision": "red", "uid-search": "", "": ""
+    }  # fmt: skip
+    assert {row["label:example.org/cost-centre"] for row in rows} == {""}
+    lines = map(json.loads, billed.path(made["jsonl"]).read_text().splitlines())
+    assert [row["label:team"] or "" for row in lines] == want
+    column = pq.read_table(billed.path(made["parquet"]))["label:team"].to_pylist()
+    assert [value or "" for value in column] == want
+    head, *sheet = sheets_of(billed.path(made["xlsx"]))["jobs"]
+    at = head.index("label:team")
+    assert [(row[at] if len(row) > at else None) or "" for row in sheet] == want
+
+
+def test_what_jobs_say_by_a_label_is_no_formula_in_a_file(billed: Billed):
+    name_team(billed, value="=1+1")  # which the portal does not keep: the file guards itself
+    csv_file = billed.export(billed.fleet.finance, dataset="jobs")
+    told = {row["uid"]: row["label:team"] for row in rows_of(billed, csv_file)}
+    assert told["uid-vision"] == "'=1+1"
+    book = billed.export(billed.fleet.finance, dataset="jobs", format="xlsx")
+    assert any("=1+1" in row for row in sheets_of(billed.path(book))["jobs"]), "as a text"
+
+
+def test_a_label_is_chosen_like_any_column_until_it_is_dropped(billed: Billed):
+    label = name_team(billed)
+    wanted = {"dataset": "jobs", "columns": ["label:team", "amount"]}
+    rows = rows_of(billed, billed.export(billed.fleet.owner, **wanted))
+    assert {row["label:team"] for row in rows} == {"red", ""} and len(rows[0]) == 2
+
+    client = Client()
+    client.force_login(billed.fleet.owner)
+    assert "label:team" in client.get("/exports/?dataset=jobs").content.decode()
+    assert "label:team" not in client.get("/exports/?dataset=charges").content.decode()
+    asked = {"format": "csv", "period": "2026-03", **wanted}
+    told = client.post("/api/v1/exports/preview", asked, content_type="application/json").json()
+    assert told["names"] == ["label:team", "amount"]
+    assert {row[0] for row in told["rows"]} == {"red", ""}
+
+    services.drop_label(billed.fleet.admin, label=label)
+    with pytest.raises(Rejected, match="'label:team' is no column of jobs"):
+        billed.export(billed.fleet.owner, **wanted)
 
 
 def test_label_names_filter_zone_completeness_and_rate_cards(billed: Billed):

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from budgets.charging import JobKey, Rates, RowKind
+from budgets.exports.datasets import label_column
 from budgets.exports.table import decimal_text
 from budgets.models import BillingPeriod, User, WorkloadUsage, Workspace
 from budgets.selectors.billing.costs import fact_sums, tiered
@@ -230,7 +231,7 @@ def job_cost_csv(user: User, chosen: UsageFilter) -> Iterator[tuple[str, ...]]:
         *("workspace", "job", "job_kind", "cluster", "uid", "workload", "flavor", "start", "end"),
         *("committed_gpu_seconds", "burst_gpu_seconds"),
         *("committed_cost", "burst_cost", "cost", "currency"),
-        *(f"label:{key}" for key in labels),
+        *(label_column(key).name for key in labels),
     )
     found = job_costs(user, chosen)
     for at in range(0, len(found.jobs), NAMES_AT_ONCE):

@@ -5,7 +5,7 @@ Source: issue 6, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from budgets.amounts import COLUMNS
 from budgets.charging import ChargeRow
 from budgets.exports import About, Row, Table
-from budgets.exports.datasets import charge_cells, job_cells, table_of
+from budgets.exports.datasets import LABEL, charge_cells, job_cells, table_of
 from budgets.exports.focus import Version, focus_rows
 from budgets.models import BillingPeriod, BillingTerms, Export, UsageRecord, User
 from budgets.models.exports import DATASETS
@@ -26,6 +26,7 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.focus_source import focus_inputs, focus_names
 from budgets.selectors.fleet.places import job_names
 from budgets.selectors.roles import visible_workspaces
+from budgets.selectors.usage.labels import kept_labels, values_by
 from budgets.selectors.usage.scope import source_of
 from budgets.selectors.usage.table import freshness
 from budgets.units import Period, currency_digits, utc_hour
@@ -67,6 +68,15 @@ class ExportRows:
     rate_cards: set[int] = field(default_factory=set)
 
 
+def dataset_table(dataset: str, *, digits: int = 2) -> Table:
+    """All columns of a data set, those of the labels of jobs that are kept among them.
+
+    Raises:
+        KeyError: There is no such data set.
+    """
+    return table_of(dataset, digits=digits, labels=kept_labels() if dataset == "jobs" else ())
+
+
 def export_rows(
     user: User,
     export: Export,
@@ -103,14 +113,15 @@ def export_rows(
         notes=NOTES[export.dataset.partition("-")[0]],
     )
     facts = _facts(user, export, period)
-    table = table_of(export.dataset, digits=_digits())
+    table = dataset_table(export.dataset, digits=_digits())
     found = ExportRows(table, iter(()), about, facts.count())
     if export.dataset == "usage":
         found.rows = _usage(facts, period, advance)
         return found
     if export.dataset == "jobs":
         by_job = _wanted(export, job_charge_lines(user, period=period))
-        found.rows = _named_jobs(by_job, found.total, advance)
+        labels = [name.removeprefix(LABEL) for name in table.names if name.startswith(LABEL)]
+        found.rows = _named_jobs(by_job, labels, found.total, advance)
         return found
     charges = _charges(user, export, period, found.rate_cards, advance)
     if export.dataset == "charges":
@@ -184,13 +195,14 @@ def _wanted(export: Export, rows: Iterable[ChargeRow]) -> Iterator[ChargeRow]:
 
 
 def _named_jobs(
-    rows: Iterator[ChargeRow], facts: int, advance: Callable[[int], None]
+    rows: Iterator[ChargeRow], labels: Sequence[str], facts: int, advance: Callable[[int], None]
 ) -> Iterator[Row]:
     """Rows by job with the names of the jobs; hour facts are read when the first row is there."""
     while batch := list(islice(rows, NAMES_AT_ONCE)):
         advance(facts)
-        names = job_names((row.cluster, row.uid) for row in batch if row.uid)
-        yield from job_cells(batch, names)
+        places = {(row.cluster, row.uid) for row in batch if row.uid}
+        said = values_by(labels, places)
+        yield from job_cells(batch, job_names(places), said, labels)
 
 
 def _digits() -> int:

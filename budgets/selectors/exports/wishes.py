@@ -13,13 +13,12 @@ from typing import Any
 
 from budgets.errors import Fault, Rejected
 from budgets.exports import FORMATS, pick
-from budgets.exports.datasets import table_of
 from budgets.exports.writers.csv_file import shown_row
 from budgets.models import BillingPeriod, Export, User
 from budgets.models.exports import DATASETS
 from budgets.selectors.billing import month_of
 from budgets.selectors.clock import utc_now
-from budgets.selectors.exports.rows import export_rows
+from budgets.selectors.exports.rows import dataset_table, export_rows
 from budgets.selectors.roles import visible_accounts, visible_workspaces
 
 PREVIEWED = 10
@@ -133,7 +132,7 @@ def _scope_faults(actor: User, account: str, workspace: str) -> list[Fault]:
 def _column_faults(dataset: str, columns: Sequence[str]) -> tuple[Fault, ...]:
     with suppress(KeyError):  # the fault of the data set says it
         try:
-            pick(table_of(dataset), columns)
+            pick(dataset_table(dataset), columns)
         except Rejected as rejected:
             return rejected.faults
     return ()
