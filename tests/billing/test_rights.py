@@ -29,15 +29,20 @@ VERBS = {
     "DROP": 'DROP TABLE "{}" CASCADE',
     "RULE": 'CREATE RULE quiet AS ON DELETE TO "{}" DO INSTEAD NOTHING',
 }
-
-
-def forbidden(table: str) -> list[str]:
-    """What the role may not do to a table of the ledger."""
-    given = rights_of(MODELS[table])
-    return [verb for verb in VERBS if verb not in given]
-
-
-CASES = [(table, verb) for table in LEDGER for verb in forbidden(table)]
+# What the role may not do to rows, said once more: whoever gives it more has to say so here.
+KEPT = {
+    "UPDATE DELETE": "adjustment approval auditentry budgetline correction exchangerate ledgerblock"
+    " proposal ratecard rateprice ratetier seal spotprice",
+    "UPDATE": "statementline",
+    "DELETE": "billingperiod billingterms budgetrevision installation numberseries",
+    "": "accountusage statement usagerecord workloadusage",
+}
+OF_TABLES = {f"budgets_{name}": verbs for verbs, names in KEPT.items() for name in names.split()}
+# Nobody but their owner does these.
+OF_THE_OWNER = ("TRUNCATE", "TRIGGER", "DROP", "RULE")
+CASES = [
+    (table, verb) for table, verbs in OF_TABLES.items() for verb in (*verbs.split(), *OF_THE_OWNER)
+]
 
 
 def run(statement: str) -> None:
@@ -64,7 +69,7 @@ def test_what_is_insert_only_allows_reading_and_adding_alone():
     assert 'UPDATE ("reason", "state", "valid_from", "decided_by_id", "decided_at"' in str(
         rights_of(RateCard)
     )
-    assert len(CASES) > 80
+    assert sorted(OF_TABLES) == LEDGER
 
 
 @pytest.mark.parametrize("table", LEDGER)

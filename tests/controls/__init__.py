@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,9 @@ class Guard:
         file: Where the guard stands.
         find: Its text, which stands there once.
         replace: What stands there without it.
-        server: ``postgres`` or ``redis``, where the tests need one.
+        server: ``postgres`` or ``redis``, where the tests need one; ``bare postgres`` where the
+            guard stands in a migration, which the other one has had already.
+        also: The other places where the same guard stands, with ``file``, ``find`` and ``replace``.
     """
 
     tests: Sequence[str]
@@ -34,6 +36,12 @@ class Guard:
     find: str
     replace: str
     server: str = ""
+    also: Sequence[Mapping[str, str]] = ()
+
+    def places(self) -> Iterator[tuple[str, str, str]]:
+        """File, text and what stands there without it, of each place."""
+        yield self.file, self.find, self.replace
+        yield from ((at["file"], at["find"], at["replace"]) for at in self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +52,9 @@ class Elsewhere:
     reason: str
 
 
-def guards() -> Iterator[Guard]:
-    """Every row, in the order of the files."""
-    for document in _documents():
+def guards(of: str = "*") -> Iterator[Guard]:
+    """Every row, in the order of the files; ``of`` one of them alone."""
+    for document in _documents(of):
         yield from (Guard(**row) for row in document.get("guard", ()))
 
 
@@ -62,6 +70,6 @@ def promised() -> frozenset[str]:
     return frozenset(f"{path}::{name}" if name else path for path, name in found)
 
 
-def _documents() -> Iterator[dict[str, list[dict[str, object]]]]:
-    for path in sorted(FOLDER.glob("*.toml")):
+def _documents(of: str = "*") -> Iterator[dict[str, list[dict[str, object]]]]:
+    for path in sorted(FOLDER.glob(f"{of}.toml")):
         yield tomllib.loads(path.read_text())

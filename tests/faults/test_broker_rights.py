@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 import yaml
+from celery import Celery
 from django.core.cache import caches
 
 from portal.celery import app
@@ -106,10 +107,13 @@ def test_worker_with_these_rights_works_takes_no_command_and_opens_no_pickle(
         )  # fmt: skip
         app.send_task("no.such.task", connection=connection, queue="sync")
         app.send_task("budgets.advance_in_force", connection=connection, queue="sync")
-        answers = app.control.inspect(connection=connection, timeout=1.0).ping()
+    # By an app of that broker: one of another sends its commands there.
+    with Celery("asking", broker=url, set_as_current=False) as asking:
+        answers = asking.control.inspect(timeout=1.0).ping()
     log = worker / "log"
     eventually(lambda: "budgets.advance_in_force" in log.read_text(), seconds=30)
     assert answers is None
+    assert not redis.Redis.from_url(url).exists("_kombu.binding.celery.pidbox"), "nobody listens"
     assert not told.exists()
     before = (worker / "heartbeat").stat().st_mtime
     eventually(lambda: (worker / "heartbeat").stat().st_mtime > before)
@@ -134,7 +138,8 @@ def test_cache_opens_no_pickle_and_survives_nonsense(url: str, settings, tmp_pat
     cache.set("numbers", [1, 2.5, "x"])
     assert cache.get("numbers") == [1, 2.5, "x"]
     direct = redis.Redis.from_url(url)
-    for nonsense in (pickle.dumps(Opens(str(told))), b"\x00\xff", b"[" * 50_000, b"1" * 70_000):
+    too_long = b'"' + b"x" * 70_000 + b'"'
+    for nonsense in (pickle.dumps(Opens(str(told))), b"\x00\xff", b"[" * 50_000, too_long):
         direct.set(cache.make_and_validate_key("evil"), nonsense)
         assert cache.get("evil") is None
     assert not told.exists()

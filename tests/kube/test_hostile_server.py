@@ -168,6 +168,7 @@ def test_a_list_without_end_ends(token: str | None, monkeypatch: pytest.MonkeyPa
         peer.sendall(whole(json.dumps(page).encode()))
 
     assert "has no end" in str(refused("list", pages))
+    assert token is None or asked[0] == 2, "the same page twice is enough"
 
 
 def test_a_list_of_more_bytes_than_its_budget_ends(monkeypatch: pytest.MonkeyPatch):
@@ -257,7 +258,8 @@ WATCHED = [
 
 @pytest.mark.parametrize("line", WATCHED, ids=lambda line: line[:40].decode())
 def test_a_line_of_a_watch_is_an_event_or_its_end(line: bytes):
-    refused("watch", lambda peer, _: chunks(peer, iter([line])))
+    error = refused("watch", lambda peer, _: chunks(peer, iter([line])))
+    assert len(line) < 8 * MIB or "too long" in str(error)
 
 
 def test_a_piece_of_a_watch_may_announce_any_size():

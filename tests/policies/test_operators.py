@@ -12,7 +12,9 @@ import pytest
 
 from clusters.documents import labels
 from clusters.documents import resources as r
+from clusters.documents.conditions import condition
 from clusters.kube.client import WriteOptions
+from clusters.kube.resources import WORKLOAD
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post, role_documents
@@ -99,8 +101,11 @@ def test_jobs_of_a_jobset_run_once_its_quota_is_there(ground: Ground) -> None:
 def test_a_jobset_without_quota_has_no_running_part(ground: Ground) -> None:
     job_set = o.job("JobSet", "later", suspended=True, queue="closed")
     ground.create(job_set)
-    parts = eventually(lambda: _parts(ground, r.JOB, "JobSet", "later"), seconds=30)
-    assert all(part["spec"]["suspend"] for part in parts)
+    eventually(lambda: _parts(ground, r.JOB, "JobSet", "later"), seconds=30)
+    # Decided on, and not only looked at before that.
+    eventually(lambda: _is_held(ground, "later"), seconds=30, why=lambda: _told(ground))
+    parts = _parts(ground, r.JOB, "JobSet", "later")
+    assert parts and all(part["spec"]["suspend"] for part in parts)
 
 
 def test_submitter_of_a_rayjob_runs_beside_its_cluster(ground: Ground) -> None:
@@ -151,6 +156,12 @@ def _pods_of(ground: Ground, owner: str, name: str = "") -> list[o.Document]:
         for pod in _parts(ground, r.POD, owner, name)
         if o.GPU in str(pod["spec"]) and labels.ADMISSION_GATE not in str(pod["spec"])
     ]
+
+
+def _is_held(ground: Ground, job_set: str) -> bool:
+    """Whether the Workload of a JobSet says that it has no quota."""
+    found = _parts(ground, WORKLOAD, "JobSet", job_set)
+    return any(condition(item, "QuotaReserved").get("status") == "False" for item in found)
 
 
 def _told(ground: Ground) -> list[str]:

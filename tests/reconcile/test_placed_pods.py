@@ -285,10 +285,12 @@ def test_a_second_node_that_fails_evicts():
 def test_pods_that_can_never_start_are_ended_and_no_others():
     waits, astray = pod("waits", told="n1"), pod("astray", told="n3")
     others = [pod("held"), pod("goes", told="n2"), pod("there", told="n2", on="n2")]
+    leaving = pod("leaving", told="n1", on="n1", phase="Pending")
+    leaving["metadata"]["deletionTimestamp"] = stamp(NOW)
     found = look(
         workload(TWO),
         node("n1", ready="False"), node("n2"), node("n3"),
-        pods=[waits, astray, *others],
+        pods=[waits, astray, leaving, *others],
     )  # fmt: skip
     assert [item["metadata"]["name"] for item in found.ending] == ["astray", "waits"]
     write = ending_write(astray, now=NOW)
