@@ -85,7 +85,7 @@ def worker(url: str, tmp_path: Path) -> Iterator[Path]:
             cwd=ROOT, env=environment, stdout=log, stderr=log,
         )  # fmt: skip
         try:
-            eventually(lambda: (tmp_path / "heartbeat").exists(), seconds=60)
+            eventually(lambda: (tmp_path / "heartbeat").exists(), seconds=180)
             yield tmp_path
         finally:
             process.terminate()
