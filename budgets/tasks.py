@@ -62,6 +62,12 @@ def deliver_alerts() -> dict[str, int]:
     return {"sent": done.sent, "failed": done.failed}
 
 
+@shared_task(name="budgets.stream_audit", time_limit=1800)  # type: ignore[untyped-decorator]  # celery has no types
+def stream_audit() -> dict[str, int]:
+    """Send the audit log on; each receiver's next batch is claimed by one worker."""
+    return alerts.stream_audit()
+
+
 @shared_task(name="budgets.refresh_outlooks", time_limit=1800)  # type: ignore[untyped-decorator]  # celery has no types
 def refresh_outlooks() -> dict[str, int]:
     """Bring the outlooks of the months up to date; pages read them, nobody is billed by them."""

@@ -46,6 +46,7 @@ app.conf.task_routes = {
     "budgets.refresh_outlooks": {"queue": "meter"},
     "budgets.raise_alerts": {"queue": "meter"},
     "budgets.deliver_alerts": {"queue": "meter"},
+    "budgets.stream_audit": {"queue": "meter"},
     "budgets.seal_ledger": {"queue": "meter"},
     "budgets.verify_ledger": {"queue": "meter"},
     "clusters.tasks.*": {"queue": "sync"},
@@ -66,6 +67,7 @@ BEAT: Final = (
     ("refresh outlooks", "budgets.refresh_outlooks", 300.0, 300),
     ("raise alerts", "budgets.raise_alerts", 60.0, 60),
     ("deliver alerts", "budgets.deliver_alerts", 15.0, 15),
+    ("send the audit log on", "budgets.stream_audit", 15.0, 15),
     ("seal the ledger", "budgets.seal_ledger", 3_600.0, 3_600),
     ("verify the ledger", "budgets.verify_ledger", 86_400.0, 3_600),
 )

@@ -22,6 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http.request import validate_host
 from kombu.transport import TRANSPORT_ALIASES
 
+from budgets.services.alerts.syslog import Syslog
 from budgets.services.billing import seals
 from clusters import vault
 from portal.environment import SettingFault, shown
@@ -37,12 +38,15 @@ _RANGES: Final = {
     "PORTAL_BODY_LIMIT": (1_024, 2**30),
     "PORTAL_METRICS_PORT": (0, 65_535),
     "PORTAL_SIGNIN_DAYS": (1, 365),
+    "PORTAL_AUDIT_DAYS": (0, 36_500),
     "SHIFT_SECONDS": (1, _VISIBILITY_S - 1),
     "LEASE_SECONDS": (1, 3_600),
     "SHIFT_WORKERS": (1, 1_000),
     "SHIFT_MEMORY_MB": (0, 2**20),
     "KUEUE_PROOF_SECONDS": (0, 600),
 }
+_AUDIT_DAYS_LEAST: Final = 400
+"""A month is explained to whoever asks a year after its close."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _RATE: Final = re.compile(r"[1-9]\d*/(s|sec|second|m|min|minute|h|hour|d|day)")
 _NEW_KEY: Final = "python -c 'import secrets; print(secrets.token_urlsafe(48))'"
@@ -107,6 +111,18 @@ def _out_of_range() -> Iterator[SettingFault]:
 
 def _malformed() -> Iterator[SettingFault]:
     """Words whose form is known, and keys."""
+    if 0 < settings.PORTAL_AUDIT_DAYS < _AUDIT_DAYS_LEAST:
+        name = "PORTAL_AUDIT_DAYS"
+        says = f"{shown(name)} leaves closed months without what explains them."
+        advice = f"Write 0, for ever, or at least {_AUDIT_DAYS_LEAST} days."
+        yield SettingFault(name, says, advice)
+    try:
+        if settings.PORTAL_AUDIT_SYSLOG:
+            Syslog.of(settings.PORTAL_AUDIT_SYSLOG)
+    except ValueError:
+        name = "PORTAL_AUDIT_SYSLOG"
+        advice = "Write tls://HOST:6514, tcp://HOST:601 or udp://HOST:514."
+        yield SettingFault(name, f"{shown(name)} is no address of a syslog.", advice)
     for name, test, advice in (
         (
             "PORTAL_INSTALLATION",

@@ -1,18 +1,23 @@
-"""A finished file to a browser or client: resumable, with its type, name and digest.
+"""Files to a browser or client: finished ones, and rows as they are read.
 
-One byte range at a time (RFC 9110, section 14): that is what resuming a download asks for. A
-request for several ranges gets the whole file, as the standard allows.
+A finished file is resumable, with its type, name and digest. One byte range at a time (RFC 9110,
+section 14): that is what resuming a download asks for. A request for several ranges gets the whole
+file, as the standard allows.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
+
+from budgets.exports import defused
 
 BLOCK = 256 * 1024
 RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
@@ -101,3 +106,45 @@ def _blocks(file: IO[bytes], first: int, length: int) -> Iterator[bytes]:
                 return
             length -= len(block)
             yield block
+
+
+class _Echo:
+    """A file that hands back what is written to it."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def csv_answer(name: str, rows: Iterable[Sequence[str]]) -> StreamingHttpResponse:
+    """Stream rows of texts, the header first, as a file to download."""
+    writer = csv.writer(_Echo())
+    lines = (writer.writerow([defused(text) for text in row]) for row in rows)
+    return _streamed(name, lines, "text/csv; charset=utf-8")
+
+
+def documents_answer(
+    name: str, documents: Iterable[Mapping[str, Any]], *, columns: Sequence[str], form: str
+) -> StreamingHttpResponse:
+    """Stream documents of these keys: ``csv``, or ``jsonl`` with one as JSON on each line."""
+    if form == "jsonl":
+        lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in documents)
+        return _streamed(f"{name}.jsonl", lines, "application/x-ndjson")
+
+    def rows() -> Iterator[Sequence[str]]:
+        yield columns
+        for row in documents:
+            yield [_cell(row[column]) for column in columns]
+
+    return csv_answer(f"{name}.csv", rows())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
+
+
+def _streamed(name: str, lines: Iterable[str], content_type: str) -> StreamingHttpResponse:
+    answer = StreamingHttpResponse(lines, content_type=content_type)
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

@@ -52,6 +52,7 @@ DOORS: Final[Mapping[tuple[str, str], str]] = {
     ("api:export-list", "POST"): EXPORT,
     ("api:export-plan-list", "POST"): EXPORT,
     ("api:export-file", "GET"): EXPORT,
+    ("api:audit-file", "GET"): EXPORT,
     ("register", "POST"): UPLOAD,
     ("cluster_change", "POST"): UPLOAD,
     ("rate_propose", "POST"): UPLOAD,

@@ -304,6 +304,12 @@ EMAIL_TIMEOUT = 10
 # Lets webhooks reach private addresses, and plain http.
 PORTAL_WEBHOOK_PRIVATE = env.bool("PORTAL_WEBHOOK_PRIVATE", default=False)
 
+# --- Audit log --------------------------------------------------------------------------------
+# tls://HOST:6514, tcp://HOST:601 or udp://HOST:514 of a syslog that is sent every entry.
+PORTAL_AUDIT_SYSLOG = env.str("PORTAL_AUDIT_SYSLOG", default="")
+# For so many days entries are shown and sent as files; 0: for ever. They stay in the ledger.
+PORTAL_AUDIT_DAYS = env.int("PORTAL_AUDIT_DAYS", default=0)
+
 # --- Language, time, files --------------------------------------------------------------------
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -119,6 +119,8 @@ def test_settings_of_the_test_run_are_neither_wrong_nor_missing() -> None:
         ("SHIFT_SECONDS", 3_600),
         ("LEASE_SECONDS", 0),
         ("PORTAL_METRICS_PORT", 70_000),
+        ("PORTAL_AUDIT_DAYS", -1),
+        ("PORTAL_AUDIT_SYSLOG", "siem.example.com:514"),
         ("SHIFT_MEMORY_MB", -1),
         ("PORTAL_LEASE_NAMESPACE", "Kube System"),
         ("PORTAL_ACCESS_PROVIDERS", "/there/is/no/such/file"),
@@ -132,6 +134,18 @@ def test_setting_out_of_bounds_is_wrong(settings, name: str, value: object) -> N
     assert len(told) == 1
     assert told[0].hint
     assert "never-to-be-seen" not in checks.told(told[0])
+
+
+@pytest.mark.parametrize(("days", "is_wrong"), [(0, False), (1, True), (399, True), (400, False)])
+def test_what_would_leave_closed_months_unexplained_is_refused(
+    settings, days: int, is_wrong: bool
+) -> None:
+    settings.PORTAL_AUDIT_DAYS = days
+    told = [each for each in run_checks(tags=[checks.TAG]) if each.obj == "PORTAL_AUDIT_DAYS"]
+    assert [checks.told(each) for each in told] == [
+        "PORTAL_AUDIT_DAYS leaves closed months without what explains them. Write 0, for ever, or "
+        "at least 400 days."
+    ] * is_wrong
 
 
 def test_what_cannot_be_read_gives_way_to_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:

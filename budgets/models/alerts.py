@@ -38,6 +38,43 @@ class Webhook(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def takes_audit_log(self) -> bool:
+        """Whether it is sent the audit log, and no alert."""
+        return hasattr(self, "stream")
+
+
+class AuditStream(models.Model):
+    """How far one receiver has the audit log: syslog, or the webhook that it names.
+
+    Attributes:
+        receiver: ``syslog``, or ``webhook-12``: a receiver has one.
+        webhook: None: syslog, as PORTAL_AUDIT_SYSLOG says.
+        position: Highest key of an entry that arrived.
+        missing: Keys up to it that no entry had then: transactions that were still open, or never
+            came to their end.
+        turn: Counts tries; who is overtaken notes nothing.
+        failures: Since something arrived.
+    """
+
+    receiver = models.CharField(max_length=40, unique=True)
+    webhook = models.OneToOneField(
+        Webhook, on_delete=models.PROTECT, null=True, blank=True, related_name="stream"
+    )
+    position = models.BigIntegerField(default=0)
+    missing = models.JSONField(default=list, blank=True)
+    turn = models.PositiveBigIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    problem = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.webhook.name if self.webhook else "syslog"
+
 
 class AlertRule(models.Model):
     """When a value of a workspace, or of a whole account, reaches a share of a limit."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from budgets.selectors.audit import audit_entries, held_budgets, last_hold
+from budgets.selectors.audit import (
+    AUDIT_KEYS,
+    AuditFilter,
+    audit_entries,
+    audit_file,
+    audit_streams,
+    held_budgets,
+    last_hold,
+)
 from budgets.selectors.budget.future import promises_at
 from budgets.selectors.budget.history import (
     budget_history,

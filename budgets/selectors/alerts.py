@@ -77,7 +77,7 @@ def visible_alerts(user: User) -> QuerySet[Alert]:
 
 def visible_webhooks(user: User) -> QuerySet[Webhook]:
     """For those who may change them, and auditors; nothing for others."""
-    found = Webhook.objects.filter(removed_at=None).select_related("account")
+    found = Webhook.objects.filter(removed_at=None).select_related("account", "stream")
     return found if roles_of(user).sees_everything else found.none()
 
 
@@ -311,9 +311,16 @@ def withheld(row: Delivery) -> str:
     if row.channel == Delivery.Channel.MAIL:
         is_known = row.address in _addresses_of(row)
         return "" if is_known else "this address is nobody's any more who may be told"
-    if row.webhook is None or row.webhook.removed_at is not None:
+    if row.webhook is None:
         return "the webhook was removed"
-    maker = row.webhook.created_by
+    return withheld_from(row.webhook)
+
+
+def withheld_from(webhook: Webhook) -> str:
+    """Why a webhook is told nothing any more; empty when it is."""
+    if webhook.removed_at is not None:
+        return "the webhook was removed"
+    maker = webhook.created_by
     roles = roles_of(maker) if maker is not None else None
     if roles is not None and not (roles.is_admin or roles.is_finance):
         words = (

@@ -10,7 +10,9 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.db.models import QuerySet
+from django.http import HttpResponseBase
 from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework import exceptions, serializers
@@ -20,7 +22,7 @@ from rest_framework.response import Response
 
 from budgets import models, selectors
 from budgets import services as promises
-from budgets.errors import NotAllowed
+from budgets.errors import NotAllowed, Rejected
 from budgets.models import ApiToken, GroupRule, Membership, Operation, User
 from budgets.selectors import SetupStep
 from budgets.selectors.company import gained_by, group_rules, lost_without
@@ -35,6 +37,7 @@ from portal.api.shapes import (
     account_field,
     workspace_field,
 )
+from portal.api.usage import FilterReader
 from portal.api.views import (
     DONE,
     MADE,
@@ -52,6 +55,7 @@ from portal.api.views import (
     workspace_named,
 )
 from portal.bounds import PERSON_NAME
+from portal.downloads import documents_answer
 from portal.signin import LoginThrottle
 
 
@@ -329,33 +333,72 @@ class GroupRules(Noun):
         return {"gains": gained_by(rule), "loses": loses}
 
 
-class AuditView(View):
-    """Newest first; ``action`` is the beginning of an action's name, such as ``budget.``."""
+AUDIT_FILTER = (
+    *(OpenApiParameter(name, str) for name in ("workspace", "account", "cluster")),
+    OpenApiParameter("action", str, description="Its beginning, such as budget."),
+    OpenApiParameter("actor_name", str, description="User name of who did it."),
+    OpenApiParameter("subject", str, description="A part of what was changed."),
+    OpenApiParameter("start", str, description="ISO 8601 with zone."),
+    OpenApiParameter("end", str, description="Exclusive."),
+)
 
-    @answers(
-        order=CREATED,
-        shape=AuditSerializer,
-        query=[
-            OpenApiParameter(name, str) for name in ("workspace", "account", "cluster", "action")
-        ],
+
+def audit_filter(user: User, request: Request) -> selectors.AuditFilter:
+    """What of the log a request asks for.
+
+    Raises:
+        Rejected: A name is unknown, or a time is none.
+    """
+    reader = FilterReader(request)
+    since, until = reader.instant("start", None), reader.instant("end", None)
+    if reader.faults:
+        raise Rejected(reader.faults)
+    given = request.query_params
+    workspace, account = given.get("workspace"), given.get("account")
+    return selectors.AuditFilter(
+        workspace=workspace_named(user, workspace) if workspace else None,
+        account=account_named(user, account) if account else None,
+        since=since,
+        until=until,
+        **{name: given.get(name, "") for name in ("cluster", "action", "actor_name", "subject")},
     )
+
+
+class AuditView(View):
+    """Newest first."""
+
+    @answers(order=CREATED, shape=AuditSerializer, query=AUDIT_FILTER)
     def get(self, user: User) -> Callable[[int, str | None], Slice]:
-        given = self.request.query_params
-        workspace, account = given.get("workspace"), given.get("account")
+        wanted = audit_filter(user, self.request)
 
         def read(limit: int, cursor: str | None) -> Slice:
-            rows = selectors.audit_entries(
-                user,
-                workspace=workspace_named(user, workspace) if workspace else None,
-                account=account_named(user, account) if account else None,
-                cluster=given.get("cluster") or None,
-                action=given.get("action") or None,
-                before=int(cursor) if cursor else None,
-                limit=limit + 1,
-            )
+            before = int(cursor) if cursor else None
+            rows = selectors.audit_entries(user, wanted, before=before, limit=limit + 1)
             return rows[:limit], str(rows[limit - 1].pk) if len(rows) > limit else None
 
         return read
+
+
+class AuditFileView(View):
+    """All pages of ``audit`` as one file: JSON Lines, or CSV; 422 for more than 100,000 rows."""
+
+    @extend_schema(
+        responses={
+            (200, "application/x-ndjson"): OpenApiTypes.BINARY,
+            (200, "text/csv"): OpenApiTypes.BINARY,
+        }
+    )
+    @answers(
+        AuditSerializer,
+        query=[*AUDIT_FILTER, OpenApiParameter("form", str, enum=("jsonl", "csv"))],
+    )
+    def get(self, user: User) -> HttpResponseBase:
+        reader = FilterReader(self.request)
+        form = reader.choice("form", ("jsonl", "csv"))
+        if reader.faults:
+            raise Rejected(reader.faults)
+        documents = selectors.audit_file(user, audit_filter(user, self.request))
+        return documents_answer("audit", documents, columns=selectors.AUDIT_KEYS, form=form)
 
 
 class Operations(Noun):

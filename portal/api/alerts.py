@@ -66,7 +66,8 @@ class AlertSerializer(RowSerializer[models.Alert]):
 class WebhookSerializer(RowSerializer[models.Webhook]):
     """An address that is told, without its signing key."""
 
-    told = "id name url account created_at"
+    takes_audit_log = serializers.BooleanField(read_only=True)
+    told = "id name url account takes_audit_log created_at"
 
 
 class NewWebhookSerializer(WebhookSerializer):
@@ -77,11 +78,12 @@ class NewWebhookSerializer(WebhookSerializer):
 
 
 class WebhookInput(Strict):
-    """A new address; without an account it is told of everything."""
+    """A new address; without an account it is told of everything, or sent the audit log."""
 
     name = serializers.CharField(max_length=80)
     url = serializers.CharField(max_length=500)
     account = account_field(required=False)
+    takes_audit_log = serializers.BooleanField(default=False)
 
 
 class Alerts(Noun):

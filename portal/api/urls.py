@@ -74,6 +74,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     at("me", access.MeView, "me"),
     at("users/<str:username>/tokens/<int:pk>", access.TokenOfUserView, "user-token"),
     at("audit", access.AuditView, "audit"),
+    at("audit/file", access.AuditFileView, "audit-file"),
     at("setup", access.SetupView, "setup"),
     at("exports/<int:pk>/file", exports.ExportFileView, "export-file"),
     at("accounts/<slug:slug>/billing-terms", prices.BillingTermsView, "account-billing-terms"),

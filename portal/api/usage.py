@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter
@@ -156,14 +156,17 @@ class GroupsSerializer(serializers.Serializer[Any]):
     cost = serializers.DecimalField(**COST)
 
 
+Preset = TypeVar("Preset", bound="datetime | None")
+
+
 class FilterReader:
-    """Reads the query string of usage and collects all that is wrong with it."""
+    """Reads a query string with times and collects all that is wrong with it."""
 
     def __init__(self, request: Request) -> None:
         self.given = request.query_params
         self.faults: list[Fault] = []
 
-    def instant(self, name: str, preset: datetime) -> datetime:
+    def instant(self, name: str, preset: Preset) -> datetime | Preset:
         text = self.given.get(name)
         if not text:
             return preset

@@ -59,6 +59,11 @@ class WebhookForm(ChoosingForm):
     name = forms.CharField(label="Name", max_length=80)
     url = forms.URLField(label="Address", max_length=500, assume_scheme="https")
     account = choice_of(Account, "Alerts of", required=False, empty_label="every account")
+    takes_audit_log = forms.BooleanField(
+        label="Send it the audit log instead of alerts",
+        required=False,
+        help_text="The whole log, from its first entry on.",
+    )
 
 
 @page("GET", "POST")
@@ -168,7 +173,11 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
             Row(
                 row.name,
                 row.url,
-                row.account.name if row.account else "every account",
+                "no alert, but the audit log"
+                if row.takes_audit_log
+                else row.account.name
+                if row.account
+                else "every account",
                 remove=str(row.pk),
             )
             for row in seen.visible_webhooks(user)

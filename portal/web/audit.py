@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -11,18 +11,19 @@ from django.http import HttpRequest, HttpResponseBase
 
 from budgets import selectors
 from budgets.models import AuditEntry, User
-from budgets.units import time_text
-from portal.web.forms import WorkspaceFilter
+from portal.downloads import documents_answer
+from portal.web.forms import DayField, WorkspaceFilter, midnight, offer_names
 from portal.web.htmx import render
 from portal.web.pages import page
-from portal.web.tables import csv_answer
 
 PAGE = 50
+FORMS = ("csv", "jsonl")
 
 
-class AuditFilter(WorkspaceFilter):
+class AuditForm(WorkspaceFilter):
     """What of the log is asked for."""
 
+    account = forms.ChoiceField(required=False)
     action = forms.ChoiceField(
         required=False,
         choices=[
@@ -36,39 +37,60 @@ class AuditFilter(WorkspaceFilter):
             ("envelope.", "envelopes"),
             ("role.", "roles"),
             ("user.", "people"),
+            ("session.", "sign-ins"),
             ("token.", "API tokens"),
             ("cluster.", "clusters"),
         ],
     )
+    actor_name = forms.CharField(label="Who", required=False, max_length=150)
+    subject = forms.CharField(label="Object contains", required=False, max_length=200)
+    start = DayField(label="From", required=False)
+    until = DayField(label="Through", required=False)
     cluster = forms.SlugField(required=False)
     before = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, accounts: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer_names(self.part("account"), accounts)
+
+    def wanted(self, user: User) -> selectors.AuditFilter:
+        """What was asked for, of a form without faults; days are those of the reader's clock."""
+        given = self.cleaned_data
+        start, until = given["start"], given["until"]
+        workspace, account = given["workspace"], given["account"]
+        return selectors.AuditFilter(
+            workspace=selectors.workspace_for(user, workspace) if workspace else None,
+            account=selectors.account_for(user, account) if account else None,
+            since=midnight(start) if start else None,
+            until=midnight(until + timedelta(days=1)) if until else None,
+            **{name: given[name] for name in ("cluster", "action", "actor_name", "subject")},
+        )
 
 
 @page()
 def audit(request: HttpRequest, user: User) -> HttpResponseBase:
-    """Who changed what, newest first."""
+    """Who changed what, newest first; all pages as a file."""
     workspaces = selectors.visible_workspaces(user, include_archived=True)
-    names = list(workspaces.values_list("namespace", flat=True))
-    form = AuditFilter(request.GET, names=names)
-    typed = form.cleaned_data if form.is_valid() else {}
-    chosen = workspaces.filter(namespace=typed.get("workspace") or None).first()
-    entries = selectors.audit_entries(
-        user,
-        workspace=chosen,
-        action=typed.get("action") or None,
-        cluster=typed.get("cluster") or None,
-        before=typed.get("before"),
-        limit=PAGE + 1,
+    accounts = selectors.visible_accounts(user, include_archived=True)
+    form = AuditForm(
+        request.GET,
+        names=list(workspaces.values_list("namespace", flat=True)),
+        accounts=list(accounts.values_list("slug", flat=True)),
     )
-    if request.GET.get("format") == "csv":
-        return csv_answer("audit.csv", _csv(entries[:PAGE]))
-    context = {
-        "form": form,
+    context: dict[str, Any] = {"form": form, "streams": selectors.audit_streams(user)}
+    if not form.is_valid():
+        return render(request, "audit/audit.html", context, status=422)
+    wanted, before = form.wanted(user), form.cleaned_data["before"]
+    if (as_file := request.GET.get("format")) in FORMS:
+        documents = selectors.audit_file(user, wanted)
+        return documents_answer("audit", documents, columns=selectors.AUDIT_KEYS, form=as_file)
+    entries = selectors.audit_entries(user, wanted, before=before, limit=PAGE + 1)
+    context |= {
         "entries": [{"entry": row, "changes": changes(row)} for row in entries[:PAGE]],
         "next_before": entries[PAGE - 1].pk if len(entries) > PAGE else None,
-        "is_first": not typed.get("before"),
+        "is_first": not before,
     }
-    return render(request, "audit/audit.html", context, status=200 if form.is_valid() else 422)
+    return render(request, "audit/audit.html", context)
 
 
 def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
@@ -82,19 +104,3 @@ def _text(value: Any) -> str:
     if value is None or value == "":
         return ""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _csv(entries: list[AuditEntry]) -> Iterator[tuple[str, ...]]:
-    yield ("at", "actor", "action", "subject", "workspace", "cluster", "reason", "before", "after")
-    for row in entries:
-        yield (
-            time_text(row.at),
-            row.actor_name,
-            row.action,
-            row.subject,
-            row.workspace.namespace if row.workspace else "",
-            row.cluster,
-            row.reason,
-            json.dumps(row.before, sort_keys=True),
-            json.dumps(row.after, sort_keys=True),
-        )

@@ -175,7 +175,7 @@ def cluster(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     context = {"detail": detail, "row": detail.row, "shown": shown}
     if is_partial(request) and target(request) == "state":
         return polled(request, "clusters/cluster.html", context, partial="state")
-    entries = selectors.audit_entries(user, cluster=slug, limit=AUDIT_SHOWN)
+    entries = selectors.audit_entries(user, selectors.AuditFilter(cluster=slug), limit=AUDIT_SHOWN)
     context |= {
         "is_admin": selectors.roles_of(user).is_admin,
         "entries": [{"entry": entry, "changes": changes(entry)} for entry in entries],

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any, Final, TypeVar
 
 import yaml
 from django import forms
+from django.utils import timezone
 
 from budgets.errors import Fault, Rejected, StaleVersion
 from budgets.models import Account, Flavor, Workspace
@@ -191,6 +192,12 @@ class DayField(forms.DateField):
 
     widget = forms.DateInput(attrs={"type": "date"})
     default_validators = [check_year]
+
+
+def midnight(day: date) -> datetime:
+    """When a day of the reader's clock begins, in UTC."""
+    local = datetime.combine(day, time.min, tzinfo=timezone.get_current_timezone())
+    return local.astimezone(UTC)
 
 
 class TimeField(forms.DateTimeField):

@@ -18,10 +18,10 @@ from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import WorkloadAction
 from clusters.selectors.bars import DEACTIVATED
+from portal.downloads import csv_answer
 from portal.web.forms import ReasonForm, WorkspaceFilter
 from portal.web.htmx import polled, render
 from portal.web.pages import form_page, page, typed
-from portal.web.tables import csv_answer
 
 PHASES = [
     ("", "any"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,12 +29,12 @@ from budgets.selectors.billing.job_costs import (
 )
 from budgets.selectors.fleet.places import job_names
 from budgets.selectors.usage.labels import kept_labels, values_by
+from portal.downloads import csv_answer
 from portal.web import charts
-from portal.web.forms import MANY, DayField, PortalForm, offer_names
+from portal.web.forms import MANY, DayField, PortalForm, midnight, offer_names
 from portal.web.htmx import render
 from portal.web.numbers import hours_text
 from portal.web.pages import page
-from portal.web.tables import csv_answer
 
 RANGE = "usage_range"
 RANGE_KEYS = ("days", "start", "until")
@@ -413,8 +413,8 @@ def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
     # Classes are the columns of every row, and labels are of jobs, so they split nothing here.
     is_none = typed["split"] in ("", "class") or typed["split"].startswith(BY_LABEL)
     return selectors.UsageFilter(
-        start=_midnight(start),
-        end=_midnight(until + timedelta(days=1)),
+        start=midnight(start),
+        end=midnight(until + timedelta(days=1)),
         workspaces=tuple(typed["workspace"]),
         flavors=tuple(typed["flavor"]),
         step=typed["step"] or ("hour" if days <= HOURS_UP_TO else "day"),
@@ -426,12 +426,7 @@ def _filter(typed: dict[str, Any]) -> selectors.UsageFilter:
 def last_days(count: int) -> tuple[datetime, datetime]:
     """Begin and end of the last days of the reader's clock, today among them: ``days=7``."""
     today = timezone.localdate()
-    return _midnight(today - timedelta(days=count - 1)), _midnight(today + timedelta(days=1))
-
-
-def _midnight(day: Any) -> datetime:
-    local = datetime.combine(day, time.min, tzinfo=timezone.get_current_timezone())
-    return local.astimezone(UTC)
+    return midnight(today - timedelta(days=count - 1)), midnight(today + timedelta(days=1))
 
 
 def _ranges(request: HttpRequest, asked: QueryDict) -> list[tuple[str, str, bool]]:

@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from budgets import services
 from budgets.errors import Rejected
 from budgets.models import Adjustment, AuditEntry, NumberSeries, Seal, Statement
+from budgets.selectors import audit_entries
 from budgets.services import billing
 from budgets.services.billing import closing, seals
 from budgets.services.billing.seals import BrokenSeal, make_seal, verify_seals
@@ -49,6 +50,13 @@ def adjust(books: Books) -> Adjustment:
         books.fleet.finance, account=books.fleet.acme, month="2026-04", amount="5", reason="late"
     )
     return billing.decide_adjustment(books.second, adjustment=row, is_approved=True)
+
+
+def test_entries_that_nobody_is_shown_any_more_are_verified_all_the_same(sealed: Books, settings):
+    settings.PORTAL_AUDIT_DAYS = 400
+    with time_machine.travel(AFTER.replace(year=AFTER.year + 2), tick=False):
+        assert audit_entries(sealed.fleet.auditor) == []
+        assert is_whole()
 
 
 def test_all_that_is_fixed_is_in_one_seal_and_in_no_other(sealed: Books):

@@ -6,10 +6,10 @@ import plotly.graph_objects as go
 import pytest
 
 from budgets.amounts import AMOUNTS
+from budgets.exports import defused
 from budgets.models import MeterState, UsageRecord
 from portal.web import charts
 from portal.web.numbers import hours_text
-from portal.web.tables import defused
 from tests.builders import line
 from tests.factories import MeterStateFactory, UsageRecordFactory, WorkloadUsageFactory
 from tests.web.conftest import HTMX, Visitors

@@ -16,7 +16,7 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from budgets.errors import Fault, Rejected
-from budgets.models import Account, Delivery, User, Webhook
+from budgets.models import Account, AuditStream, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed, post
 from budgets.services.audit import audit
@@ -28,19 +28,38 @@ DELIVERY = "Portal-Delivery"
 
 @transaction.atomic
 def create_webhook(
-    actor: User | None, *, name: str, url: str, account: Account | None = None
+    actor: User | None,
+    *,
+    name: str,
+    url: str,
+    account: Account | None = None,
+    takes_audit_log: bool = False,
 ) -> tuple[Webhook, str]:
     """Add an address that is told of an account's alerts; of all when ``account`` is None.
+
+    Args:
+        actor: Who answers for it.
+        name: For people.
+        url: Where it is.
+        account: Whose alerts.
+        takes_audit_log: It is sent the whole audit log instead, from its first entry on.
 
     Returns:
         The row and its signing key, which is shown this once.
 
     Raises:
-        Rejected: The address is unusable.
+        Rejected: The address is unusable, or the log of one account is asked for.
     """
     _require_right(actor)
+    faults = address_faults(url)
+    if takes_audit_log and account is not None:
+        words = "The audit log is sent as a whole; choose every account."
+        faults.append(Fault("account", "whole_log", words))
     webhook = Webhook(name=name, url=url, account=account, created_by=actor)
-    save_checked(webhook, also=address_faults(url))
+    save_checked(webhook, also=faults)
+    if takes_audit_log:
+        receiver = f"webhook-{webhook.pk}"
+        AuditStream.objects.create(receiver=receiver, webhook=webhook, next_at=utc_now())
     _audit(actor, webhook, "webhook.create")
     return webhook, signing_key(webhook)
 
@@ -118,7 +137,7 @@ def put_into_outbox(hooks: Q, addresses: Iterable[str], **told: Any) -> int:
     rows = [Delivery(channel=channel.MAIL, address=address, **told) for address in addresses]
     rows += [
         Delivery(channel=channel.WEBHOOK, address=f"webhook:{hook.pk}", webhook=hook, **told)
-        for hook in Webhook.objects.filter(hooks, removed_at=None)
+        for hook in Webhook.objects.filter(hooks, removed_at=None, stream=None)
     ]
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
@@ -155,5 +174,9 @@ def _audit(actor: User | None, webhook: Webhook, action: str) -> None:
         actor,
         action,
         webhook,
-        after={"name": webhook.name, "host": urlsplit(webhook.url).hostname or ""},
+        after={
+            "name": webhook.name,
+            "host": urlsplit(webhook.url).hostname or "",
+            "takes_audit_log": webhook.takes_audit_log,
+        },
     )
