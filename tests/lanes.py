@@ -1,7 +1,8 @@
 """The whole test run, lane by lane: ``python -m tests.lanes [LANE …]``.
 
-Two lanes run beside each other, because those with real servers mostly wait. What a lane prints is
-shown whole when it ends, so that no two mix; a lane named alone prints as it goes.
+Two lanes run beside each other, because those with real servers mostly wait; the last one, whose
+test bounds seconds of a whole house, has the machine to itself. What a lane prints is shown whole
+when it ends, so that no two mix; a lane named alone prints as it goes.
 
 A lane whose real part is missing on this machine is named in one line with how to get it and
 skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
@@ -85,6 +86,7 @@ PLACES = {
     "office": ("tests/exports",),
     "browser": ("tests/browser",),
     "company": ("tests/signin",),
+    "accidents": ("tests/faults",),
 }
 # The core and its rules: what a change breaks first, and what needs no database.
 QUICK = (
@@ -115,6 +117,7 @@ REAL_MARKS = (
     "browser",
     "office",
     "company",
+    "accidents",
     "slow",
 )
 
@@ -228,6 +231,12 @@ def company() -> bool:
     return pytest("company and not slow", *PLACES["company"])
 
 
+def accidents() -> bool:
+    if not has_postgres():
+        raise Missing("no PostgreSQL server: install Debian's postgresql")
+    return pytest("accidents and not slow", *PLACES["accidents"])
+
+
 def browser() -> bool:
     if not (shutil.which("chromium") or os.environ.get("CHROMIUM")):
         raise Missing("no chromium: install Debian's chromium, or set CHROMIUM to its path")
@@ -246,8 +255,10 @@ LANES: dict[str, Callable[[], bool]] = {
     "static": static,
     "office": office,
     "company": company,
+    "accidents": accidents,
 }
 AT_ONCE = 2
+LAST_AND_ALONE = "accidents"
 
 
 def run_lane(name: str) -> Outcome:
@@ -279,8 +290,10 @@ def run_beside(names: Collection[str]) -> list[Outcome]:
     """The named lanes beside each other, in the order in which they begin."""
     if "controlplane" in names:
         build_control_planes()  # before the rest, not beside it: tests wait for servers in time
+    beside = [lane for lane in LANES if lane in names and lane != LAST_AND_ALONE]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(run_shown_whole, [lane for lane in LANES if lane in names]))
+        outcomes = list(pool.map(run_shown_whole, beside))
+    return outcomes + [run_shown_whole(lane) for lane in names if lane == LAST_AND_ALONE]
 
 
 def main(names: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,31 @@ def test_lanes_beside_each_other_print_whole_and_tell_what_failed(
         assert f"{word}\n{word}\n{word}\n" in printed
     assert "two           failed" in printed
     assert "three         passed" in printed
+
+
+def test_the_lane_that_bounds_seconds_begins_when_all_others_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    under_way: set[str] = set()
+    beside: dict[str, set[str]] = {}
+
+    def lane(name: str) -> lanes.Callable[[], bool]:
+        def run() -> bool:
+            under_way.add(name)
+            time.sleep(0.05)
+            beside[name] = under_way - {name}
+            under_way.discard(name)
+            return True
+
+        return run
+
+    names = (lanes.LAST_AND_ALONE, "one", "two", "three")
+    monkeypatch.setattr(lanes, "LANES", {name: lane(name) for name in names})
+
+    assert lanes.main([]) == 0
+
+    assert list(beside)[-1] == lanes.LAST_AND_ALONE
+    assert beside[lanes.LAST_AND_ALONE] == set()
 
 
 def test_lanes_give_their_tests_the_environment_that_they_were_given() -> None:

@@ -37,6 +37,7 @@ from budgets.units import ClusterName, WorkloadUid
 NATURAL_KEY = attrgetter("cluster", "uid", "epoch", "pod_set", "flavor", "seq")
 DEFAULT_CLOCK = ClockSettings()
 MANAGER_CLOCK = ClockSettings(default=ClockStart.QUOTA_RESERVED)
+ByName = Mapping[tuple[ClusterName, str], Sequence[WorkloadCopy]]
 
 
 def intervals(
@@ -66,11 +67,14 @@ def intervals(
     copies = [copy for copy in copies if copy.events]
     managers = Managers([copy for copy in copies if copy.cluster == manager], origins)
     on_workers = [copy for copy in copies if copy.cluster != manager]
-    hold_until_taken_over(on_workers, _by_name(on_workers), clock=clock)
+    by_name = _by_name(on_workers)
+    hold_until_taken_over(on_workers, by_name, clock=clock)
     cuts = _cuts(copies, manager=manager, clock=clock)
     found: list[Interval] = []
     for copy in copies:
         for epoch in copy.epochs:
+            if _is_known_by_itself(copy, epoch, by_name):
+                continue
             is_manager = copy.cluster == manager
             segments = _waiting(epoch) if is_manager else managers.segments(copy, epoch)
             found += intervals_of(
@@ -84,6 +88,23 @@ def intervals(
         intervals=tuple(sorted(found, key=NATURAL_KEY)),
         pending=tuple(_pending(copies, managers, manager=manager)),
         problems=tuple(sorted({problem for copy in copies for problem in copy.problems})),
+    )
+
+
+def _is_known_by_itself(copy: WorkloadCopy, epoch: Epoch, by_name: ByName) -> bool:
+    """Whether an admission that only the manager told of is one that the copy itself tells of.
+
+    What the manager knows of a time that nobody watched stands under the manager's UID; the copy
+    may come to be known all the same, earlier or later. It was admitted under that reservation.
+    """
+    if copy.uid != copy.facts.manager_uid:
+        return False
+    return any(
+        (row.end is None or row.end > epoch.reserved_at)
+        and (epoch.end is None or row.reserved_at < epoch.end)
+        for other in by_name.get((copy.cluster, f"{copy.facts.namespace}/{copy.facts.name}"), ())
+        if other is not copy
+        for row in other.epochs
     )
 
 
@@ -245,8 +266,6 @@ def _over_at(copy: WorkloadCopy) -> datetime | None:
 
 REPLACED: Final = "WorkloadSliceReplaced"
 _NOTE: Final = "held on until its next slice's clock started"
-
-ByName = Mapping[tuple[ClusterName, str], Sequence[WorkloadCopy]]
 
 
 def hold_until_taken_over(

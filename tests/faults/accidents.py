@@ -13,8 +13,13 @@ PORTAL: Final = ("shifts-a", "shifts-b", "tasks", "beat")
 HOUSE: Final = ("postgres", "redis", *PORTAL)
 DECK: Final = (
     *("kill",) * 9, *("pause",) * 6, *("clock",) * 6, "disk", "disk", "flush", "flush",
-    "failover", "failover", "close", "close", *("api",) * 4, "etcd", "etcd",
+    "failover", "failover", "close", "close", *("api",) * 4,
 )  # fmt: skip
+CLOSES: Final = 6
+"""So many months there are to close; then PostgreSQL goes down by itself."""
+ETCD_EVERY: Final = 400
+"""One of so many accidents, past their middle, is an etcd that comes back with its past: what that
+undoes cannot be judged, so it may not undo a whole run."""
 KINDS: Final = frozenset(DECK)
 JUMP_S: Final = 600
 
@@ -25,9 +30,9 @@ class Accident:
 
     Attributes:
         at_s: When it begins.
-        kind: Of :data:`DECK`. ``close`` is a close of a month in whose middle PostgreSQL goes down;
-            ``api`` a restart of an API server whose history is compacted; ``etcd`` one that comes
-            back with what it held some writes ago.
+        kind: Of :data:`DECK`, or ``etcd``. ``close`` is a close of a month in whose middle
+            PostgreSQL goes down; ``api`` a restart of an API server whose history is compacted;
+            ``etcd`` one that comes back with what it held some writes ago.
         whom: A process of the house, or a cluster.
         seconds: How long it lasts, or how long after its beginning PostgreSQL goes down.
         jump_s: Of a clock.
@@ -66,14 +71,17 @@ def plan_of(seed: int, *, accidents: int, every_s: float, jobs_per_s: float = 0.
 
 
 def _accidents(chance: random.Random, count: int, every_s: float) -> Iterator[Accident]:
-    """Every kind before any comes again."""
+    """Every kind of the deck before any comes again."""
     deck: list[str] = []
-    at = 2.0
-    for _ in range(count):
+    at, closes = 2.0, 0
+    for number in range(count):
         if not deck:
             deck = [*DECK]
             chance.shuffle(deck)
-        kind = deck.pop()
+        kind = "etcd" if number % ETCD_EVERY == ETCD_EVERY * 3 // 4 else deck.pop()
+        closes += kind == "close"
+        if kind == "close" and closes > CLOSES:
+            kind = "failover"
         whom, seconds, jump_s = "", 0.0, 0
         if kind in ("kill", "pause"):
             whom = chance.choice(HOUSE)

@@ -298,3 +298,37 @@ def test_pending_ends_when_the_job_is_deleted_or_deactivated():
 
 def test_pending_goes_on_while_nothing_is_admitted():
     assert waits(Job("west", "w1").see(0)) == [("w1", 8, at(0), None, False)]
+
+
+def billed(*jobs: Job):
+    return [row for row in rows(*jobs, cluster="east") if row[1] == "billable"]
+
+
+def told_by_the_manager(start: float, end: float) -> Job:
+    """What stands in for a copy of an unwatched time: the manager's state, under its UID."""
+    told = Job("east", "m1", origin=ORIGIN, manager_uid="m1").reserve(1).admit(start)
+    return told.see(start, gap=True).miss(end, last_seen=end)
+
+
+def test_what_the_manager_told_of_counts_until_the_copy_itself_is_known():
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(5).set(cluster_name="east").see(5)
+    hub.finish(60).see(60)
+    estimate = told_by_the_manager(5, 60)
+    assert billed(hub, estimate) == [("east", "billable", 8, 5, 60, "estimated")]
+    copy = Job("east", "e1", created=2, origin=ORIGIN, manager_uid="m1").admit(3).see(3)
+    assert billed(hub, estimate, copy) == [("east", "billable", 8, 3, None, "open")]
+    copy.finish(20).see(20)
+    assert billed(hub, estimate, copy) == [("east", "billable", 8, 3, 20, "closed")]
+
+
+def test_a_copy_of_an_earlier_reservation_takes_nothing_from_what_the_manager_told_of():
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(5).set(cluster_name="east").see(5)
+    hub.release(30).see(30).reserve(40).admit(44).see(44).finish(60).see(60)
+    before = Job("east", "e1", created=2, origin=ORIGIN, manager_uid="m1").admit(3).see(3)
+    before.delete(30)
+    estimate = Job("east", "m1", origin=ORIGIN, manager_uid="m1").reserve(40).admit(44)
+    estimate.see(44, gap=True).miss(60, last_seen=60)
+    assert billed(hub, before, estimate) == [
+        ("east", "billable", 8, 3, 30, "closed"),
+        ("east", "billable", 8, 44, 60, "estimated"),
+    ]

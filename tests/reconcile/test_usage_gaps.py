@@ -195,3 +195,29 @@ def test_what_the_manager_knows_of_an_unwatched_time_is_counted_as_estimated(
     with usage_hand("gpu-east") as hand:
         turn_until_known(hand)
     assert Interval.objects.count() == before
+
+
+def test_a_copy_that_ended_before_the_unwatched_time_is_not_told_of_again_by_a_late_manager(
+    worker: Cluster, kueue: Kueue, hub: Kueue, east: DevServer
+) -> None:
+    with usage_hand("hub") as above, usage_hand("gpu-east") as hand:
+        above.listed()
+        uid = hub.submit("short", job="short-job")
+        admitted = ago(600)
+        hub.reserve_on_manager("short", admitted, worker="gpu-east")
+        copy = kueue.submit("short", origin="test")
+        kueue.admit("short", admitted)
+        kueue.finish("short", admitted + timedelta(seconds=20))
+        hand.until(has_phase(copy, "finished"))
+        turn_until_known(hand)
+        hub.finish("short", ago(60))
+        above.until(has_phase(uid, "finished"))
+    kueue.delete("short")
+    MeterState.objects.filter(cluster="gpu-east").update(complete_until=ago(300))
+    MeterState.objects.filter(cluster="hub").update(complete_until=ago(-3600))
+    east.cluster.store.compact()
+    with usage_hand("gpu-east") as hand:
+        hand.until(Discrepancy.objects.filter(samples=["manager asked"]).exists)
+        turn_until_known(hand)
+    assert not WorkloadState.objects.filter(cluster__slug="gpu-east", uid=uid).exists()
+    assert [row.uid for row in Interval.objects.filter(kind="billable")] == [copy]

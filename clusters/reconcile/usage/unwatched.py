@@ -102,10 +102,7 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
         admitted_at__lt=end,
         finished_at__lt=end,
     )
-    known = WorkloadState.objects.filter(cluster__slug=cluster, admitted_at__isnull=False)
-    here = set(known.filter(finished_at__isnull=True).values_list("namespace", "name"))
-    here |= set(known.filter(finished_at__gt=start).values_list("namespace", "name"))
-    rows = [row for row in over if (row.namespace, row.name) not in here]
+    rows = [row for row in over if not _is_here(cluster, row)]
     origin = (
         settings.PORTAL_INSTALLATION
         if manager.mode == Cluster.Mode.PORTAL
@@ -120,6 +117,18 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
             completed = ended_at(client, newest[row.uid].payload)
             store_events(_as_copy(newest[row.uid], row, cluster, origin, completed))
     return len(rows)
+
+
+def _is_here(cluster: str, row: WorkloadState) -> bool:
+    """Whether the worker told of a copy that held GPUs under this reservation."""
+    copies = WorkloadState.objects.filter(
+        cluster__slug=cluster,
+        namespace=row.namespace,
+        name=row.name,
+        admitted_at__isnull=False,
+    )
+    under_it = Q(finished_at__isnull=True) | Q(finished_at__gt=row.reserved_at or row.admitted_at)
+    return copies.filter(under_it).exists()
 
 
 def _as_copy(
