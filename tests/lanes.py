@@ -293,7 +293,9 @@ def run_beside(names: Collection[str]) -> list[Outcome]:
     beside = [lane for lane in LANES if lane in names and lane != LAST_AND_ALONE]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(run_shown_whole, beside))
-    return outcomes + [run_shown_whole(lane) for lane in names if lane == LAST_AND_ALONE]
+    with ThreadPoolExecutor(1) as pool:
+        last = [lane for lane in names if lane == LAST_AND_ALONE]
+        return outcomes + list(pool.map(run_shown_whole, last))
 
 
 def main(names: list[str]) -> int:
