@@ -23,7 +23,8 @@ def furnish(folder: Path, *, gpus: int) -> None:
 
     Args:
         folder: Of ``CLUSTER.kubeconfig``.
-        gpus: Of the flavor on each worker; half of all are the floor, all are the ceiling.
+        gpus: Of the flavor on each worker. Half of all are the floor, which stands on one worker,
+            all are the ceiling, and the account's pool is what the other worker has.
     """
     # Models can be imported only once Django is set up.
     from django.db import connection
@@ -52,6 +53,11 @@ def furnish(folder: Path, *, gpus: int) -> None:
         admin, slug=FLAVOR, name="H100", node_labels={"gpu": FLAVOR}, gpus_per_node=gpus
     )
     account = services.create_account(admin, slug=ACCOUNT, name="Acme")
+    total = gpus * len(workers)
+    half = total // 2
+    services.set_envelope(
+        admin, account=account, flavor=flavor, committed=half, ceiling=total, pool=half
+    )
     workspace = services.create_workspace(
         admin, account=account, slug=SLUG, name="Vision", home_flavor=flavor
     )
@@ -84,10 +90,7 @@ def furnish(folder: Path, *, gpus: int) -> None:
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(register, names))
-    total = gpus * len(workers)
-    lines = short_form_lines(
-        home_flavor=FLAVOR, committed=total // 2, ceiling=total, preferred=None
-    )
+    lines = short_form_lines(home_flavor=FLAVOR, committed=half, ceiling=total, preferred=None)
     services.revise_budget(
         None,  # the portal itself: it begins in the past
         workspace=workspace,

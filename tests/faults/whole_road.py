@@ -311,13 +311,20 @@ class _Judge:
 
 
 def _names_of_broken(history: Any, broken_at: Any, offset_s: float) -> set[str]:
-    """Names of everything that was told of in a span whose history was taken back."""
+    """Names of everything that was told of in a span whose history was taken back.
+
+    A job with its Workload: of one alone nothing can be judged.
+    """
     found: set[str] = set()
+    owners: dict[str, str] = {}
     spans = [span for of_cluster in broken_at.values() for span in of_cluster]
     for told in history:
+        for owner in told.document["metadata"].get("ownerReferences") or ():
+            owners[told.name] = owner["name"]
         if any(begin <= told.at + offset_s <= end + 30 for begin, end in spans):
             found.add(told.name)
-    return found
+    jobs = found | {owners[name] for name in found & owners.keys()}
+    return jobs | {name for name, owner in owners.items() if owner in jobs}
 
 
 def main(words: list[str] | None = None) -> int:
