@@ -184,6 +184,8 @@ def test_user_names_cannot_be_guessed_by_giving_roles(people):
         ("delete", "users/olga/tokens/1", None),
         ("post", "members", {"username": "olga", "role": "finance"}),
         ("delete", "members/1", None),
+        ("post", "group-rules", {"provider": "corp", "group": "g", "role": "finance"}),
+        ("delete", "group-rules/1", None),
     ],
 )
 def test_identity_is_never_managed_with_a_token(people, method, path, body):

@@ -390,6 +390,16 @@ def test_no_row_that_moves_money_is_taken_without_an_approval(books: Books):
             done()
 
 
+def test_no_credit_note_is_taken_without_an_approval(books: Books):
+    books.issued()
+    paper = Statement.objects.get(account=books.fleet.acme)
+    with pytest.raises(IntegrityError, match=r"constraint|CHECK"), transaction.atomic():
+        Statement.objects.create(
+            account=paper.account, period=paper.period, kind="credit_note", credits=paper,
+            currency="EUR", priced_in="EUR", payable=-paper.payable,
+        )  # fmt: skip
+
+
 def test_a_price_that_cannot_be_compared_is_not_near(books: Books):
     with pytest.raises(IntegrityError), transaction.atomic():
         ExchangeRate.objects.create(
@@ -397,15 +407,34 @@ def test_a_price_that_cannot_be_compared_is_not_near(books: Books):
         )
 
 
+FIXED = {
+    "deed": "'another'",
+    "subject": "'another'",
+    "parameters": "'{}'",
+    "seen": "'{}'",
+    "reason": "'another'",
+    "proposed_by_id": "(SELECT max(id) FROM budgets_user)",
+    "proposed_at": "'2027-01-01'",
+    "expires_at": "'2027-01-01'",
+}
+
+
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE budgets_approval SET kind = 'two'",
-        "DELETE FROM budgets_approval",
-        "UPDATE budgets_proposal SET seen = '{}'",
-        "UPDATE budgets_proposal SET parameters = '{}'",
-        "UPDATE budgets_proposal SET expires_at = '2027-01-01'",
-        "DELETE FROM budgets_proposal",
+        pytest.param("UPDATE budgets_approval SET kind = 'two'", id="approval"),
+        pytest.param("DELETE FROM budgets_approval", id="no approval"),
+        pytest.param(
+            "UPDATE budgets_proposal SET state = 'waiting' WHERE state = 'approved'", id="decided"
+        ),
+        *(
+            pytest.param(
+                f"UPDATE budgets_proposal SET {column} = {value} WHERE state = 'waiting'",
+                id=column,
+            )
+            for column, value in FIXED.items()
+        ),
+        pytest.param("DELETE FROM budgets_proposal", id="no proposal"),
     ],
 )
 def test_what_was_proposed_and_approved_never_changes(books: Books, statement: str):

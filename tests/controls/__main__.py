@@ -19,11 +19,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from threading import Lock
 
 from tests.controls import ROOT, Guard, guards
 from tests.servers import postgres_server, redis_server
@@ -44,6 +44,8 @@ def main() -> int:
     rows = [row for row in guards(given.of) if given.only in " ".join((row.file, *row.tests))]
     with contextlib.ExitStack() as stack:
         servers = _servers({row.server for row in rows}, stack)
+        # Tests of one server have one database.
+        turns = {name: Lock() if name else contextlib.nullcontext() for name in servers}
         copies: queue.Queue[Path] = queue.Queue()
         for _ in range(given.beside):
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix="portal-controls-"))
@@ -52,11 +54,12 @@ def main() -> int:
             return max(_passes(rows, copies.queue[0], name, at) for name, at in servers.items())
 
         def tried(row: Guard) -> tuple[Guard, str]:
-            copy = copies.get()
-            try:
-                verdict = _tried(row, copy, servers[row.server])
-            finally:
-                copies.put(copy)
+            with turns[row.server]:
+                copy = copies.get()
+                try:
+                    verdict = _tried(row, copy, servers[row.server])
+                finally:
+                    copies.put(copy)
             print(f"{verdict:14} {row.file}: {' '.join(row.tests)}", flush=True)
             return row, verdict
 
@@ -117,25 +120,31 @@ def _tried(row: Guard, tree: Path, environment: Mapping[str, str]) -> str:
         path = tree / file
         texts.setdefault(path, path.read_text())
         path.write_text(path.read_text().replace(find, replace))
-    begun = time.monotonic()
     try:
-        for test in row.tests:
-            left_s = LONGEST_S - (time.monotonic() - begun)
-            status, told = _run(("-x", test), tree, environment, seconds=left_s)
-            # What a test's teardown finds in the log is an error of pytest's.
-            failed = [x for x in told if x.startswith("FAILED ") or "secrets are in the log" in x]
-            if status == 0:
-                return "NOT NOTICED"
-            if status != 1 or not failed:
-                return "DID NOT RUN"
-            if any(f"- {error}" in line for line in failed for error in BROKEN):
-                return "BROKEN"
+        status, told = _run(row.tests, tree, environment, seconds=LONGEST_S)
     except subprocess.TimeoutExpired:
         return "TOOK TOO LONG"
     finally:
         for path, text in texts.items():
             path.write_text(text)
-    return "noticed"
+    # What a test's teardown finds in the log is an error of pytest's.
+    failed = [
+        line.partition(" ")[2]
+        for line in told
+        if line.startswith("FAILED ")
+        or (line.startswith("ERROR ") and "secrets are in the log" in line)
+    ]
+    if status not in (0, 1) or (status == 1 and not failed):
+        return "DID NOT RUN"
+    if any(f"- {error}" in line for line in failed for error in BROKEN):
+        return "BROKEN"
+    # One that is named without its parameters fails with one of them.
+    missed = [
+        test
+        for test in row.tests
+        if not any(line.startswith((f"{test} ", f"{test}[")) or line == test for line in failed)
+    ]
+    return f"NOT NOTICED by {', '.join(missed)};" if missed else "noticed"
 
 
 def _run(
@@ -146,7 +155,8 @@ def _run(
     with subprocess.Popen(
         command,
         cwd=tree,
-        env={**os.environ, **environment},
+        # Wide enough for each error to stand beside its test.
+        env={**os.environ, **environment, "COLUMNS": "999"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

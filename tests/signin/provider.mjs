@@ -15,7 +15,7 @@ const PASSWORD = "right";
 const state = {
   clients: [],
   people: {}, // name → claims
-  fault: null, // { claims, key: "stranger" | "retired" | "secret" | "none" }
+  fault: null, // { claims, key: "stranger" | "retired" | "secret" | "none", discovery }
 };
 let keys = []; // newest first; the first signs, and it alone is shown
 let provider;
@@ -76,6 +76,7 @@ const build = () => {
   });
   provider.use(async (ctx, next) => {
     await next();
+    if (ctx.oidc?.route === "discovery") Object.assign(ctx.body, state.fault?.discovery);
     if (state.fault && ctx.oidc?.route === "token" && ctx.body?.id_token) {
       ctx.body.id_token = await signed(ctx.body.id_token, state.fault);
     }
