@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from budgets import selectors, services
 from budgets.models import Delivery, Discrepancy
+from budgets.selectors.attention import failed_deliveries
 from budgets.selectors.clock import utc_now
 from clusters.models import Cluster, ClusterHealth, Drift, GuardIncident, ShiftRun
 from tests.builders import line
@@ -161,6 +162,7 @@ def test_messages_that_were_given_up_are_told_to_platform_roles(visitors: Visito
     for role in ("admin", "finance", "auditor"):
         assert "1 message could not be delivered." in visitors.text(role, "/"), role
     assert "could not be delivered" not in visitors.text("owner", "/")
+    assert failed_deliveries(visitors.fleet.owner) == 0
     assert glance(visitors.text("admin", "/"), "message not delivered") == "1"
 
 
