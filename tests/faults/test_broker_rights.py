@@ -89,7 +89,7 @@ def worker(url: str, tmp_path: Path) -> Iterator[Path]:
             yield tmp_path
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(180)
 
 
 def test_worker_with_these_rights_works_takes_no_command_and_opens_no_pickle(

@@ -228,6 +228,19 @@ def test_an_admission_that_an_older_past_does_not_know_ends_where_it_was_last_se
     assert problems(job) == [ProblemCode.TAKEN_BACK]
 
 
+def test_an_admission_that_an_older_past_has_another_for_ends_where_it_was_last_seen():
+    job = Job().admit(10).see(10)
+    running = job.facts
+    job.evict(40).release(40).see(40).admit(60).see(60).set(priority=1).see(90)
+    back_to(job, running).see(1000, gap=True).finish(1200).see(1200)
+    assert rows(job) == [
+        ("u1", "billable", 8, 10, 40, "closed"),
+        ("u1", "billable", 8, 60, 90, "estimated"),
+        ("u1", "billable", 8, 1000, 1200, "closed"),
+    ]
+    assert problems(job) == [ProblemCode.TAKEN_BACK]
+
+
 def test_what_was_deleted_and_is_there_again_counts_from_when_it_was_seen():
     job = Job().admit(10).see(10)
     running = job.facts
