@@ -14,13 +14,15 @@ def main() -> None:
 
     try:
         execute_from_command_line(sys.argv)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (OperationalError, ProgrammingError) as error:
         if "--traceback" in sys.argv:
             raise
         sys.exit(
-            f"The database did not do what the command asked: {str(error).splitlines()[0]}\n"
-            "If its tables are missing or old, run 'manage.py migrate'. If it is another database, "
-            "set DATABASE_URL. --traceback shows where it happened."
+            f"The database refused what the command asked for: {str(error).splitlines()[0]}\n"
+            "If its tables are missing or old, run 'manage.py migrate'. If this is the wrong "
+            "database, set DATABASE_URL. --traceback shows where in the code it happened."
         )
 
 

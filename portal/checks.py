@@ -94,7 +94,7 @@ def require_settings() -> None:
     messages = found()
     refused = [told(message) for message in messages if message.is_serious()]
     if refused:
-        raise SystemExit("\n  ".join(["Settings are wrong or missing:", *refused]))
+        raise SystemExit("\n  ".join(["These settings are wrong or missing:", *refused]))
     for message in messages:
         log.warning("setting_is_doubtful", setting=str(message.obj), says=told(message))
 
@@ -106,7 +106,7 @@ def _out_of_range() -> Iterator[SettingFault]:
     for name, (value, least, most) in ranges.items():
         if not least <= value <= most:
             says = f"{shown(name)} is out of range."
-            yield SettingFault(name, says, f"It may be {least} to {most}.")
+            yield SettingFault(name, says, f"Write a number from {least} to {most}.")
 
 
 def _malformed() -> Iterator[SettingFault]:
@@ -127,23 +127,25 @@ def _malformed() -> Iterator[SettingFault]:
         (
             "PORTAL_INSTALLATION",
             _NAME,
-            "Write a-z, 0-9, '-' and '.'; 63 at most.",
+            "Use only a-z, 0-9, '-' and '.', and at most 63 of them.",
         ),
         ("PORTAL_LEASE_NAMESPACE", _NAME, "Name a namespace that every cluster has."),
     ):
         if not test.fullmatch(getattr(settings, name)):
-            yield SettingFault(name, f"{shown(name)} is not a name for Kubernetes.", advice)
+            yield SettingFault(name, f"{shown(name)} is not a valid name in Kubernetes.", advice)
     if not _RATE.fullmatch(settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]["login"]):
         name = "PORTAL_LOGIN_RATE"
-        yield SettingFault(name, f"{shown(name)} is no rate.", "Write it as 10/min.")
+        yield SettingFault(name, f"{shown(name)} is not a rate.", "Write it as 10/min.")
     public = urlsplit(settings.PORTAL_PUBLIC_URL)
     if public.scheme not in ("http", "https") or not public.hostname:
         name = "PORTAL_PUBLIC_URL"
-        advice = "Write it as people's browsers call the portal: https://gpu.example.com."
-        yield SettingFault(name, f"{shown(name)} is no address of a web server.", advice)
+        advice = "Write the address that people open, such as https://gpu.example.com."
+        yield SettingFault(name, f"{shown(name)} is not the address of a web server.", advice)
     if urlsplit(settings.CELERY_BROKER_URL).scheme.partition("+")[0] not in TRANSPORT_ALIASES:
         advice = "Write redis://USER:PASSWORD@HOST:6379/0, or rediss:// for TLS."
-        yield SettingFault("CELERY_BROKER_URL", "CELERY_BROKER_URL is no broker.", advice)
+        yield SettingFault(
+            "CELERY_BROKER_URL", "CELERY_BROKER_URL is not the address of a broker.", advice
+        )
     for name, read in (
         ("PORTAL_CREDENTIAL_KEYS", vault.usable_keys),
         ("PORTAL_LEDGER_KEYS", lambda: list(seals.ledger_keys())),
@@ -164,15 +166,15 @@ def _not_there() -> Iterator[SettingFault]:
     ):
         value = getattr(settings, name)
         if value and not is_there(Path(value)):
-            yield SettingFault(name, f"{shown(name)} is not there.", advice)
+            yield SettingFault(name, f"{shown(name)} does not exist.", advice)
 
 
 def _missing() -> Iterator[SettingFault]:
     if not os.environ.get("PORTAL_SECRET_KEY"):
-        says = "PORTAL_SECRET_KEY is not set; each process would sign sessions with its own."
+        says = "PORTAL_SECRET_KEY is not set, so each process would sign sessions with its own key."
         yield SettingFault("PORTAL_SECRET_KEY", says, f"Make one with: {_NEW_KEY}")
     if not settings.PORTAL_CREDENTIAL_KEYS:
-        says = "PORTAL_CREDENTIAL_KEYS is not set; without a key no cluster can be registered."
+        says = "PORTAL_CREDENTIAL_KEYS is not set, so no cluster could be registered."
         yield SettingFault("PORTAL_CREDENTIAL_KEYS", says, f"Make one with: {_NEW_FERNET_KEY}")
 
 
@@ -181,18 +183,18 @@ def _doubtful() -> Iterator[SettingFault]:
     for name in sorted(os.environ.keys() - known):
         close = get_close_matches(name, known, n=1, cutoff=0.88)
         if close and close[0] not in os.environ:
-            yield SettingFault(name, f"{name} is no setting.", f"{close[0]} is one; correct it.")
+            yield SettingFault(name, f"{name} is not a setting.", f"{close[0]} is one; correct it.")
     host = urlsplit(settings.PORTAL_PUBLIC_URL).hostname or ""
     if host and not validate_host(host, settings.ALLOWED_HOSTS):
-        says = f"The portal does not answer to {host}, its own address in PORTAL_PUBLIC_URL."
+        says = f"PORTAL_PUBLIC_URL names {host}, but the portal does not answer to that name."
         yield SettingFault("PORTAL_ALLOWED_HOSTS", says, f"Add {host} to PORTAL_ALLOWED_HOSTS.")
     if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-        says = "The portal works on SQLite, a file of this machine; the ledger has no guard there."
-        yield SettingFault("DATABASE_URL", says, "For real, give the address of a PostgreSQL.")
+        says = "The database is SQLite, which does not protect the ledger from changes."
+        yield SettingFault("DATABASE_URL", says, "In production, use PostgreSQL.")
     if settings.SECURE_SSL_REDIRECT and not settings.REST_FRAMEWORK["NUM_PROXIES"]:
-        says = "PORTAL_PROXIES is 0; behind a proxy with TLS everybody has the proxy's address."
-        advice = "Say how many proxies stand in front, or set PORTAL_HTTPS=false where none does."
+        says = "PORTAL_PROXIES is 0, so behind a proxy everybody seems to have its address."
+        advice = "Set it to the number of proxies in front, or set PORTAL_HTTPS=false if none is."
         yield SettingFault("PORTAL_PROXIES", says, advice)
     if not settings.PORTAL_LEDGER_KEYS:
-        says = "PORTAL_LEDGER_KEYS is not set; months are closed without a signature."
-        yield SettingFault("PORTAL_LEDGER_KEYS", says, "docs/billing.md says how to make one.")
+        says = "PORTAL_LEDGER_KEYS is not set, so months are closed without a signature."
+        yield SettingFault("PORTAL_LEDGER_KEYS", says, "Make one with: openssl rand -base64 32")

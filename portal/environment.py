@@ -70,7 +70,7 @@ class Environment(environ.Env):  # type: ignore[misc]  # environ has no types
                 return float(raw)
             return super().get_value(var, cast, default, parse_default)
         except (ValueError, ImproperlyConfigured):
-            self._keep(var, f"Write {_FORMS.get(cast, 'what README.md says of it')}.")
+            self._keep(var, f"Write {_FORMS.get(cast, 'it as README.md describes')}.")
             return default
 
     def choice(
@@ -85,7 +85,9 @@ class Environment(environ.Env):  # type: ignore[misc]  # environ has no types
 
     def db(self, name: builtins.str, default: builtins.str) -> dict[builtins.str, Any]:
         """A database by its address: PostgreSQL's or SQLite's."""
-        advice = "Write postgres://USER:PASSWORD@HOST:5432/NAME; escape signs of a password as %40."
+        advice = (
+            "Write postgres://USER:PASSWORD@HOST:5432/NAME; in passwords write @ as %40 and so on."
+        )
         found = self._address(name, default, self.db_url_config, advice)
         if found is not None and found["ENGINE"] not in _ENGINES:
             self._keep(name, advice)
@@ -94,7 +96,9 @@ class Environment(environ.Env):  # type: ignore[misc]  # environ has no types
 
     def email_url(self, name: builtins.str, default: builtins.str) -> dict[builtins.str, Any]:
         """A mail server by its address."""
-        advice = "Write smtp+tls://USER:PASSWORD@HOST:587, or leave it out for mail in the log."
+        advice = (
+            "Write smtp+tls://USER:PASSWORD@HOST:587, or leave it out to write mail to the log."
+        )
         found = self._address(name, default, self.email_url_config, advice)
         return dict(found or self.email_url_config(default))
 

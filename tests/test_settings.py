@@ -105,7 +105,7 @@ def test_doubtful_settings_are_told_and_stop_nobody() -> None:
     assert "PORTAL_ALLOWED_HOSTS is one; correct it" in said
     assert "Add gpu.example.com to PORTAL_ALLOWED_HOSTS" in said
     assert "months are closed without a signature" in said
-    assert "PORTAL_PROXIES is 0;" in said
+    assert "PORTAL_PROXIES is 0, so" in said
     assert "word-of-the-portal" not in said and KEY not in said
 
 

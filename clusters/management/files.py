@@ -30,7 +30,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
-        raise CommandError(f"{path} is no YAML: {error}") from error
+        raise CommandError(f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
-        raise CommandError(f"{path} holds no Configuration")
+        raise CommandError(f"{path} holds no Kueue Configuration.")
     return found

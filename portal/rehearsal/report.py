@@ -88,7 +88,9 @@ class Report:
         else:
             for note in self.notes:
                 print(note)
-            print(f"failed at: {self.failed}" if self.failed else "rehearsal green")
+            print(
+                f"The step that failed: {self.failed}" if self.failed else "Every step succeeded."
+            )
         return 1 if self.failed else 0
 
 

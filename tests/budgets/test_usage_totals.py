@@ -165,11 +165,11 @@ def test_totals_filled_anew_are_what_the_services_keep(metered: SmallFleet):
 
 def test_command_finds_and_puts_right(metered: SmallFleet, capsys):
     call_command("usage_totals")
-    assert capsys.readouterr().out == "Every total is the sum of its facts.\n"
+    assert capsys.readouterr().out == "Every total is the sum of its hour facts.\n"
     PlatformHour.objects.order_by("pk").first().delete()
     with pytest.raises(CommandError, match="1 rows of totals") as refused:
         call_command("usage_totals")
     assert refused.value.returncode == 1
     call_command("usage_totals", rebuild=True)
-    assert capsys.readouterr().out == "1 rows of totals were put right.\n"
+    assert capsys.readouterr().out == "1 rows of totals were corrected.\n"
     call_command("usage_totals")

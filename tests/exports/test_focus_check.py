@@ -394,14 +394,14 @@ def test_command_exits_by_what_it_found(tmp_path, capsys):
     bad.write_text(good.read_text().replace("Recurring", "Hourly"))
 
     call_command("focus_check", str(packed), "--version", "1.2")
-    assert "nothing is wrong, FOCUS 1.2" in capsys.readouterr().out
+    assert "nothing is wrong, by FOCUS 1.2" in capsys.readouterr().out
 
     with pytest.raises(SystemExit) as stopped:
         call_command("focus_check", str(bad), "--version", "1.2")
     out = capsys.readouterr().out
     assert stopped.value.code == 1
     assert "row 1: ChargeFrequency: 'Hourly': enum: use one of:" in out
-    assert out.endswith("1 findings, FOCUS 1.2\n")
+    assert out.endswith("1 findings, by FOCUS 1.2\n")
 
     with pytest.raises(CommandError) as refused:
         call_command("focus_check", str(tmp_path / "none.csv"), "--version", "1.2")

@@ -18,15 +18,23 @@ class Command(BaseCommand):
     """Asks on a terminal, or reads PORTAL_ADMIN_USERNAME, _EMAIL and _PASSWORD."""
 
     help = (
-        "Create the first platform admin. Asks for what is missing; without a terminal set "
-        "PORTAL_ADMIN_USERNAME, PORTAL_ADMIN_EMAIL and PORTAL_ADMIN_PASSWORD. Refuses when an "
-        "admin exists."
+        "Create the first platform admin. The command asks for what is missing. Where there is "
+        "no terminal, set PORTAL_ADMIN_USERNAME, PORTAL_ADMIN_EMAIL and PORTAL_ADMIN_PASSWORD. "
+        "If an admin exists already, the command changes nothing and says so."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Name and address may be arguments; a password never is, for shells remember it."""
-        parser.add_argument("--username", default=os.environ.get("PORTAL_ADMIN_USERNAME", ""))
-        parser.add_argument("--email", default=os.environ.get("PORTAL_ADMIN_EMAIL", ""))
+        parser.add_argument(
+            "--username",
+            default=os.environ.get("PORTAL_ADMIN_USERNAME", ""),
+            help="user name of the admin; otherwise PORTAL_ADMIN_USERNAME",
+        )
+        parser.add_argument(
+            "--email",
+            default=os.environ.get("PORTAL_ADMIN_EMAIL", ""),
+            help="mail address of the admin; otherwise PORTAL_ADMIN_EMAIL",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Create the admin, or say in one line what is in the way."""
@@ -40,7 +48,7 @@ class Command(BaseCommand):
         except Rejected as error:
             lines = [f"{fault.field or 'request'}: {fault.message}" for fault in error.faults]
             raise CommandError("\n".join(lines)) from error
-        self.stdout.write(self.style.SUCCESS(f"{user.username} is the platform admin."))
+        self.stdout.write(self.style.SUCCESS(f"{user.username} is now the platform admin."))
 
     def _ask(self, label: str) -> str:
         self._require_terminal(label)
@@ -50,12 +58,12 @@ class Command(BaseCommand):
         self._require_terminal("Password")
         password = getpass.getpass("Password: ")
         if getpass.getpass("Password again: ") != password:
-            raise CommandError("The two passwords differ.")
+            raise CommandError("The two passwords differ. Run the command again.")
         return password
 
     def _require_terminal(self, label: str) -> None:
         if not sys.stdin.isatty():
             raise CommandError(
-                f"{label} is missing and there is no terminal to ask on; set "
+                f"{label} is missing, and there is no terminal to ask on. Set "
                 "PORTAL_ADMIN_USERNAME, PORTAL_ADMIN_EMAIL and PORTAL_ADMIN_PASSWORD."
             )

@@ -21,9 +21,9 @@ class Command(BaseCommand):
     """``manage.py focus_check FILE --version 1.2|1.4``."""
 
     help = (
-        "Check a Cost and Usage file (CSV, CSV.gz, Parquet or JSON Lines) against FOCUS 1.2 or 1.4 "
-        "and the identities of docs/focus.md. Exits with 0 when nothing is wrong, 1 with "
-        "findings, 2 when the file cannot be read."
+        "Check a FOCUS file of costs and usage (CSV, CSV.gz, Parquet or JSON Lines) against "
+        "FOCUS 1.2 or 1.4 and the rules in docs/focus.md. Exit status 0: nothing is wrong; 1: "
+        "there are findings; 2: the file cannot be read."
     )
     requires_system_checks: list[str] = []
 
@@ -34,13 +34,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("file", type=Path, metavar="FILE")
+        parser.add_argument("file", type=Path, metavar="FILE", help="the file to check")
         parser.add_argument(
             "--version",
             dest="focus_version",
             required=True,
             choices=[version.value for version in Version],
-            help="version of FOCUS that the file claims",
+            help="version of FOCUS that the file follows",
         )
         parser.add_argument(
             "--payable",
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             default=[],
             type=_payable,
             metavar="INVOICE=AMOUNT",
-            help="what an invoice asks to be paid; may be repeated",
+            help="the amount that an invoice asks for; may be repeated",
         )
 
     def handle(
@@ -69,11 +69,11 @@ class Command(BaseCommand):
         except FocusFileError as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
         if not rules:
-            self.stdout.write(f"{file}: nothing is wrong, FOCUS {focus_version}")
+            self.stdout.write(f"{file}: nothing is wrong, by FOCUS {focus_version}")
             return
         for rule, count in sorted(rules.items()):
             self.stdout.write(f"{count:8} {rule}")
-        self.stdout.write(f"{rules.total()} findings, FOCUS {focus_version}")
+        self.stdout.write(f"{rules.total()} findings, by FOCUS {focus_version}")
         raise SystemExit(FOUND)
 
 
@@ -84,4 +84,6 @@ def _payable(text: str) -> tuple[str, Decimal]:
             return invoice, Decimal(amount)
     except InvalidOperation:
         pass  # the error below says it
-    raise ArgumentTypeError(f"{text!r} is not like RE-2026-0001=120.50")
+    raise ArgumentTypeError(
+        f"{text!r} cannot be read; write INVOICE=AMOUNT, such as RE-2026-0001=120.50"
+    )

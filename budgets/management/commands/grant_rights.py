@@ -18,19 +18,22 @@ class Command(BaseCommand):
     """After each migrate: new tables have no rights yet."""
 
     help = (
-        "Give a role that owns nothing what the portal needs, and no more: it cannot change, "
-        f"delete or empty the ledger. The role is made when it is missing; {PASSWORD} is its "
-        "password."
+        "On PostgreSQL, give a role that owns nothing the rights that the portal needs and no "
+        "others: it cannot change, delete or empty the ledger. The owner of the tables runs this "
+        f"after each migrate. A missing role is created, with the password in {PASSWORD}."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The role's name."""
-        parser.add_argument("role", help="such as portal_app")
+        parser.add_argument("role", help="name of the role, such as portal_app")
 
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         """Make the role and give it its rights, in one transaction."""
         if connection.vendor != "postgresql":
-            raise CommandError("Only PostgreSQL has roles; DATABASE_URL names another database.")
+            raise CommandError(
+                "Only PostgreSQL has roles, and DATABASE_URL names another database. Give it the "
+                "address of the PostgreSQL database, as the owner of its tables."
+            )
         name = connection.ops.quote_name(role)
         with transaction.atomic(), connection.cursor() as cursor:
             # Beside another one of these, which may make the role first.
@@ -51,11 +54,11 @@ class Command(BaseCommand):
             )
             if cursor.fetchone() != (False,):
                 raise CommandError(
-                    f"{role} owns tables, is a member of another role or may do more than log in; "
-                    "name another role."
+                    f"{role} owns tables, is a member of another role or may do more than log in, "
+                    "so the portal's rights would not limit it. Name another role."
                 )
             if password := os.environ.get(PASSWORD):
                 cursor.execute(f"ALTER ROLE {name} PASSWORD %s", [password])
             for statement in grants(name):
                 cursor.execute(statement)
-        self.stdout.write(self.style.SUCCESS(f"{role} has the portal's rights."))
+        self.stdout.write(self.style.SUCCESS(f"{role} now has the portal's rights."))

@@ -30,25 +30,26 @@ class Command(BaseCommand):
     """``manage.py replay_ledger FILE``."""
 
     help = (
-        "Work ledgers out with the functions that the portal bills with (one JSON object or JSON "
-        "Lines, gzip or not; see docs/ledger-format.md) and compare them with what they expect. "
-        "Exits with 0 when all match, 1 when one differs, 2 when one cannot be read."
+        "Compute ledgers with the functions that the portal bills with, and compare the results "
+        "with those that the ledgers expect. The file holds one JSON object or JSON Lines, gzip "
+        "or not (docs/ledger-format.md). Exit status 0: all match; 1: one differs; 2: one cannot "
+        "be read."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("file", type=Path, metavar="FILE")
+        parser.add_argument("file", type=Path, metavar="FILE", help="the file with the ledgers")
         parser.add_argument(
             "--json",
             action="store_true",
             dest="as_json",
-            help="print what each ledger comes to, one JSON object a line; the rest goes to stderr",
+            help="print each result as one line of JSON; everything else goes to stderr",
         )
         parser.add_argument(
             "--first-difference",
             action="store_true",
-            help="stop at the first ledger that differs and show its first difference",
+            help="stop at the first ledger that differs, and show its first difference",
         )
 
     def handle(
@@ -92,7 +93,7 @@ class Command(BaseCommand):
     def _end(self, told: Any, file: Path, refused: list[str], counts: tuple[int, int, int]) -> None:
         matches, compared, read = counts
         if not read:
-            raise CommandError(f"no ledger in {file}", returncode=BAD_INPUT)
+            raise CommandError(f"{file} holds no ledger.", returncode=BAD_INPUT)
         for text in refused:
             self.stderr.write(text)
         told.write(f"{matches} of {compared} ledgers match")
@@ -112,7 +113,7 @@ def _texts(file: Path) -> Iterator[tuple[int, str]]:
         raw = file.read_bytes()
         text = (gzip.decompress(raw) if raw[:2] == GZIP_MAGIC else raw).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {file}: {error}", returncode=BAD_INPUT) from error
+        raise CommandError(f"{file} cannot be read: {error}", returncode=BAD_INPUT) from error
     lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
     if len(lines) > 1 and (_is_object(text) or not any(_is_object(line) for _, line in lines)):
         # One object over many lines, or an attempt at it: one record, and one error.
@@ -133,8 +134,8 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise LedgerFaults([Fault("", "no_json", f"this is no JSON: {error}")]) from error
+        raise LedgerFaults([Fault("", "no_json", f"this is not JSON: {error}")]) from error
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")

@@ -14,24 +14,24 @@ class Command(BaseCommand):
     """Changes nothing without ``--rebuild``; facts are never changed."""
 
     help = (
-        "Compare the totals that the pages of usage read with the hour facts that they are sums "
-        "of. Exits 1 when a row differs; --rebuild puts every row right. The meter waits."
+        "Compare the totals behind the usage pages with the hour facts that they add up. Exit "
+        "status 1: a total differs; --rebuild corrects it. The meter waits meanwhile."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The one choice."""
-        parser.add_argument("--rebuild", action="store_true", help="put every row right")
+        parser.add_argument("--rebuild", action="store_true", help="correct every wrong total")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Say how many rows differ, or differed."""
         if options["rebuild"]:
-            self.stdout.write(f"{rebuild_totals()} rows of totals were put right.")
+            self.stdout.write(f"{rebuild_totals()} rows of totals were corrected.")
             return
         wrong = count_wrong_totals()
         if wrong:
             raise CommandError(
-                f"{wrong} rows of totals are not the sum of their facts; "
-                "manage.py usage_totals --rebuild puts them right.",
+                f"{wrong} rows of totals are not the sum of their hour facts. "
+                "Run manage.py usage_totals --rebuild to correct them.",
                 returncode=1,
             )
-        self.stdout.write("Every total is the sum of its facts.")
+        self.stdout.write("Every total is the sum of its hour facts.")

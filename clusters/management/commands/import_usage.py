@@ -34,19 +34,23 @@ class Command(BaseCommand):
     """``manage.py import_usage FILE [--dry-run]`` or ``--cluster SLUG``."""
 
     help = (
-        "Fill in finished runs from a CSV file with the columns "
+        "Add finished runs to the ledger, from a CSV file with the columns "
         + ", ".join(COLUMNS)
         + " (the last three may be left out), or from the Workloads that a registered cluster "
-        "still has. The same import again changes nothing. Exit status 1 when something could "
-        "not be placed."
+        "still has. Running the same import again changes nothing. Exit status 1: something "
+        "could not be placed."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Where from, and whether to write."""
         source = parser.add_mutually_exclusive_group(required=True)
-        source.add_argument("file", nargs="?", help="CSV file; - reads standard input")
-        source.add_argument("--cluster", help="slug of a registered cluster to read Workloads from")
-        parser.add_argument("--dry-run", action="store_true", help="report, write nothing")
+        source.add_argument("file", nargs="?", help="the CSV file; - reads standard input")
+        source.add_argument(
+            "--cluster", help="slug of a registered cluster whose Workloads are read"
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="report what would be added, and write nothing"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Import, meter, report."""
@@ -56,7 +60,7 @@ class Command(BaseCommand):
                 promises.meter_usage()
         except Rejected as rejected:
             lines = [f"{fault.field}: {fault.message}" for fault in rejected.faults]
-            raise CommandError("\n".join(["nothing was imported:", *lines])) from None
+            raise CommandError("\n".join(["Nothing was imported:", *lines])) from None
         except (PortalError, ClusterError) as error:
             raise CommandError(str(error)) from error
         self._tell(made, dry_run=options["dry_run"])
@@ -78,7 +82,7 @@ class Command(BaseCommand):
         if cluster is None:
             known = ", ".join(Cluster.objects.values_list("slug", flat=True)) or "none"
             raise CommandError(
-                f"no cluster {options['cluster']!r} is registered; there are: {known}"
+                f"No cluster {options['cluster']!r} is registered. Registered clusters: {known}."
             )
         with contextlib.closing(Clients()) as clients:
             client = clients.of(cluster.slug)
@@ -91,7 +95,7 @@ class Command(BaseCommand):
             self.stdout.write(f"not placed: {len(made.unplaced) - SHOWN} more")
         if made.outside:
             self.stdout.write(
-                f"{made.outside} intervals belong to no workspace: shown, billed to nobody"
+                f"{made.outside} intervals belong to no workspace; they are billed to nobody"
             )
         verb = "would be new" if dry_run else "new"
         self.stdout.write(f"{made.new} {verb}, {made.gpu_seconds} GPU-seconds")

@@ -20,18 +20,19 @@ class Command(BaseCommand):
     """``manage.py replay_admission FILE``."""
 
     help = (
-        "Replay a file of recorded scenarios (JSON lines, plain or gzip) and compare every "
-        "admission, preemption, queue and message. Exits with 0 only when all match."
+        "Replay recorded scenarios of Kueue's scheduler with the portal's engine, and compare "
+        "every admission, preemption, queue and message. The file holds JSON Lines, gzip or not. "
+        "Exit status 0: all match."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("file", type=Path, metavar="FILE")
-        parser.add_argument("--family", default="", help="only scenarios of this family")
-        parser.add_argument("--jobs", type=int, default=1, help="processes, 1 by default")
+        parser.add_argument("file", type=Path, metavar="FILE", help="the file with the scenarios")
+        parser.add_argument("--family", default="", help="replay only scenarios of this family")
+        parser.add_argument("--jobs", type=int, default=1, help="number of processes; 1 by default")
         parser.add_argument(
-            "--first-difference", action="store_true", help="stop at the first that differs"
+            "--first-difference", action="store_true", help="stop at the first difference"
         )
 
     def handle(
@@ -46,10 +47,11 @@ class Command(BaseCommand):
         """Replay, print differences, and end with the number of matches."""
         try:
             lines = list(_lines(file, family=family))
-        except (OSError, EOFError, ValueError, KeyError) as error:
-            raise CommandError(f"cannot read {file}: {error}") from error
+        except (OSError, EOFError, ValueError) as error:
+            raise CommandError(f"{file} cannot be read: {error}") from error
         if not lines:
-            raise CommandError(f"no scenario in {file}")
+            of_family = f" of family {family!r}" if family else ""
+            raise CommandError(f"{file} holds no scenario{of_family}.")
         total = matches = 0
         for result in _results(lines, jobs=max(1, jobs)):
             total += 1
@@ -78,8 +80,13 @@ def _lines(path: Path, *, family: str) -> Iterator[str]:
         if is_gzip
         else path.open(encoding="utf-8") as stream
     ):
-        for line in stream:
-            if line.strip() and (not family or json.loads(line)["family"] == family):
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            record = json.loads(line)
+            if not isinstance(record, dict) or not {"name", "family"} <= record.keys():
+                raise ValueError(f"line {number} is not a scenario")
+            if not family or record["family"] == family:
                 yield line
 
 

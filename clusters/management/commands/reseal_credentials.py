@@ -13,7 +13,10 @@ from clusters.vault import SealBroken
 class Command(BaseCommand):
     """Put a new key first, run this, take the old key away."""
 
-    help = "Seal every stored credential with the newest key; then older keys can go."
+    help = (
+        "Encrypt every stored credential with the newest key of PORTAL_CREDENTIAL_KEYS. After "
+        "that, older keys can be removed."
+    )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """All of them, or none."""
@@ -21,4 +24,6 @@ class Command(BaseCommand):
             count = reseal_credentials(None)
         except SealBroken as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"resealed the credentials of {count} clusters")
+        self.stdout.write(
+            f"The credentials of {count} clusters are now encrypted with the newest key."
+        )

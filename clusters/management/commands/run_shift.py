@@ -26,34 +26,42 @@ from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
 class Command(BaseCommand):
     """The same function as the Celery task, without its database row."""
 
-    help = "Work a shift (admission or dispatch) on one cluster until stopped."
+    help = "Run one reconcile loop (admission or dispatch) on one cluster until it is stopped."
     # They read every page's code, and a shift that takes over from a dead one is waited for.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--kubeconfig", required=True, metavar="FILE", type=Path)
+        parser.add_argument(
+            "--kubeconfig", required=True, metavar="FILE", type=Path, help="the cluster to work on"
+        )
         parser.add_argument(
             "--role",
             required=True,
             choices=[ShiftRun.Role.ADMISSION.value, ShiftRun.Role.DISPATCH.value],
+            help="what the loop does: admit jobs, or dispatch them to workers",
         )
         parser.add_argument(
-            "--mode", default=Cluster.Mode.PORTAL.value, choices=Cluster.Mode.values
+            "--mode",
+            default=Cluster.Mode.PORTAL.value,
+            choices=Cluster.Mode.values,
+            help="who decides on this cluster; portal by default",
         )
         parser.add_argument(
-            "--config", metavar="FILE", type=Path, help="a Kueue Configuration to follow"
+            "--config", metavar="FILE", type=Path, help="the Kueue Configuration to follow"
         )
         parser.add_argument(
             "--worker",
             action="append",
             default=[],
             metavar="NAME=KUBECONFIG",
-            help="a worker, by the name of its MultiKueueCluster (dispatch only; repeatable)",
+            help="a worker, by the name of its MultiKueueCluster; for dispatch; may be repeated",
         )
-        parser.add_argument("--name", default="cluster", help="what logs call the cluster")
+        parser.add_argument("--name", default="cluster", help="name of the cluster in logs")
         parser.add_argument(
-            "--origin", default="", help="mark of this manager's copies; else PORTAL_INSTALLATION"
+            "--origin",
+            default="",
+            help="mark on this manager's copies; otherwise PORTAL_INSTALLATION",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -94,12 +102,12 @@ class Command(BaseCommand):
             try:
                 return work_in_foreground(shift, stop=stop)
             except LeaseLost as lost:
-                self.stdout.write(f"{lost}; takes it again as soon as it is free")
+                self.stdout.write(f"{lost}; this process takes it again as soon as it is free")
             shift = replace(shift, holder=f"{socket.gethostname()}-{os.getpid()}-{number}")
 
 
 def _worker(text: str) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
-        raise CommandError(f"--worker {text}: write it as NAME=KUBECONFIG")
+        raise CommandError(f"--worker {text} cannot be read; write it as NAME=KUBECONFIG.")
     return name, read_text(Path(path))

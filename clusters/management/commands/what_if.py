@@ -26,21 +26,28 @@ POLL_S = 0.1
 class Command(BaseCommand):
     """The questions of the what-if page, as an operator on the server; every name is shown."""
 
-    help = "Ask: raise a budget, add a node pool, or drain a worker."
+    help = (
+        "Ask the clusters what a change would lead to: a larger budget, more nodes, or a worker "
+        "that is drained. Nothing is saved. Exit status 1: a cluster did not answer."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         asked = parser.add_subparsers(dest="change", required=True, metavar="CHANGE")
-        more = asked.add_parser("raise", help="a budget by some GPUs; a negative number lowers")
+        more = asked.add_parser(
+            "raise", help="raise a budget by some GPUs; a negative number lowers it"
+        )
         more.add_argument("workspace", metavar="NAMESPACE")
         _gpus(more)
-        add = asked.add_parser("add", help="a node pool to a worker")
+        add = asked.add_parser("add", help="add nodes with GPUs to a worker")
         add.add_argument("cluster", metavar="WORKER")
         _gpus(add)
         receiver = add.add_mutually_exclusive_group(required=True)
-        receiver.add_argument("--account", metavar="SLUG", help="whose own pool gets the GPUs")
-        receiver.add_argument("--pool", metavar="SLUG", help="the platform pool that gets them")
-        drain = asked.add_parser("drain", help="a worker")
+        receiver.add_argument(
+            "--account", metavar="SLUG", help="account whose own pool gets the GPUs"
+        )
+        receiver.add_argument("--pool", metavar="SLUG", help="platform pool that gets the GPUs")
+        drain = asked.add_parser("drain", help="drain a worker")
         drain.add_argument("cluster", metavar="WORKER")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -50,7 +57,7 @@ class Command(BaseCommand):
         except Rejected as error:
             raise CommandError("\n".join(fault.message for fault in error.faults)) from error
         for note in asked.notes:
-            self.stdout.write(f"It could not be saved as it is: {note}")
+            self.stdout.write(f"This change could not be saved as it is: {note}")
         problems = [text for row in asked.questions if (text := self._tell(row))]
         if problems:
             raise CommandError("\n".join(problems))
@@ -69,8 +76,8 @@ class Command(BaseCommand):
 
 
 def _gpus(parser: ArgumentParser) -> None:
-    parser.add_argument("--flavor", required=True, metavar="SLUG")
-    parser.add_argument("--by", required=True, type=int, metavar="GPUS")
+    parser.add_argument("--flavor", required=True, metavar="SLUG", help="flavor of the GPUs")
+    parser.add_argument("--by", required=True, type=int, metavar="GPUS", help="number of GPUs")
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Asked]] = {

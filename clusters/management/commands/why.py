@@ -23,32 +23,35 @@ from clusters.reconcile.one_off import OneOff, explain_once
 class Command(BaseCommand):
     """Nothing is written anywhere; every name is shown, so it is for operators."""
 
-    help = "Say why a waiting Workload, or Job, does not start, with the evidence behind it."
+    help = "Say why a waiting Workload or Job does not start, and show the evidence."
     # With --kubeconfig it works without a database.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("job", metavar="NAMESPACE/NAME", help="of a Workload or its Job")
+        parser.add_argument("job", metavar="NAMESPACE/NAME", help="a Workload or its Job")
         parser.add_argument(
             "--kubeconfig",
             metavar="FILE",
             type=Path,
-            help="ask this cluster's objects instead of the portal's database",
+            help="read this cluster's objects instead of the portal's database",
         )
         parser.add_argument(
-            "--config", metavar="FILE", type=Path, help="the Kueue Configuration that holds there"
+            "--config", metavar="FILE", type=Path, help="the Kueue Configuration of that cluster"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the sentence and the evidence."""
         namespace, slash, name = options["job"].partition("/")
         if not (namespace and slash and name) or "/" in name:
-            raise CommandError(f"{options['job']!r}: write it as NAMESPACE/NAME")
+            raise CommandError(f"{options['job']!r} is not a job; write it as NAMESPACE/NAME.")
         if options["kubeconfig"] is not None:
             self._from_cluster(options["job"], options["kubeconfig"], options["config"])
         elif options["config"] is not None:
-            raise CommandError("--config goes with --kubeconfig; the portal knows its clusters'")
+            raise CommandError(
+                "--config goes with --kubeconfig alone: the portal knows the Configuration of its "
+                "own clusters."
+            )
         else:
             self._from_portal(namespace, name)
 
@@ -56,8 +59,8 @@ class Command(BaseCommand):
         found = selectors.stored_why(namespace, name)
         if not found:
             raise CommandError(
-                f"Nothing is stored of {namespace}/{name}: it does not wait, there is no such job, "
-                "or no worker looks at its cluster. --kubeconfig asks the cluster itself."
+                f"Nothing is stored of {namespace}/{name}: the job does not wait, does not exist, "
+                "or no shift works on its cluster. Give --kubeconfig to ask the cluster itself."
             )
         for row in found:
             self.stdout.write(f"{row.key} on {row.cluster}, since {row.since:%Y-%m-%d %H:%M} UTC")
@@ -81,7 +84,7 @@ class Command(BaseCommand):
 
 def _lines(found: OneOff) -> list[str]:
     if found.would_start:
-        return [found.key, "It fits and starts as soon as the scheduler looks at it."]
+        return [found.key, "The job fits and starts as soon as the scheduler considers it."]
     if found.evidence is None:
-        return [found.key, "It does not wait for quota."]
+        return [found.key, "The job does not wait for quota."]
     return [found.key, *explanation_lines(explained(read_evidence(found.evidence), Names(None)))]

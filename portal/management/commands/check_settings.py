@@ -11,8 +11,8 @@ from portal import checks
 
 class Command(BaseCommand):
     help = (
-        "Tells every setting that is wrong, missing or doubtful, each with the way out; no secret "
-        "is shown. Exit status 1 where web, workers and beat would not start."
+        "List every setting that is wrong, missing or doubtful, and say how to correct it. No "
+        "secret is shown. Exit status 1: web, workers and beat would not start."
     )
     requires_system_checks: list[str] = []
 
@@ -23,5 +23,5 @@ class Command(BaseCommand):
             if not message.is_serious():
                 self.stdout.write(f"Doubtful: {checks.told(message)}")
         if refused:
-            raise CommandError("\n  ".join(["Settings are wrong or missing:", *refused]))
-        self.stdout.write(self.style.SUCCESS("Nothing is wrong or missing."))
+            raise CommandError("\n  ".join(["These settings are wrong or missing:", *refused]))
+        self.stdout.write(self.style.SUCCESS("No setting is wrong or missing."))

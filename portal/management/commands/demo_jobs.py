@@ -1,4 +1,4 @@
-"""Lets jobs arrive on the demo's clusters, so that every page has life. Runs until stopped."""
+"""Submit jobs to the demo's clusters until stopped, so that every page shows something."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
 from portal.demo_history import TEAM, TEAMS
-from portal.management.commands.seed_demo import ONE, WORKSPACES
+from portal.management.commands.seed_demo import ONE, WORKSPACES, folder_of
 from portal.rehearsal.world import gpu_job
 
 log = structlog.stdlib.get_logger(__name__)
@@ -36,14 +36,16 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--kubeconfigs", type=Path, required=True)
+        parser.add_argument(
+            "--kubeconfigs", type=Path, required=True, help="folder with the demo's kubeconfigs"
+        )
         parser.add_argument("--every", type=float, default=4.0, help="mean seconds between jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        one = folder_of(options) / f"{ONE}.kubeconfig"
         stop = threading.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: stop.set())
-        one = options["kubeconfigs"] / f"{ONE}.kubeconfig"
         self.is_dispatched = not one.is_file()
         way_in = options["kubeconfigs"] / "manager.kubeconfig" if self.is_dispatched else one
         text = way_in.read_text()

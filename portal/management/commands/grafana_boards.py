@@ -13,10 +13,12 @@ from portal.boards import BOARDS, board_of
 
 
 class Command(BaseCommand):
-    help = "Writes the boards of platform admin, workspace owner and finance as Grafana reads them."
+    help = "Write dashboards for Grafana: one for admins, one for owners, one for finance."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("folder", type=Path, help="where the JSON files go; made when missing")
+        parser.add_argument(
+            "folder", type=Path, help="folder for the JSON files; created if it is missing"
+        )
 
     def handle(self, *args: Any, folder: Path, **options: Any) -> None:
         try:
@@ -27,5 +29,5 @@ class Command(BaseCommand):
                 self.stdout.write(str(path))
         except OSError as error:
             raise CommandError(
-                f"{folder}: {error.strerror}. Name a folder you may write."
+                f"{folder} cannot be written: {error.strerror}. Name a folder you may write to."
             ) from None

@@ -1,9 +1,9 @@
-"""Walks one budget down the whole road and prints each step with its time.
+"""Follow one budget through every step, and print each step with its time.
 
-Works on a database of its own that vanishes afterwards, under an installation id of its own, so
-that a running portal is left alone. Without arguments it uses embedded clusters; with kubeconfigs
-it is what an admin runs after an upgrade. It removes what it made, except the namespace, which
-it names. Exit status 1 names the step that failed.
+Without arguments the command uses embedded clusters. With kubeconfigs it uses yours; run it after
+an upgrade. It works with a temporary database and an installation id of its own, so it does not
+disturb a running portal. It removes everything that it created, except the namespace, which it
+names. Exit status 1: a step failed, and the last line names it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from cryptography.fernet import Fernet
 from django.core.management.base import BaseCommand, CommandError
 
+from clusters.management.files import read_text
 from clusters.manifests.names import REHEARSAL
 from portal.rehearsal.report import EMBEDDED, Options
 
@@ -36,37 +37,55 @@ class Command(BaseCommand):
             nargs="?",
             const=EMBEDDED,
             metavar="KUBECONFIG",
-            help="one cluster, where jobs are submitted and run; an embedded one without a file",
+            help="one cluster, where jobs are submitted and run; without a file, an embedded one",
         )
         parser.add_argument("--manager", type=Path, help="kubeconfig of the manager")
-        parser.add_argument("--worker", type=Path, action="append", help="kubeconfig of a worker")
-        parser.add_argument("--user", type=Path, help="kubeconfig that submits the Job")
-        parser.add_argument("--mode", choices=("kueue", "portal"), help="who decides everywhere")
-        parser.add_argument("--worker-mode", choices=("kueue", "portal"), help="on the workers")
-        parser.add_argument("--gpus", type=int, default=1, help="GPUs of the rehearsed Job")
-        parser.add_argument("--resource", default="nvidia.com/gpu", help="GPU resource name")
+        parser.add_argument(
+            "--worker", type=Path, action="append", help="kubeconfig of a worker; may be repeated"
+        )
+        parser.add_argument("--user", type=Path, help="kubeconfig of the user who submits the Job")
+        parser.add_argument(
+            "--mode", choices=("kueue", "portal"), help="who decides on every cluster"
+        )
+        parser.add_argument(
+            "--worker-mode", choices=("kueue", "portal"), help="who decides on the workers"
+        )
+        parser.add_argument("--gpus", type=int, default=1, help="GPUs of the Job; 1 by default")
+        parser.add_argument(
+            "--resource", default="nvidia.com/gpu", help="resource name of the GPUs"
+        )
         parser.add_argument(
             "--node-label",
             action="append",
             default=[],
             metavar="KEY=VALUE",
-            help="label of the GPU nodes to use",
+            help="label of the GPU nodes to use; may be repeated",
         )
         parser.add_argument(
             "--image", default="registry.k8s.io/pause:3.10", help="image of the Job"
         )
         parser.add_argument(
-            "--command", nargs="+", dest="run", help="command of the Job's container"
+            "--command", nargs="+", dest="run", help="command in the Job's container"
         )
         parser.add_argument("--run-seconds", type=int, default=3, help="how long the Job runs")
-        parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each step")
-        parser.add_argument("--json", action="store_true", help="the report as JSON")
+        parser.add_argument(
+            "--timeout", type=float, default=120.0, help="seconds for each step; 120 by default"
+        )
+        parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["cluster"] and (options["manager"] or options["worker"]):
             raise CommandError(
-                "Give --cluster for one cluster, or --manager and --worker; not both."
+                "Give --cluster for one cluster, or --manager and --worker for a fleet; not both."
             )
+        if bool(options["manager"]) != bool(options["worker"]):
+            raise CommandError("--manager and --worker go together; give both, or neither.")
+        given = (options["manager"], options["user"], *(options["worker"] or ()))
+        if options["cluster"] and options["cluster"] != EMBEDDED:
+            given = (*given, Path(options["cluster"]))
+        for path in given:
+            if path is not None:
+                read_text(path)
         chosen = {field.name: options[field.name] for field in fields(Options)}
         with tempfile.TemporaryDirectory(prefix="portal-rehearsal-") as folder:
             environment = {

@@ -1,4 +1,4 @@
-"""Seeds the demo through the same services that the pages use. Run twice, it changes nothing."""
+"""Fill the demo through the services that the pages use. A second run changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
 from budgets import services
@@ -87,24 +87,34 @@ def merged(capacity: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int
     return {ONE: dict(total)}
 
 
+def folder_of(options: Mapping[str, Any]) -> Path:
+    """The folder with the demo's kubeconfigs, as a command was given it."""
+    folder: Path = options["kubeconfigs"]
+    if not any(folder.glob("*.kubeconfig")):
+        raise CommandError(f"{folder} holds no kubeconfigs. 'make demo' makes them.")
+    return folder
+
+
 class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--kubeconfigs", type=Path, required=True)
-        parser.add_argument("--days", type=int, default=5, help="busy days before now")
+        parser.add_argument(
+            "--kubeconfigs", type=Path, required=True, help="folder with the demo's kubeconfigs"
+        )
+        parser.add_argument("--days", type=int, default=5, help="days of history before now")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if Account.objects.exists():
-            self.stdout.write("already seeded")
+            self.stdout.write("The demo has its data already.")
             return
+        folder = folder_of(options)
         days = options["days"]
         now = services.utc_now()
         begin = history_begins(now, days) if days else now
         with transaction.atomic():
             self.people()
             self.fleet()
-        folder = options["kubeconfigs"]
         is_one = (folder / f"{ONE}.kubeconfig").is_file()
         self.clusters(folder, ((ONE, Cluster.Role.SINGLE, "Frankfurt"),) if is_one else FLEET)
         with transaction.atomic():
@@ -122,7 +132,7 @@ class Command(BaseCommand):
             record_jobs(late)
             write_plans({"admin": self.admin, "owner": self.owner, "finance": self.finance})
         refresh_outlooks()
-        self.stdout.write(f"seeded {len(self.workspaces)} workspaces")
+        self.stdout.write(f"The demo has {len(self.workspaces)} workspaces now.")
 
     def tenants(self) -> Iterator[Tenant]:
         for workspace in Workspace.objects.select_related("account", "budget__in_force"):
