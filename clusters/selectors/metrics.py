@@ -24,7 +24,7 @@ _BAR: Final = ("account", "workspace", "flavor")
 _CLUSTER_NUMBERS: Final[Sequence[Number[ClusterRow]]] = (
     (
         "portal_cluster_reachable",
-        "1 when the last contact succeeded, not long ago.",
+        "1 when the last contact succeeded a short time ago.",
         lambda x: x.is_reachable,
     ),
     (
@@ -40,27 +40,31 @@ _CLUSTER_NUMBERS: Final[Sequence[Number[ClusterRow]]] = (
     ),
     (
         "portal_cluster_objects_failed",
-        "Those that are refused or somebody else's.",
+        "Objects that the cluster refused or that belong to somebody else.",
         lambda x: x.failed_count,
     ),
-    ("portal_cluster_objects_synced", "Those that stand as wanted.", lambda x: x.synced_count),
+    ("portal_cluster_objects_synced", "Objects that are as wanted.", lambda x: x.synced_count),
     (
         "portal_cluster_clock_skew_seconds",
-        "By how much the cluster's clock is off.",
+        "By how many seconds the cluster's clock is wrong.",
         lambda x: x.clock_skew_s,
     ),
     (
         "portal_cluster_latency_seconds",
-        "How long the last question took.",
+        "How long the cluster's last answer took.",
         lambda x: None if x.latency_ms is None else x.latency_ms / 1000,
     ),
 )
 _BAR_NUMBERS: Final[Sequence[Number[BudgetBar]]] = (
-    ("portal_budget_committed_gpus", "GPUs that are promised at any time.", lambda x: x.committed),
-    ("portal_budget_ceiling_gpus", "GPUs with the whole burst.", lambda x: x.ceiling),
+    ("portal_budget_committed_gpus", "Committed GPUs.", lambda x: x.committed),
+    ("portal_budget_ceiling_gpus", "The burst limit, in GPUs.", lambda x: x.ceiling),
     ("portal_budget_used_gpus", "GPUs that jobs hold.", lambda x: x.used),
-    ("portal_budget_burst_used_gpus", "Those of them above the commitment.", lambda x: x.burst),
-    ("portal_budget_lent_gpus", "GPUs of the commitment that others hold.", lambda x: x.lent),
+    (
+        "portal_budget_burst_used_gpus",
+        "GPUs in burst: used beyond the committed GPUs.",
+        lambda x: x.burst,
+    ),
+    ("portal_budget_lent_gpus", "Committed GPUs that other workspaces use.", lambda x: x.lent),
     ("portal_budget_pending_gpus", "GPUs that waiting jobs ask for.", lambda x: x.pending),
 )
 _KUEUE_NUMBERS: Final[Sequence[Number[BudgetBar]]] = (
@@ -105,7 +109,7 @@ def cluster_families(now: datetime) -> Iterator[Family]:
     yield from Family.each(_CLUSTER_NUMBERS, _CLUSTER, rows)
     contact: Number[ClusterRow] = (
         "portal_cluster_contact_age_seconds",
-        "How long ago the cluster answered last.",
+        "How long ago the cluster last answered.",
         lambda row: age(row.last_contact_at, now),
     )
     yield from Family.each([contact], _CLUSTER, rows)
@@ -118,7 +122,7 @@ def cluster_families(now: datetime) -> Iterator[Family]:
     )
     yield Family(
         "portal_cluster_sync_lag_seconds",
-        "How long the oldest object has not stood as wanted; no row: all do.",
+        "How long the oldest object has not been as wanted; no row means that all are.",
         _CLUSTER,
         tuple(((slug,), (now - since).total_seconds()) for slug, since in waiting),
     )
@@ -131,7 +135,7 @@ def cluster_families(now: datetime) -> Iterator[Family]:
     )
     yield Family(
         "portal_guard_incidents_open",
-        "Defects of Kueue that stand and that the guard saw.",
+        "Defects of Kueue that the guard saw and that are not cured.",
         ("cluster", "defect"),
         tuple(((slug, defect), float(count)) for slug, defect, count in incidents),
     )
@@ -144,13 +148,13 @@ def cluster_families(now: datetime) -> Iterator[Family]:
     open_rounds = list(rounds)
     yield Family(
         "portal_dispatch_rounds_open",
-        "Jobs that workers were asked to take and that nobody has taken.",
+        "Jobs that workers were asked to take and that none has taken.",
         _CLUSTER,
         tuple(((slug,), float(count)) for slug, count, _ in open_rounds),
     )
     yield Family(
         "portal_dispatch_oldest_round_seconds",
-        "How long the oldest of these rounds has been open.",
+        "How long the oldest such round has been open.",
         _CLUSTER,
         tuple(((slug,), (now - since).total_seconds()) for slug, _, since in open_rounds),
     )
@@ -201,23 +205,31 @@ def _shift_families(now: datetime) -> Iterator[Family]:
         .order_by("cluster__slug", "role")
     )
     numbers: Sequence[Number[ShiftRun]] = (
-        ("portal_shift_alive", "1 while somebody works on it.", lambda x: x.is_alive(now=now)),
+        (
+            "portal_shift_alive",
+            "1 while a shift works on this role.",
+            lambda x: x.is_alive(now=now),
+        ),
         (
             "portal_shift_heartbeat_age_seconds",
-            "Since its last sign of life.",
+            "Seconds since the shift's last sign of life.",
             lambda x: age(x.heartbeat_at, now),
         ),
         (
             "portal_shift_lease_age_seconds",
-            "Since its Lease was renewed.",
+            "Seconds since the shift's Lease was renewed.",
             lambda x: age(x.lease_renewed_at, now),
         ),
         (
             "portal_shift_watch_age_seconds",
-            "Since its watches told something.",
+            "Seconds since the shift's watches received anything.",
             lambda x: x.watch_age_s,
         ),
-        ("portal_shift_parked_keys", "Objects set aside for what they raised.", lambda x: x.parked),
+        (
+            "portal_shift_parked_keys",
+            "Objects that are set aside because they raised an error.",
+            lambda x: x.parked,
+        ),
     )
 
     places = [((shift.cluster.slug, str(shift.role)), shift) for shift in shifts]
