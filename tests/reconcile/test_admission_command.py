@@ -95,7 +95,7 @@ def test_run_shift_goes_on_after_its_lease_was_lost(tmp_path):
     [
         (["--kubeconfig", "/nowhere"], "/nowhere cannot be read"),
         (["--kubeconfig", "{file}", "--worker", "w1"], "write it as NAME=KUBECONFIG"),
-        (["--kubeconfig", "{file}", "--config", "{file}"], "holds no Configuration"),
+        (["--kubeconfig", "{file}", "--config", "{file}"], "holds no Kueue Configuration"),
     ],
 )
 def test_run_shift_says_what_is_wrong_with_its_options(tmp_path, more, want):

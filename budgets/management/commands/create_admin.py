@@ -48,7 +48,7 @@ class Command(BaseCommand):
         except Rejected as error:
             lines = [f"{fault.field or 'request'}: {fault.message}" for fault in error.faults]
             raise CommandError("\n".join(lines)) from error
-        self.stdout.write(self.style.SUCCESS(f"{user.username} is now the platform admin."))
+        self.stdout.write(self.style.SUCCESS(f"{user.username} is the platform admin."))
 
     def _ask(self, label: str) -> str:
         self._require_terminal(label)
