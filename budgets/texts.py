@@ -129,7 +129,7 @@ def _json_of(value: Any, budget: _Budget, depth: int = 0) -> Any:
 def _key(key: Any) -> str:
     """As Kubernetes' reader makes a text of it."""
     if not isinstance(key, _PLAIN) or not _is_kept(key):
-        raise UnreadableText(f"The YAML has a name that is no text ({_kind(key)}).")
+        raise UnreadableText(f"The YAML has a name that is not a text ({_kind(key)}).")
     if isinstance(key, str):
         return key
     return "null" if key is None else str(key).lower() if isinstance(key, bool) else str(key)

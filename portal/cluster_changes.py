@@ -72,8 +72,8 @@ CHANGES: Mapping[str, ClusterChange] = {
     "stop-writing": ClusterChange(
         _write,
         "Stop all writing",
-        "The portal writes nothing to this cluster until writing is switched on again. The page of "
-        "the cluster shows what it would write. Running jobs go on.",
+        "The portal writes nothing to this cluster until writing is switched on again. The "
+        "cluster's page shows what it would write. Running jobs go on.",
         "Stop writing",
         "Writing is off.",
         setting="writes_enabled",
@@ -134,7 +134,7 @@ CHANGES: Mapping[str, ClusterChange] = {
     ),
     "local-jobs": ClusterChange(
         _calls(enforcement.set_local_jobs, allowed="allows_local_jobs"),
-        "Jobs past the manager",
+        "Jobs that bypass the manager",
         "The portal shows jobs that are submitted on the worker itself as outside of the split.",
         "Save",
         "Saved.",
@@ -182,7 +182,7 @@ CHANGES: Mapping[str, ClusterChange] = {
         "This cannot be undone. The portal drains the cluster, removes its objects, copies and "
         "secrets there, and forgets the stored credentials. Namespaces, jobs and use stay.",
         "De-register",
-        "The cluster is being drained and removed.",
+        "The cluster is being drained. It is removed when nothing of the portal is left on it.",
     ),
     "forget": ClusterChange(
         _calls(enforcement.deregister_cluster, reason="reason", abandon="abandon"),

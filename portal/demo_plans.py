@@ -49,7 +49,7 @@ def write_plans(people: dict[str, User]) -> None:
             amount=_cap(research, SpendRule.Unit.MONEY, filled=Fraction(82, 100)),
             action=SpendRule.Action.DROP_TO_FLOOR,
         ),
-        reason="The grant pays the floor and this much beyond it",
+        reason="The grant pays for the committed GPUs and this much beyond them",
     )
     training = Workspace.objects.get(namespace="acme-training")
     create_spend_rule(

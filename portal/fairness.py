@@ -74,8 +74,8 @@ class TooMany:
     def __str__(self) -> str:
         most, words = MOST[self.kind]
         return (
-            f"You have asked for {most} {words} within a minute, which is what one person gets, so "
-            f"that others get theirs. Nothing was done; try again in {self.wait_s} s."
+            f"You have asked for {most} {words} within a minute, the most that one person can "
+            f"have. Nothing was done. Try again in {self.wait_s} s."
         )
 
 

@@ -36,7 +36,7 @@ def bounded_body(get_response: Handler) -> Handler:
 
 def _refusal(request: HttpRequest) -> HttpResponse:
     limit = f"{settings.PORTAL_BODY_LIMIT:,} bytes"
-    words = f"This is more than the {limit} that one request may have. Nothing was changed."
+    words = f"This is more than the {limit} that one request can have. Nothing was changed."
     if request.path.startswith("/api/"):
         return JsonResponse({"code": "too_large", "message": words}, status=413)
     return too_large(request, words)

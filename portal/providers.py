@@ -92,7 +92,7 @@ def _read(env: Environment, name: str, faults: list[SettingFault]) -> Provider:
         faults.append(SettingFault(before + key, f"{before}{key} {says}.", advice))
 
     if not _NAME.fullmatch(name):
-        words = f"PORTAL_SIGNIN names {name[:80]!r}, which is no name of a provider."
+        words = f"PORTAL_SIGNIN names {name[:80]!r}, which is not the name of a provider."
         advice = "Write lower-case letters, digits and dashes, 40 at most."
         faults.append(SettingFault("PORTAL_SIGNIN", words, advice))
         before = "PORTAL_OIDC_"

@@ -1,5 +1,8 @@
 """Every text that a person reads, as one list: ``python -m tests.texts`` writes it to artifacts.
 
+``python -m tests.texts --since REVISION`` writes what was reworded since then instead, file by
+file, before and after.
+
 Texts are found as gettext would find them: what stands between the tags of a template, the words of
 its attributes and components, string literals of Python and JavaScript that read as words, and the
 paragraphs of the documentation. A branch of a template shows as `` | ``, a value as ``{name}``.
@@ -9,10 +12,16 @@ writes them (``clusters/kueue``). Source: none; the list is for reading, nothing
 
 from __future__ import annotations
 
+import argparse
 import ast
+import difflib
+import io
 import re
-import sys
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -147,11 +156,11 @@ _KINDS: Final = (
 _OF_KUEUE: Final = ("clusters/kueue/", "clusters/devcluster/")
 
 
-def texts() -> Iterator[tuple[str, str, list[str]]]:
+def texts(root: Path = ROOT) -> Iterator[tuple[str, str, list[str]]]:
     """Kind, file, and its texts, each once and in order; files without texts are left out."""
     for kind, pattern, read in _KINDS:
-        for path in sorted(ROOT.glob(pattern)):
-            name = path.relative_to(ROOT).as_posix()
+        for path in sorted(root.glob(pattern)):
+            name = path.relative_to(root).as_posix()
             if "/migrations/" in name or name.startswith(_OF_KUEUE):
                 continue
             found = [text for text in _once(read(path.read_text())) if _WORD.search(_bare(text))]
@@ -167,9 +176,55 @@ def _once(found: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(text.strip() for text in found))
 
 
+def texts_at(revision: str) -> dict[str, list[str]]:
+    """File → its texts, as they were at a revision of git."""
+    kept = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(kept.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        return {name: found for _, name, found in texts(Path(folder))}
+
+
+def reworded(before: dict[str, list[str]], after: dict[str, list[str]]) -> Iterator[str]:
+    """Lines of Markdown: for each file that differs, its old texts beside the new ones."""
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, []), after.get(name, [])
+        if old == new:
+            continue
+        yield from (f"### {name}", "")
+        match = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        for step, a, b, c, d in match.get_opcodes():
+            if step != "equal":
+                for was, now in zip_longest(old[a:b], new[c:d]):
+                    yield from (
+                        f"- {when}: {' '.join(text.split())}"
+                        for when, text in (("before", was), ("after", now))
+                        if text is not None
+                    )
+                yield ""
+
+
 def main() -> None:
-    """Write the list and say how many texts it has."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ARTIFACT
+    """Write the list, or what differs from another revision's, and say how much it is."""
+    asked = argparse.ArgumentParser(prog="python -m tests.texts", description=__doc__)
+    asked.add_argument("target", nargs="?", type=Path, help="where to write it")
+    asked.add_argument("--since", metavar="REVISION", help="write what was reworded since then")
+    given = asked.parse_args()
+    if given.since:
+        _write_reworded(given.since, given.target or ARTIFACT.with_name("texts-since.md"))
+    else:
+        _write_all(given.target or ARTIFACT)
+
+
+def _write_reworded(revision: str, target: Path) -> None:
+    lines = list(reworded(texts_at(revision), {name: found for _, name, found in texts()}))
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("\n".join([f"# Texts reworded since {revision}", "", *lines]))
+    counts = (sum(line.startswith(f"- {when}:") for line in lines) for when in ("before", "after"))
+    print("{} texts before, {} after, in {}".format(*counts, target))
+
+
+def _write_all(target: Path) -> None:
     counts: dict[str, int] = {}
     lines = ["# Every text that a person reads", ""]
     kind_before = ""

@@ -51,7 +51,7 @@ class Reader:
         # What is missing in something that is no object anyway was told with that.
         self._tells_missing = isinstance(value, Mapping)
         if value is not _MISSING and not self._tells_missing:
-            self.fault("", "not_an_object", f"{_shown(value)} is no JSON object; write {{…}}")
+            self.fault("", "not_an_object", f"{_shown(value)} is not a JSON object; write {{…}}")
 
     def fault(self, key: str, code: str, message: str) -> None:
         """Record that something is wrong with ``key``."""
@@ -71,14 +71,14 @@ class Reader:
         if isinstance(value, str) and value.strip():
             return value
         if value is not _MISSING:
-            self.fault(key, "not_a_text", f"{_shown(value)} is no text; write a name in quotes")
+            self.fault(key, "not_a_text", f"{_shown(value)} is not a text; write a name in quotes")
         return ""
 
     def known(self, key: str, names: Collection[str], *, what: str) -> str:
         """Return a text that is one of ``names``."""
         name = self.text(key)
         if name and name not in names:
-            self.fault(key, "unknown", f"{_shown(name)} is no known {what}; {_choices(names)}")
+            self.fault(key, "unknown", f"{_shown(name)} is not a known {what}; {_choices(names)}")
         return name
 
     def count(self, key: str) -> int:
@@ -96,7 +96,7 @@ class Reader:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if is_whole and 0 <= value <= _LARGEST_COUNT:
             return int(value)
-        self.fault(key, "not_a_count", f"{_shown(value)} is no whole number from 0 to a billion")
+        self.fault(key, "not_a_count", f"{_shown(value)} is not a whole number from 0 to a billion")
         return 0
 
     def counts(self, key: str) -> dict[str, int]:
@@ -116,7 +116,8 @@ class Reader:
         except InvalidOperation:
             found = None
         if found is None or not found.is_finite():
-            self.fault(key, "not_an_amount", f'{_shown(value)} is no amount; write it like "2.50"')
+            words = f'{_shown(value)} is not an amount; write it like "2.50"'
+            self.fault(key, "not_an_amount", words)
             return Decimal(0)
         exponent = found.normalize().as_tuple().exponent
         if isinstance(exponent, int) and exponent < -_PRICE_DIGITS:
@@ -138,7 +139,7 @@ class Reader:
             found = None
         wish = "write it like 2026-05-04T10:00:00Z"
         if found is None:
-            self.fault(key, "not_a_time", f"{_shown(value)} is no time; {wish}")
+            self.fault(key, "not_a_time", f"{_shown(value)} is not a time; {wish}")
         elif found.tzinfo is None:
             self.fault(key, "no_time_zone", f"{value} has no time zone; {wish}")
         elif found.microsecond:
@@ -171,7 +172,7 @@ class Reader:
         if isinstance(value, list):
             return value
         if value is not _MISSING:
-            self.fault(key, "not_a_list", f"{_shown(value)} is no list; write […]")
+            self.fault(key, "not_a_list", f"{_shown(value)} is not a list; write […]")
         return []
 
     def _get(self, key: str, default: Any = None) -> Any:

@@ -86,7 +86,7 @@ def pick(table: Table, names: Sequence[str]) -> tuple[Table, Callable[[Row], Row
         Fault(
             "columns",
             "unknown",
-            f"{name[:80]!r} is no column of {table.name}; there are: {', '.join(known)}.",
+            f"{name[:80]!r} is not a column of {table.name}. Choose from: {', '.join(known)}.",
         )
         for name in names
         if name not in known

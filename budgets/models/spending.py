@@ -99,7 +99,7 @@ class SpendRule(FrozenFields):
 
     def __str__(self) -> str:
         window = "in the whole grant" if self.window == "grant" else f"a {self.window}"
-        what = "" if self.counts == SpendRule.Counts.EVERYTHING else " beyond the floor"
+        what = "" if self.counts == SpendRule.Counts.EVERYTHING else " of burst"
         return f"{self.amount.normalize():,f} {self.unit_words}{what} {window}"
 
 

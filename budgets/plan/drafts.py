@@ -150,7 +150,7 @@ def part_of(
     for index, line in enumerate(lines):
         most, flavor = asked.get(line.flavor), name_of(line.flavor, flavors)
         if most is None:
-            words = f"The request does not ask for {flavor}; leave it out."
+            words = f"The request does not ask for {flavor}. Leave it out."
             faults.append(Fault(f"lines.{index}.flavor", "not_asked", words))
             continue
         for name in ("committed", "ceiling"):
@@ -161,11 +161,11 @@ def part_of(
                 )
                 faults.append(Fault(f"lines.{index}.{name}", "more_than_asked", words))
     if not any(line.ceiling for line in lines) and any(line.ceiling for line in whole.lines):
-        words = "This accepts no GPUs of the request; decline the request instead."
+        words = "This accepts none of the GPUs. Decline the request instead."
         faults.append(Fault("", "nothing_accepted", words))
     until = part.valid_until or whole.valid_until
     if until is not None and whole.valid_until is not None and until > whole.valid_until:
-        words = "The request itself ends earlier; choose its end or an earlier time."
+        words = "The request ends earlier. Choose its end or an earlier time."
         faults.append(Fault("valid_until", "more_than_asked", words))
     reject_any(faults)
     kept = tuple(line for line in lines if line.ceiling or not asked[line.flavor].ceiling)
@@ -182,7 +182,7 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
         faults.append(Fault(f"{field}.flavor", "unknown_flavor", words))
     elif terms.is_archived:
         name = name_of(line.flavor, flavors)
-        words = f"{name} is archived and cannot be promised any more; choose another flavor."
+        words = f"{name} is archived and can no longer be promised. Choose another flavor."
         faults.append(Fault(f"{field}.flavor", "archived_flavor", words))
     amounts = {"committed": line.committed, "ceiling": line.ceiling, "lendable": line.lendable}
     broken = {name: gpus for name, gpus in amounts.items() if not _is_whole(gpus)}
@@ -217,7 +217,7 @@ def _preference_faults(
         Fault(
             f"preference.{index}",
             "preference_without_line",
-            f"{name_of(flavor, flavors)} is preferred but has no line; add a line, or take it out "
+            f"{name_of(flavor, flavors)} is preferred but has no line. Add a line, or take it out "
             "of the preference.",
         )
         for index, flavor in enumerate(preference)
@@ -236,7 +236,7 @@ def _window_faults(draft: RevisionDraft, now: datetime) -> list[Fault]:
             words = "The time has no time zone; give one, such as Z for UTC."
             faults.append(Fault(name, "naive_time", words))
         elif instant is not None and instant.microsecond:
-            words = "A budget begins and ends at a whole second; leave the fraction out."
+            words = "A budget begins and ends at a whole second. Leave the fraction out."
             faults.append(Fault(name, "not_whole_seconds", words))
     if faults:
         return faults

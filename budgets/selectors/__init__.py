@@ -40,6 +40,7 @@ from budgets.selectors.roles import (
     account_for,
     remembered_roles,
     roles_of,
+    told_apart,
     visible_accounts,
     visible_capacities,
     visible_envelopes,
@@ -49,6 +50,7 @@ from budgets.selectors.roles import (
     visible_topologies,
     visible_workspaces,
     workspace_for,
+    workspace_names,
 )
 from budgets.selectors.usage.capacity import CapacityRow, CapacityUse, capacity_use
 from budgets.selectors.usage.heat import HeatMap, usage_heat

@@ -307,10 +307,10 @@ def withheld(row: Delivery) -> str:
     Who had a right when it was put into the outbox, or when they added a webhook, may have lost it.
     """
     if row.export is not None and not _may_be_told(row.export):
-        return "who asked for the file does not see all that is in it any more"
+        return "the person who asked for the file can no longer see everything in it"
     if row.channel == Delivery.Channel.MAIL:
         is_known = row.address in _addresses_of(row)
-        return "" if is_known else "this address is nobody's any more who may be told"
+        return "" if is_known else "this address no longer belongs to anybody who may be told"
     if row.webhook is None:
         return "the webhook was removed"
     return withheld_from(row.webhook)
@@ -324,7 +324,8 @@ def withheld_from(webhook: Webhook) -> str:
     roles = roles_of(maker) if maker is not None else None
     if roles is not None and not (roles.is_admin or roles.is_finance):
         words = (
-            "{} answers for the webhook and is not finance any more; rotate its key to take over"
+            "{} answers for the webhook and no longer has the finance role; rotate its key to "
+            "take over"
         )
         return words.format(maker)
     return ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -133,6 +134,26 @@ def _read_roles(user: User) -> RoleSet:
 def visible_workspaces(user: User, *, include_archived: bool = False) -> QuerySet[Workspace]:
     """Workspaces that a user may see, with account, home flavor and budget joined."""
     return workspaces_of(roles_of(user), include_archived=include_archived)
+
+
+def workspace_names(user: User) -> dict[str, str]:
+    """Namespace → name of the visible workspaces, archived ones too. One query."""
+    found = visible_workspaces(user, include_archived=True)
+    return told_apart(found.values_list("namespace", "name", "account__name"))
+
+
+def told_apart(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Namespace → name, with the account behind it where two have it: ``Research (Acme)``.
+
+    Args:
+        rows: Namespace, name, and name of the account.
+    """
+    known = list(rows)
+    times = Counter(name for _, name, _ in known)
+    return {
+        namespace: name if times[name] == 1 else f"{name} ({account})"
+        for namespace, name, account in known
+    }
 
 
 def workspaces_of(roles: RoleSet, *, include_archived: bool = True) -> QuerySet[Workspace]:

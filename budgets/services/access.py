@@ -72,7 +72,7 @@ def deactivate_user(actor: User | None, *, user: User, reason: str) -> User:
     ended = _set_active(user, is_active=False) | end_access(user)
     audit(actor, "user.deactivate", user, reason=reason, after=ended)
     if _is_finance(user):
-        tell_finance(actor, user=user, what=f"deactivated {user}, who is finance")
+        tell_finance(actor, user=user, what=f"deactivated {user}, who has the finance role")
     return user
 
 
@@ -146,7 +146,7 @@ def grant_role(
     after = {"role": str(role)} | ({"group": by_group} if by_group else {})
     audit(actor, "role.grant", user, account=account, workspace=workspace, after=after)
     if role == Role.FINANCE and actor != user:
-        what = f"gave finance to {user}"
+        what = f"gave the finance role to {user}"
         tell_finance(actor, user=user, what=what, holds=True, by_group=by_group)
     return membership
 
@@ -179,7 +179,8 @@ def revoke_role(actor: User | None, *, membership: Membership, by_group: str = "
         after=end_access(user),
     )
     if membership.role == Role.FINANCE:
-        tell_finance(actor, user=user, what=f"took finance away from {user}", by_group=by_group)
+        what = f"took the finance role away from {user}"
+        tell_finance(actor, user=user, what=what, by_group=by_group)
     membership.delete()
 
 
@@ -193,7 +194,9 @@ def create_api_token(
         NotAllowed: For somebody else: who reads the token would act as they do.
     """
     if actor is not None and actor.pk != user.pk:
-        raise NotAllowed("Everybody makes their own tokens; an admin makes none for others.")
+        raise NotAllowed(
+            "Everybody makes their own tokens. An admin cannot make a token for somebody else."
+        )
     plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
     faults = []
     if expires_at <= utc_now():
@@ -219,7 +222,7 @@ def create_api_token(
 def revoke_api_token(actor: User | None, *, token: ApiToken) -> None:
     """End a token: one's own, or anybody's as an admin."""
     if not roles_for(actor).is_admin and (actor is None or actor.pk != token.user_id):
-        raise NotAllowed("This is somebody else's token.")
+        raise NotAllowed("This token belongs to somebody else.")
     if token.revoked_at is None:
         token.revoked_at = utc_now()
         token.save(update_fields=["revoked_at"])
@@ -271,7 +274,10 @@ def _require_another_admin(user: User) -> None:
     admins = Membership.objects.select_for_update().filter(role=Role.ADMIN, user__is_active=True)
     if {row.user_id for row in admins} == {user.pk}:
         raise Rejected.because(
-            "", "last_admin", "This would leave the portal without a platform admin."
+            "",
+            "last_admin",
+            "This would leave the portal without a platform admin. Give somebody else the role "
+            "first.",
         )
 
 

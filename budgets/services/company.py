@@ -97,7 +97,7 @@ def connect_identity(actor: User, *, vouched: Vouched) -> Identity:
     locked_installation()
     found = _identity_of(vouched)
     if found is not None and found.user_id != actor.pk:
-        words = "That account of your company is connected to somebody else here. Ask an admin."
+        words = "That company account is connected to somebody else here. Ask a platform admin."
         raise Rejected.because("", "taken", words)
     return found or _remember(actor, vouched, by=actor)
 
@@ -157,7 +157,7 @@ def add_group_rule(
         after={"role": str(role)},
     )
     if role == Role.FINANCE and actor is not None:
-        tell_finance(actor, user=actor, what=f"lets everybody in the group {rule} be finance")
+        tell_finance(actor, user=actor, what=f"gives the finance role to the group {rule}")
     return rule
 
 
@@ -206,7 +206,7 @@ def _first_seen(vouched: Vouched) -> tuple[User | None, str]:
         return None, _nothing_opens(vouched)
     if User.objects.filter(username__iexact=vouched.username).exists():
         # Whose that is, and that it is, is nobody's to know who has only chosen the same name.
-        words = "Your account could not be made. Ask a platform admin: the audit log says why."
+        words = "Your account could not be made. Ask a platform admin; the audit log says why."
         return None, words
     user = create_user(
         None,
@@ -302,6 +302,6 @@ def _place(row: GroupRule | Membership) -> tuple[str, int | None, int | None]:
 
 def _nothing_opens(vouched: Vouched) -> str:
     return (
-        "You are known, but none of your groups opens anything here. Ask a platform admin for a "
+        "You are known here, but none of your groups gives a role. Ask a platform admin for a "
         "role, or for a rule for one of your groups."
     )

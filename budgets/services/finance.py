@@ -66,8 +66,8 @@ def require_fair_grant(actor: User | None, *, user: User, role: str) -> None:
     is_own = actor is not None and actor.pk == user.pk
     if role == Role.FINANCE and is_own and not is_one_person:
         raise NotAllowed(
-            "Nobody gives finance to themselves: another admin does, or, where one person runs "
-            "everything alone, the set-up says so first."
+            "Nobody can give themselves the finance role. Ask another admin; if one person runs "
+            "everything alone, say so first on the set-up's page Installation."
         )
     if is_one_person and not (is_own or _is_alone(user)):
         words = (
@@ -100,7 +100,7 @@ def start_one_person(actor: User | None, *, reason: str) -> Installation:
     elif row.one_person_until is not None:
         faults.append(Fault("", "final", "It was switched off, and that is final."))
     if not _is_alone(actor):
-        words = "Somebody else is, or was, admin or finance here: have them approve."
+        words = "Somebody else is or was an admin or in finance here. Ask them to approve."
         faults.append(Fault("", "others", words))
     reject_any(faults)
     row.one_person_since = utc_now()

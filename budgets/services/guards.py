@@ -43,7 +43,9 @@ def require_finance(actor: User | None) -> None:
         NotAllowed: For everybody else.
     """
     if not roles_for(actor).is_finance:
-        raise NotAllowed("Only finance can do this; a platform admin is none by default.")
+        raise NotAllowed(
+            "Only the finance role can do this; platform admins do not have it by default."
+        )
 
 
 def require_office(actor: User | None, *, deed: str) -> None:

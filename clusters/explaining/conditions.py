@@ -16,7 +16,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (
             r"^DeactivatedDueToAdmissionCheck|in Rejected state",
             "an admission check rejected the job: it was deactivated, and asks for no GPUs until "
-            "somebody activates it",
+            "somebody puts it back in the queue",
         ),
         (
             r"MaximumExecutionTimeExceeded|maximum execution time",
@@ -28,7 +28,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         ),
         (
             r"^Deactivated|workload is deactivated",
-            "it is deactivated and asks for no GPUs until somebody activates it",
+            "it is deactivated and asks for no GPUs until somebody puts it back in the queue",
         ),
         (
             r"^AdmissionCheck:|in Retry state",
@@ -76,7 +76,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         ),
         (
             r"Admission is gated by: (\S+)",
-            "its own admission gate {0} holds it back until that is taken away",
+            "its own admission gate {0} holds it back until the gate is removed",
         ),
         (r"resource (\S+) unavailable in ClusterQueue", "its budget has no quota for {0}"),
         (

@@ -19,8 +19,8 @@ from clusters.kueue.explanation.why import CheckState, Holder, OwnQuota, Protect
 
 HOLDERS_SHOWN: Final = 12
 PROTECTION: Final = {
-    Protection.NONE: "may be preempted, but that does not make enough room",
-    Protection.STOPPING: "was told to stop already",
+    Protection.NONE: "may be preempted, but that would not make enough room",
+    Protection.STOPPING: "has already been told to stop",
     Protection.WITHIN_QUEUE_NEVER: "the budget preempts none of its own jobs",
     Protection.RECLAIM_NEVER: "the budget reclaims nothing from others",
     Protection.PRIORITY: "its priority, or its age, protects it",
@@ -222,8 +222,8 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
         yield f"A job of up to {words.amount(pair, own.available, names)} would start now."
     if own.lent >= lacking:
         yield (
-            f"Those who borrow end jobs that hold {what}, or these are taken back, where "
-            "preemption is allowed."
+            f"Borrowers end jobs that hold {what}, or those jobs are preempted where the budget "
+            "allows it."
         )
     else:
         yield f"Jobs that hold {what} end."

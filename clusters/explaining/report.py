@@ -69,7 +69,7 @@ def answer_lines(answer: WhatIfAnswer) -> Iterator[str]:
     for change in answer.capacity:
         yield f"    {change.name} {'loses' if change.is_loss else 'gains'} {change.amounts}"
     if not answer.is_settled:
-        yield "  cut off before nothing moved any more: more may follow"
+        yield "  the calculation was cut off early, so more may follow"
     yield f"  worked out in {answer.took_ms} ms"
 
 

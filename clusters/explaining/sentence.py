@@ -104,7 +104,7 @@ def _set_aside(evidence: Evidence, names: Names) -> str:
     if evidence.reason != SET_ASIDE:
         return ""
     told = _trimmed(names.message(evidence.message))
-    return f"the portal has set it aside, and tries again now and then: {told}"
+    return f"the portal has set it aside, and tries again from time to time: {told}"
 
 
 def _turned_back(evidence: Evidence, names: Names) -> str:
@@ -114,13 +114,13 @@ def _turned_back(evidence: Evidence, names: Names) -> str:
     stops = holding(evidence.stops or ())
     caps = [stop for stop in stops if stop.source is StopSource.CAP]
     if not caps:
-        return "a spend rule turned it back, and it comes back by itself when the rule allows it"
+        return "a spend rule held it back, and it starts again by itself when the rule allows it"
     return f"{hold_clause(caps)}; the job comes back by itself then"
 
 
 def _deactivated(evidence: Evidence, names: Names) -> str:
     if evidence.reason == "Deactivated":
-        return "it is deactivated and asks for no GPUs until somebody activates it"
+        return "it is deactivated and asks for no GPUs until somebody puts it back in the queue"
     return ""
 
 
@@ -146,7 +146,7 @@ def _who_holds(evidence: Evidence) -> str:
     if evidence.hold_kind == "LocalQueue":
         return (
             "its LocalQueue was stopped on the cluster, not by the portal: nothing starts until "
-            "its stopPolicy is taken away there"
+            "its stopPolicy is removed there"
         )
     if evidence.stops is None:
         return (
@@ -156,7 +156,7 @@ def _who_holds(evidence: Evidence) -> str:
     if stops := holding(evidence.stops):
         return hold_clause(stops)
     return (
-        "its budget is still on hold on the cluster, though nothing asks for that any more: the "
+        "its budget is still on hold on the cluster, though nothing asks for it any more: the "
         "next sync of the cluster ends it"
     )
 
@@ -172,7 +172,7 @@ def _checks(evidence: Evidence, names: Names) -> str:
     if not open_checks or (evidence.attempts and evidence.reason != "CheckPending"):
         return ""
     if evidence.reason == "PendingEvaluation":
-        return "an admission check asked to try again later, and is asked again now"
+        return "an admission check asked to try again later, and the portal is asking it again now"
     first = open_checks[0]
     told = f": {_trimmed(names.message(first.message))}" if first.message else ""
     more = f", and for {len(open_checks) - 1} more" if len(open_checks) > 1 else ""
@@ -319,13 +319,13 @@ def _no_place(evidence: Evidence, names: Names) -> str:
     if devices:
         pair = devices[0]
         asks += f" with {words.amount(pair, evidence.requests[pair.resource], names)}"
-    text = f"{asks} find no place together as they ask by topology {topology}"
+    text = f"{asks} cannot be placed together as they ask by topology {topology}"
     if not names.sees_everything:
         return text + _behind(evidence)
     text += f": {fitting:,} would fit" if fitting else ": none would fit"
     own = evidence.quota[devices[0]] if devices else None
     if own is not None and 0 < own.available < words.BEYOND_COUNTING:
-        text += f", though {words.amount(devices[0], own.available, names)} are free by quota"
+        text += f", though {words.amount(devices[0], own.available, names)} are free in the quota"
     return text + _behind(evidence)
 
 
@@ -341,7 +341,7 @@ def _queued(evidence: Evidence, names: Names) -> str:
     if evidence.position > 1:
         return f"it is {words.place_in_queue(evidence.position)} in its queue"
     if evidence.position == 1 and not evidence.message:
-        return "it is next in its queue and is looked at within seconds"
+        return "it is next in its queue and will be looked at within seconds"
     return ""
 
 

@@ -38,7 +38,7 @@ class Stop:
         since: UTC; None when it is not known.
         until: UTC; when it ends by itself, None when it does not.
         note: The reason that a person gave.
-        keeper: Who may end it before; empty for nobody.
+        keeper: Who may end it earlier; empty for nobody.
         flavor: Slug of the only flavor that it touches; empty for the whole queue.
     """
 
@@ -88,7 +88,7 @@ def remedy(stop: Stop, names: Names) -> str:
             by_hand = f"{stop.keeper} raises, removes or suspends the cap of {stop.what}"
             if stop.until is None:
                 return f"{_capital(by_hand)}."
-            return f"The cap counts anew from {moment(stop.until)}, or {by_hand}."
+            return f"The cap starts over at {moment(stop.until)}, or {by_hand}."
         case StopSource.MAINTENANCE:
             end = f"ends at {moment(stop.until)}" if stop.until is not None else "ends"
             flavor = f"{names.flavor(stop.flavor)} on " if stop.flavor else ""

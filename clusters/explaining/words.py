@@ -2,7 +2,7 @@
 
 The latter is read from the engine's texts, those of Kueue's condition messages, which
 ``flavor_assigner`` in ``clusters.kueue.assignment`` writes word for word; one that is not known is
-passed on as it is.
+quoted as the cluster's.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def refusal_words(attempt: FlavorAttempt, names: Names, stops: Iterable[Stop] = 
         return "it has no topology, which the job asks for"
     if _MISSING_FLAVOR.search(reason):
         return "it does not exist on the cluster"
-    return names.message(reason)
+    return f"the cluster says: {names.message(reason)}"
 
 
 def _first_reason(attempt: FlavorAttempt) -> str:

@@ -118,7 +118,7 @@ def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> Star
     histories = {id(history): history for history in records}
     runs = sum(history.complete for history in histories.values())
     if not runs:
-        return _unknown("no run of the jobs that hold the GPUs was recorded yet")
+        return _unknown("no run of the jobs that hold the GPUs has been recorded yet")
     # Chance decides nothing of value here; the same question has to get the same answer.
     rng = random.Random(seed)  # noqa: S311
     found = sorted(_play(question, now, rng) for _ in range(DRAWS))
@@ -127,11 +127,11 @@ def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> Star
     upper = min(1 - tail, len(known) / DRAWS)
     coverage = upper - tail
     if coverage < _LEAST_COVERAGE:
-        return _unknown("too few runs of the jobs that hold the GPUs were recorded")
+        return _unknown("too few runs of the jobs that hold the GPUs have been recorded")
     low = found[int(tail * DRAWS)]
     high = found[max(math.ceil(upper * DRAWS) - 1, 0)]
     if high > _FURTHEST.total_seconds():
-        return _unknown("it lies too far ahead to be said")
+        return _unknown("it is too far ahead to say")
     return StartForecast(
         confidence=Confidence.GOOD if coverage >= COVERAGE - 0.01 else Confidence.FAIR,
         earliest=_minute(now + timedelta(seconds=low)),

@@ -31,7 +31,7 @@ from clusters.jobs.marking import Marks, marks_for
 from clusters.jobs.workloads import POD_SET_NAME, clean_template, containers_of
 
 SLICES_MOST: Final = 10_000
-"""A Job that was resized more often than that has to be submitted anew."""
+"""A Job that was resized more often than that has to be submitted again."""
 _NOT_SENT: Final = ("selector", "manualSelector", "managedBy", "ttlSecondsAfterFinished")
 _ANNOUNCED: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
 

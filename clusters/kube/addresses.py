@@ -85,11 +85,11 @@ def _never(address: _Address) -> str:
     """Why no cluster can be at an address, whatever the settings say."""
     if address in METADATA or address.is_link_local:
         return (
-            "is where clouds hand out credentials, never a cluster's address. Register the address"
-            " of its API server."
+            "is where clouds hand out credentials, never a cluster's address. Register the address "
+            "of its API server."
         )
     if address.is_unspecified or address.is_multicast:
-        return "is no address of one server. Register the address of the cluster's API server."
+        return "is not the address of one server. Register the address of the cluster's API server."
     return ""
 
 

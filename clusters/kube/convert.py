@@ -153,7 +153,7 @@ _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str]
     (
         (http_errors.SSLError, ssl.SSLCertVerificationError),
         "CERTIFICATE_VERIFY_FAILED",
-        "The server's certificate is not one that the kubeconfig's authority signed for this "
+        "The kubeconfig's certificate authority did not sign the server's certificate for this "
         "address.",
     ),
     (

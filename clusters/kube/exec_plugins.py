@@ -180,7 +180,7 @@ def _time(text: Any, unusable: Any) -> datetime | None:
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
-        raise unusable(f"expirationTimestamp {text!r} is no time") from None
+        raise unusable(f"expirationTimestamp {text!r} is not a time") from None
     if found.tzinfo is None:
         raise unusable(f"expirationTimestamp {text!r} has no time zone")
     return found
@@ -206,7 +206,7 @@ def _is_place(listed: Any) -> bool:
 def _problems(index: int, item: Any) -> Iterator[str]:
     place = f"accessProviders[{index}]"
     if not isinstance(item, Mapping):
-        yield f"{place}: is no map"
+        yield f"{place}: is not a map"
         return
     if not item.get("name") or not isinstance(item.get("name"), str):
         yield f"{place}.name: is missing"
@@ -222,7 +222,7 @@ def _problems(index: int, item: Any) -> Iterator[str]:
         return
     command = config.get("command")
     if not isinstance(command, str) or not PurePosixPath(command).is_absolute():
-        yield f"{place}.execConfig.command: {command!r} is no absolute path"
+        yield f"{place}.execConfig.command: {command!r} is not an absolute path"
     if config.get("apiVersion") not in VERSIONS:
         yield f"{place}.execConfig.apiVersion: write {' or '.join(VERSIONS)}"
     if config.get("interactiveMode") not in MODES:
@@ -234,6 +234,6 @@ def _problems(index: int, item: Any) -> Iterator[str]:
     for pair in pairs if is_listed else ():
         is_pair = isinstance(pair, Mapping) and isinstance(pair.get("value"), str)
         if not is_pair or not _VARIABLE.fullmatch(str(pair.get("name", ""))):
-            yield f"{place}.execConfig.env: {pair!r} is no name and value"
+            yield f"{place}.execConfig.env: {pair!r} is not a name and a value"
     if not is_listed:
         yield f"{place}.execConfig.env: a list of names and values is needed"

@@ -74,7 +74,7 @@ def parse(text: str) -> Kubeconfig:
         KubeconfigRejected: not YAML, not a kubeconfig, without a context, or over 256 KiB.
     """
     if len(text) > SIZE_LIMIT:
-        raise _refused("", "TooLong", "A kubeconfig of over 256 KiB is not one.")
+        raise _refused("", "TooLong", "A kubeconfig can have at most 256 KiB; this is larger.")
     try:
         document = read_yaml(text)
     except UnreadableText as error:
@@ -247,15 +247,15 @@ def faults_of(cluster: Entry, user: Entry) -> Iterator[FieldFault]:
         yield fault(
             "user",
             "NoCredential",
-            "The user carries no credential. Put a service account's token, or a client certificate"
-            " and key as data, into it.",
+            "The user has no credential. Put in a service account's token, or a client "
+            "certificate and key as data.",
         )
 
 
 _REFUSED_OF_CLUSTER: Mapping[str, str] = {
-    "certificate-authority": "It names a CA file, which this server would have to read from its own"
-    " disk. Put the certificate in as certificate-authority-data (kubectl config view --raw"
-    " --flatten does it).",
+    "certificate-authority": "It names a CA file, which this server would have to read from its "
+    "own disk. Put the certificate itself in as certificate-authority-data (kubectl config view "
+    "--raw --flatten does it).",
     "insecure-skip-tls-verify": "Without checking the certificate anybody on the way could pose as"
     " the cluster and take the credential. Put the cluster's CA in as certificate-authority-data.",
     "proxy-url": "A proxy would see who talks to which cluster and can be anywhere. Register an"
@@ -264,16 +264,16 @@ _REFUSED_OF_CLUSTER: Mapping[str, str] = {
 _REFUSED_OF_USER: Mapping[str, str] = {
     "exec": "It starts a program to log in, and this server runs no program that a pasted file"
     " names. Make a service account for the portal and use its token.",
-    "auth-provider": "Auth provider plugins are gone from Kubernetes and would run code here. Make"
-    " a service account for the portal and use its token.",
-    "client-certificate": "It names a certificate file, which this server would have to read from"
-    " its own disk. Put it in as client-certificate-data (kubectl config view --raw --flatten).",
+    "auth-provider": "Kubernetes no longer has auth provider plugins, and they would run code "
+    "here. Make a service account for the portal and use its token.",
+    "client-certificate": "It names a certificate file, which this server would have to read from "
+    "its own disk. Put it in as client-certificate-data (kubectl config view --raw --flatten).",
     "client-key": "It names a key file, which this server would have to read from its own disk. Put"
     " it in as client-key-data (kubectl config view --raw --flatten).",
     "tokenFile": "It names a token file, which this server would have to read from its own disk."
     " Put the token itself in as token.",
-    "username": "Password login was taken out of Kubernetes. Use a service account's token.",
-    "password": "Password login was taken out of Kubernetes. Use a service account's token.",
+    "username": "Kubernetes no longer supports passwords. Use a service account's token.",
+    "password": "Kubernetes no longer supports passwords. Use a service account's token.",
     "as": "It acts as somebody else (impersonation), which hides who wrote. Give the rights to the"
     " portal's own service account.",
     "as-groups": "It acts as other groups (impersonation), which hides who wrote. Give the rights"
@@ -307,7 +307,7 @@ def _server_faults(server: str) -> Iterator[FieldFault]:
         yield fault(
             field_name,
             "PlainHttp",
-            "Plain HTTP would send the credential readable for everybody on the way. Use the"
+            "Plain HTTP would send the credential so that everybody on the way can read it. Use the"
             " cluster's https address with its CA.",
         )
 

@@ -70,7 +70,7 @@ class MaintenanceWindow(FrozenFields):
     @property
     def place(self) -> str:
         """What it covers, in words."""
-        worker = self.cluster.slug if self.cluster else "every worker"
+        worker = self.cluster.name if self.cluster else "every worker"
         return f"{self.flavor.name} on {worker}" if self.flavor else worker
 
     @property

@@ -57,7 +57,7 @@ CLAIM: Final = timedelta(seconds=60)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
 POLL: Final = timedelta(seconds=2)
 GONE: Final = "It was gone already."
-CHANGED: Final = "It changed meanwhile."
+CHANGED: Final = "It has changed since."
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +133,38 @@ def _safely(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Res
         raise
     except Exception as error:
         log.exception("workload_action_broke", cluster=action.cluster.slug)
-        return Attempt(State.WAITING, f"The cluster's answer cannot be used: {words_of(error)}")
+        words = f"The cluster's answer cannot be used. The error is: {words_of(error)}"
+        return Attempt(State.WAITING, words)
 
 
 def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Resource]) -> Attempt:
     registration = registered(action.cluster.slug)
     if registration is None:
-        return Attempt(State.FAILED, "The cluster is not registered any more.")
+        return Attempt(State.FAILED, "The cluster is no longer registered.")
     if not registration.facts.may_write:
         return Attempt(State.WAITING, "Writing to this cluster is stopped by an admin.")
     try:
         client = client_for(action.cluster.slug)
     except (ClusterError, SealBroken) as error:
-        return Attempt(State.WAITING, f"The cluster cannot be reached: {error}")
+        return Attempt(State.WAITING, f"The cluster cannot be reached. The error is: {error}")
     try:
         if not _is_same_past(registration.facts, client):
-            return Attempt(State.WAITING, "It is not known which side is right after a backup.")
+            words = "A backup was restored, and an admin has not yet said which side is right."
+            return Attempt(State.WAITING, words)
         return _write(action, client, kinds)
     except NotFound:
         return Attempt(State.DONE, GONE)
     except Conflict:
         return Attempt(State.WAITING, CHANGED, timedelta(0))
     except (AdmissionDenied, Invalid) as error:
-        return Attempt(State.FAILED, f"The cluster refuses it: {error.message}")
+        return Attempt(State.FAILED, f"The cluster refuses it. It says: {error.message}")
     except Forbidden as error:
         words = "The portal has no right to do this there; an admin finds it on the cluster's page."
         return Attempt(State.FAILED, f"{words} {error.message}")
     except Terminal as error:
         return Attempt(State.WAITING, error.message)
     except ClusterError as error:
-        words = f"The cluster does not answer: {error.message}"
+        words = f"The cluster does not answer. The error is: {error.message}"
         return Attempt(State.WAITING, words, is_silent=True)
 
 

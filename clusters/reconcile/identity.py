@@ -90,6 +90,6 @@ def _words(found: str, known: str, slug: str) -> str:
         return f"{which} is the same cluster. De-register one of the two as lost."
     return (
         f"{which} answers at the address of {slug}, which has UID {known}. Give {slug} a "
-        "kubeconfig that leads to it; if it was built anew, de-register it as lost and register "
-        "it again."
+        "kubeconfig that leads to it; if it was rebuilt, de-register it as lost and register it "
+        "again."
     )

@@ -14,7 +14,13 @@ from clusters.selectors.explained import (
     stored_why,
     why_pending,
 )
-from clusters.selectors.fleet import cluster_for, cluster_rows, removed_clusters, visible_clusters
+from clusters.selectors.fleet import (
+    cluster_for,
+    cluster_names,
+    cluster_rows,
+    removed_clusters,
+    visible_clusters,
+)
 from clusters.selectors.guard import incidents_of
 from clusters.selectors.maintenance import (
     visible_windows,

@@ -109,7 +109,7 @@ def dispatch_races(user: User) -> list[RaceRow]:
         NotAllowed: for people who do not see the platform.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("Clusters are shown to platform roles.")
+        raise NotAllowed("Only people with a role for the whole platform can see clusters.")
     workers = Cluster.objects.registered().workers()
     running = {
         pk: counted

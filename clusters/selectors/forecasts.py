@@ -62,7 +62,8 @@ def start_forecast(
     short = shortage(evidence)
     if evidence.hold is not StopPolicy.NONE or short is None or not is_device(short[0]):
         return StartForecast(
-            Confidence.UNKNOWN, why_unknown="it does not wait for GPUs that come back by themselves"
+            Confidence.UNKNOWN,
+            why_unknown="it is not waiting for GPUs that come back by themselves",
         )
     pair, lacking = short
     holders = [item for item in evidence.holders if item.amounts.get(pair)]
@@ -97,10 +98,12 @@ def start_forecast(
     found = forecast_start(question, now=now, seed=_seed(state.uid))
     if found.earliest is not None:
         if found.confidence is not Confidence.GOOD:
-            why = "too few runs of the jobs that hold the GPUs were recorded"
+            why = "too few runs of the jobs that hold the GPUs have been recorded"
             return StartForecast(Confidence.UNKNOWN, why_unknown=why)
         if _is_unlike(state, found.earliest, now=now):
-            why = "jobs of this workspace started much sooner lately than recorded runs suggest"
+            why = (
+                "jobs of this workspace have lately started much sooner than recorded runs suggest"
+            )
             return StartForecast(Confidence.UNKNOWN, why_unknown=why)
     is_own = all(names.sees(item.namespace) for item in holders)
     return found if is_own else replace(found, runs=0)

@@ -96,7 +96,9 @@ def job_counts(user: User) -> tuple[int, int]:
         NotAllowed: For people who do not see the platform.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("Jobs of all accounts are counted for platform roles.")
+        raise NotAllowed(
+            "Only people with a role for the whole platform can see the jobs of all accounts."
+        )
     counts = WorkloadState.objects.filter(
         is_remote_copy=False, phase__in=(Phase.PENDING, *HOLDING)
     ).aggregate(waiting=Count("pk", filter=IS_WAITING), running=Count("pk", filter=IS_HELD))

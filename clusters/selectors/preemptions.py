@@ -52,7 +52,7 @@ class PreemptionRow:
 
     Attributes:
         at: When it was told to stop.
-        place: Cluster that decided it.
+        place: Name of the cluster that decided it.
         why: The rule that allowed it, in a plain sentence.
         lost: GPU-seconds since its start; lost unless it keeps checkpoints. None if not metered.
     """
@@ -93,7 +93,10 @@ def recent_preemptions(user: User) -> list[PreemptionRow]:
         NotAllowed: for people who do not see the platform.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("Preemptions of the whole fleet are shown to platform roles.")
+        raise NotAllowed(
+            "Only people with a role for the whole platform can see the preemptions of the whole "
+            "fleet."
+        )
     evicted = WorkloadState.objects.filter(evictions__gt=0).select_related("cluster")
     states = list(evicted.order_by("-updated_at")[:VICTIMS_MOST])
     found = _preempted(states)
@@ -151,7 +154,7 @@ def _rows(
     return [
         PreemptionRow(
             at=item.at,
-            place=item.state.cluster.slug,
+            place=item.state.cluster.name,
             victim=_side(item.state, names),
             preemptor=_side(others.get(item.preemptor_uid), names),
             why=names.message(item.why),

@@ -52,7 +52,10 @@ class Standing:
         if not self.borrowed:
             return "It borrows nothing, so its jobs go before those of everybody who does."
         if self.share is None:
-            return "Its weight is 0 and it borrows: its jobs go last, and stop first for others."
+            return (
+                "Its weight is 0 and it borrows, so its jobs go last and are the first to be "
+                "stopped for others."
+            )
         return f"It borrows {self.borrowed:,} of {self.lendable:,} that can be lent."
 
 

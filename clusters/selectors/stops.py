@@ -30,13 +30,13 @@ class Stops:
     Attributes:
         budgets: Namespace → what holds its budget.
         cordons: What maintenance covers.
-        workers: Slugs of all clusters where jobs run; every other one is a manager.
+        workers: Slug → name of all clusters where jobs run; every other one is a manager.
         dispatched_to: Those that the manager dispatches to.
     """
 
     budgets: Mapping[str, BudgetHolds]
     cordons: Cordons
-    workers: frozenset[str]
+    workers: Mapping[str, str]
     dispatched_to: tuple[str, ...]
 
     def of(self, namespace: str, cluster: str) -> tuple[Stop, ...]:
@@ -50,7 +50,8 @@ class Stops:
         cordons, is_worker = self.cordons, cluster in self.workers
         workers = (cluster,) if is_worker else self.dispatched_to
         if is_worker:
-            what = f"worker {cluster}" if cluster in self.dispatched_to else f"cluster {cluster}"
+            kind = "worker" if cluster in self.dispatched_to else "cluster"
+            what = f"{kind} {self.workers[cluster]}"
             policy, flavors = cordons.on(cluster), cordons.flavors_on(cluster)
         else:
             what = "every worker"
@@ -121,14 +122,14 @@ def _asks(row: Waiting) -> bool:
 
 
 def _stops(namespaces: Collection[str]) -> Stops:
-    workers: list[str] = []
+    workers: dict[str, str] = {}
     active: list[str] = []
     rows = Cluster.objects.running_jobs().order_by("position", "slug")
-    for slug, state, role in rows.values_list("slug", "state", "role"):
-        workers.append(slug)
+    for slug, name, state, role in rows.values_list("slug", "name", "state", "role"):
+        workers[slug] = name
         if state == Cluster.State.ACTIVE and role == Cluster.Role.WORKER:
             active.append(slug)
-    return Stops(budget_holds(namespaces), cordons_now(), frozenset(workers), tuple(active))
+    return Stops(budget_holds(namespaces), cordons_now(), workers, tuple(active))
 
 
 def _of_budget(holds: BudgetHolds) -> Iterator[Stop]:

@@ -17,14 +17,19 @@ _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.D
 
 @dataclass(frozen=True, slots=True)
 class SyncPlace:
-    """One cluster: ``state`` is synced, pending, failed, lost or stopped."""
+    """One cluster: ``state`` is synced, pending, failed, lost or stopped.
+
+    ``told`` is what the portal or the cluster says of the first object that is not in place.
+    """
 
     cluster: str
+    name: str
     is_synced: bool
     state: str
     words: str
     generation: int
     observed_generation: int
+    told: str = ""
 
 
 def sync_state(
@@ -68,7 +73,8 @@ def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None
     checked = None if health is None else health.checked_at
     is_fresh = checked is not None and timezone.now() - checked < LOST_AFTER
     if trouble is not None:
-        state, words = "failed", trouble or "It could not be applied there."
+        state = "failed"
+        words = "A part of this budget is not in place. An admin has to look at the cluster's page."
     elif not cluster.writes_enabled or cluster.blocked_reason:
         state, words = "stopped", "Writing to this cluster is stopped by an admin."
         if cluster.blocked_reason:
@@ -81,4 +87,13 @@ def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None
         state, words = "lost", "This cluster does not answer. It follows when it is back."
     else:
         state, words = "pending", "It is being applied."
-    return SyncPlace(cluster.slug, state == "synced", state, words, generation, observed)
+    return SyncPlace(
+        cluster=cluster.slug,
+        name=cluster.name,
+        is_synced=state == "synced",
+        state=state,
+        words=words,
+        generation=generation,
+        observed_generation=observed,
+        told=trouble or "",
+    )

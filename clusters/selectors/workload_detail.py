@@ -141,10 +141,13 @@ def _sentence(row: WorkloadRow) -> str:
     gpus = f"{row.gpu_total} GPU{'' if row.gpu_total == 1 else 's'}"
     kinds = f" ({row.flavors})" if row.flavors else ""
     told = f" {plain(row.reason, row.message)}" if row.message else ""
-    where = f" on {row.worker}" if row.worker else ""
+    where = f" on {row.worker_name}" if row.worker else ""
     match Phase(row.phase):
         case Phase.PENDING if row.reason == "Deactivated":
-            return f"It is deactivated and asks for none of its {gpus} until somebody activates it."
+            return (
+                f"It is deactivated and asks for none of its {gpus} until somebody puts it back in "
+                "the queue."
+            )
         case Phase.PENDING:
             return f"Waits for {gpus}.{told}"
         case Phase.RESERVED if not row.worker:
@@ -172,9 +175,10 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
         .values("cluster", "uid", "type", "observed_at", "last_seen_at", "payload")[:EVENTS_MOST]
     )
     owner = next((row for row in places.values() if not row.is_remote_copy), state)
-    submitted = TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.slug}")
+    submitted = TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.name}")
     # The same transition told twice gives equal entries, of which the first telling counts.
     entries = {submitted: _Step.SUBMITTED}
+    names = {row.cluster.slug: row.cluster.name for row in places.values()}
     worker = ""
     for event in reversed(events):
         row = places.get((event["cluster"], event["uid"]))
@@ -185,8 +189,8 @@ def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[Ti
         if row is owner:
             before, worker = worker, status_of(event["payload"]).get("clusterName") or ""
             if worker and worker != before:
-                dispatched = TimelineEntry(event["observed_at"], f"Dispatched to {worker}")
-                entries.setdefault(dispatched, _Step.DISPATCHED)
+                words = f"Dispatched to {names.get(worker, worker)}"
+                entries.setdefault(TimelineEntry(event["observed_at"], words), _Step.DISPATCHED)
     # By the second, which is all that conditions tell; within it in the order of a job's life.
     return tuple(
         sorted(entries, key=lambda entry: (entry.at.replace(microsecond=0), entries[entry], entry))
@@ -212,7 +216,7 @@ def _entries_of(
     event: Mapping[str, Any], row: WorkloadState
 ) -> Iterable[tuple[TimelineEntry, _Step]]:
     """What one event tells."""
-    place, is_manager = row.cluster.slug, row.cluster.is_manager
+    place, is_manager = row.cluster.name, row.cluster.is_manager
     true_at = {
         condition.get("type"): (at, condition)
         for condition in conditions_of(event["payload"])
@@ -243,7 +247,7 @@ def _entries_of(
     if event["type"] == WorkloadEvent.Type.DELETED:
         yield TimelineEntry(event["observed_at"], f"Deleted on {place}"), _Step.OVER
     elif event["type"] == WorkloadEvent.Type.MISSING:
-        detail = "Nobody watched the cluster when it ended, so the time is estimated."
+        detail = "The portal was not watching the cluster when it ended, so the time is estimated."
         yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail), _Step.OVER
 
 

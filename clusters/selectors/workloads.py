@@ -86,7 +86,7 @@ class WorkloadRow:
         message: Why it waits, stops or failed, in the cluster's words; empty while it runs.
         gpus: Flavor slug → GPUs; before admission the request stands under "".
         flavors: The same in words, by the flavors' names; empty before admission.
-        worker: Slug of the worker that has it; empty while none does.
+        worker: Slug of the worker that has it; empty while none does. ``worker_name``: its name.
         why: Why it waits, stops or failed, in one plain sentence; empty while nothing is known.
     """
 
@@ -106,6 +106,7 @@ class WorkloadRow:
     gpus: Mapping[str, int]
     flavors: str
     worker: str
+    worker_name: str
     is_remote_copy: bool
     created_at: datetime
     reserved_at: datetime | None
@@ -164,7 +165,7 @@ def workloads_csv(user: User, wanted: WorkloadFilter) -> Iterator[tuple[str, ...
     if first.next_cursor:
         found = _filtered(visible_states(user).filter(is_remote_copy=False), wanted)
         if found.order_by()[: CSV_MOST + 1].count() > CSV_MOST:
-            words = f"More than {CSV_MOST:,} jobs fit; choose a workspace, a state or a name."
+            words = f"More than {CSV_MOST:,} jobs match. Choose a workspace, a state or a name."
             raise Rejected.because("format", "too_many_rows", words)
     return _csv_rows(user, wanted, first)
 
@@ -270,6 +271,9 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
     if is_waiting_for_worker:
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
         message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message
+    own = state.cluster.slug, state.cluster.name
+    worker = state.worker or ("" if state.cluster.is_manager else own[0])
+    names = dict([own, *((each.cluster.slug, each.cluster.name) for each in copies)])
     return record_of(
         WorkloadRow,
         state,
@@ -280,7 +284,8 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
         gpu_total=best.gpu_total,
         gpus=dict(best.gpus),
         flavors="",
-        worker=state.worker or ("" if state.cluster.is_manager else state.cluster.slug),
+        worker=worker,
+        worker_name=names.get(worker, worker),
         admitted_at=(copy.admitted_at if copy is not None else None) or state.admitted_at,
         evictions=max([state.evictions, *(each.evictions for each in copies)]),
     )

@@ -27,8 +27,9 @@ def state_capacity(actor: User | None, *, cluster: str, flavor: Flavor, **window
     rows = Cluster.objects.active().only("slug", "role")
     if flavor.slug in flavors_elsewhere(rows).get(cluster, ()):
         message = (
-            f"{flavor.slug} has GPUs elsewhere already, and {cluster} is no part of that fleet: a "
-            "budget's ceiling would count twice. Make a flavor of its own for the GPUs here, with "
+            f"{flavor.slug} has GPUs elsewhere already, and {cluster} is not part of that fleet: "
+            "a budget's burst limit would count twice. Make a flavor of its own for the GPUs "
+            "here, with "
             "the same labels."
         )
         raise Rejected.because("flavor", "stands_elsewhere", message)

@@ -48,7 +48,7 @@ def preview_maintenance(
     starts_at: datetime | None,
     ends_at: datetime,
 ) -> WindowPreview:
-    """What a window would mean to whom; nothing is saved.
+    """Whom a window would affect, and how; nothing is saved.
 
     Raises:
         Rejected: Everything that :func:`plan_maintenance` would refuse, but the reason.
@@ -122,7 +122,7 @@ def end_maintenance(
     row = MaintenanceWindow.objects.select_for_update().get(pk=window.pk)
     before = row.state
     if before not in (State.SCHEDULED, State.ACTIVE):
-        raise Rejected.because("", "window_over", "This window is over already.")
+        raise Rejected.because("", "window_over", "This window is already over.")
     now = utc_now()
     row.state = State.OVER if before == State.ACTIVE else State.CANCELLED
     row.ended_at, row.ended_by, row.end_reason = now, actor, reason.strip()[:300]
@@ -306,7 +306,7 @@ def _faults(
     if flavor is not None and flavor.archived_at is not None:
         faults.append(Fault("flavor", "archived", f"{flavor.slug} is archived."))
     faults += [
-        Fault(name, "not_whole_seconds", "Give a time with its zone, in whole seconds.")
+        Fault(name, "not_whole_seconds", "Give a time with its time zone, in whole seconds.")
         for name, instant in (("starts_at", starts_at), ("ends_at", ends_at))
         if instant is not None and (instant.tzinfo is None or instant.microsecond)
     ]
@@ -320,7 +320,7 @@ def _faults(
         faults.append(Fault("ends_at", "empty_window", "The end has to be after the start."))
     elif ends_at - begin > LONGEST:
         words = (
-            f"A window is {LONGEST.days} days long at most; take the worker off the fleet instead."
+            f"A window can last at most {LONGEST.days} days. For longer, de-register the worker."
         )
         faults.append(Fault("ends_at", "window_too_long", words))
     return faults

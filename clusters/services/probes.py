@@ -114,7 +114,7 @@ def prove_kueue(client: KubeClient, *, installation: str) -> KueueProof:
     try:
         client.create(r.CLUSTER_QUEUE, document)
     except Forbidden as error:
-        return KueueProof(None, f"The proof was not allowed: {error.message}")
+        return KueueProof(None, f"The check was not allowed: {error.message}")
     except ServerFault as error:
         return KueueProof(
             None,
@@ -122,7 +122,7 @@ def prove_kueue(client: KubeClient, *, installation: str) -> KueueProof:
             "and down.",
         )
     except ClusterError as error:
-        return KueueProof(None, f"The proof could not be made: {error.message}")
+        return KueueProof(None, f"The check could not be made: {error.message}")
     try:
         return _watch_probe(client, name)
     finally:
@@ -136,7 +136,7 @@ def _watch_probe(client: KubeClient, name: str) -> KueueProof:
         try:
             found = client.get(r.CLUSTER_QUEUE, name)
         except ClusterError as error:
-            return KueueProof(None, f"The proof was interrupted: {error.message}")
+            return KueueProof(None, f"The check was interrupted: {error.message}")
         manager = _active_by(found)
         if manager and not manager.startswith("gpu-budget"):
             return KueueProof(True, f"A controller ({manager}) serves ClusterQueues here.")

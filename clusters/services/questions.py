@@ -95,7 +95,10 @@ def answer_of(question: Question) -> Reply:
             return Reply(ReplyState.REFUSED, problem=row.problem)
         return Reply(ReplyState.ANSWERED, answer=row.answer)
     if timezone.now() - row.created_at > PATIENCE:
-        problem = f"The worker of cluster {row.cluster} is not running: nobody answers."
+        problem = (
+            f"Nothing answers for cluster {row.cluster}, because its worker is not running. Tell "
+            "the people who run the portal."
+        )
         return Reply(ReplyState.SILENT, problem=problem)
     return Reply(ReplyState.WAITING)
 
@@ -104,11 +107,14 @@ def _faults(
     cluster: Cluster, asked: list[dict[str, Any]], by: User | None, now: datetime
 ) -> list[Fault]:
     if cluster.state == Cluster.State.REMOVED:
-        return [Fault("cluster", "removed", f"Cluster {cluster.slug} is not registered any more.")]
+        return [Fault("cluster", "removed", f"Cluster {cluster.name} is no longer registered.")]
     if not asked:
         return [Fault("changes", "empty", "Name at least one change.")]
     if len(asked) > MOST_CHANGES or len(json.dumps(asked)) > MOST_BYTES:
-        message = f"At most {MOST_CHANGES} changes and {MOST_BYTES} bytes: ask in parts."
+        message = (
+            f"A question can have at most {MOST_CHANGES} changes and {MOST_BYTES} bytes. Ask in "
+            "parts."
+        )
         return [Fault("changes", "too_large", message)]
     found = [
         Fault(f"changes.{index}", "malformed", fault)
@@ -121,10 +127,14 @@ def _faults(
     waiting = list(askers)
     if len(waiting) >= MOST_OPEN:
         message = (
-            f"{len(waiting)} questions wait for cluster {cluster.slug}: try again in a moment."
+            f"{len(waiting)} questions already wait for cluster {cluster.name}. Try again in a "
+            "moment."
         )
         found.append(Fault("cluster", "busy", message))
     elif by is not None and waiting.count(by.pk) >= MOST_OPEN_EACH:
-        message = f"{MOST_OPEN_EACH} of your questions wait for cluster {cluster.slug} already."
+        message = (
+            f"{MOST_OPEN_EACH} of your questions already wait for cluster {cluster.name}. Wait for "
+            "an answer, then ask again."
+        )
         found.append(Fault("cluster", "too_many", message))
     return found

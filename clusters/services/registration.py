@@ -193,11 +193,12 @@ def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
     alike = Cluster.objects.registered().filter(role=role)
     if role == Cluster.Role.MANAGER and alike.exists():
         words = (
-            "There is a manager already; its fleet has one. A single cluster can stand beside it."
+            "There is already a manager, and a fleet has one. You can register a single cluster "
+            "beside it."
         )
         faults.append(Fault("role", "one_manager", words))
     if role == Cluster.Role.WORKER and alike.count() >= WORKER_LIMIT:
-        message = f"There are {WORKER_LIMIT} workers, which is the most that one manager can list."
+        message = f"There are already {WORKER_LIMIT} workers, the most that one manager can list."
         faults.append(Fault("role", "worker_limit", message))
     return faults + mode_faults(slug, role, mode)
 

@@ -144,7 +144,7 @@ def read_configuration(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
         except UnreadableText as error:
             raise Rejected.because(field, "not_yaml", str(error)) from error
     if given is not None and not isinstance(given, Mapping):
-        message = "Paste the whole Configuration document, as YAML with names and values."
+        message = "Paste the whole Configuration document as YAML."
         raise Rejected.because(field, "not_a_document", message)
     found = dict(given or {})
     faults = []
@@ -156,7 +156,7 @@ def read_configuration(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
         except ValueError as error:
             faults.append(Fault(field, "invalid", f"{name}: {error}."))
         except (TypeError, AttributeError, KeyError, OverflowError):
-            words = "Kueue expects another shape here; compare it with Kueue's documentation"
+            words = "Kueue expects another shape here. Compare it with Kueue's documentation"
             faults.append(Fault(field, "invalid", f"{name}: {words}."))
     reject_any(faults)
     return found

@@ -109,7 +109,9 @@ def ask_raise(actor: User | None, *, workspace: Workspace, flavor: Flavor, by: i
     """
     roles = roles_of(actor) if actor is not None else None
     if roles is not None and not roles.may_edit(workspace):
-        raise NotAllowed("Only who may change this budget can ask what a change would lead to.")
+        raise NotAllowed(
+            "Only people who may change this budget can ask what a change would lead to."
+        )
     _require_number(by, may_be_negative=True)
     draft = raised_draft(workspace, flavor, by)
     preview = judge_draft(workspace, draft, roles=roles, now=utc_now())

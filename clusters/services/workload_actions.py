@@ -176,7 +176,7 @@ def _states(actor: User | None, jobs: Sequence[JobKey], verb: str) -> list[Workl
     if not wanted:
         faults.append(Fault("jobs", "no_jobs", "Choose at least one job."))
     if len(wanted) > MOST:
-        words = f"{len(wanted)} jobs are too many at once; choose {MOST} at most."
+        words = f"{len(wanted)} jobs are too many at once. Choose at most {MOST}."
         faults.append(Fault("jobs", "too_many", words))
     reject_any(faults)
     rows = WorkloadState.objects.filter(uid__in=[uid for _, uid in wanted]).select_related(
@@ -218,7 +218,7 @@ def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
     if is_asked:
         return "an earlier action has not been carried out yet"
     if verb == Verb.DEACTIVATE and is_deactivated:
-        return "it is cancelled already"
+        return "it has already been cancelled"
     if verb == Verb.DEACTIVATE and state.phase not in _LIVE:
         return f"it is neither waiting nor running, but {Phase(state.phase).label.lower()}"
     if verb == Verb.ACTIVATE and not is_deactivated:
@@ -226,7 +226,7 @@ def _fault(state: WorkloadState, verb: str, *, is_asked: bool) -> str:
     if verb == Verb.DELETE_JOB and state.phase == Phase.GONE:
         return "it has already been deleted"
     if verb == Verb.DELETE_JOB and not state.job_name:
-        return "no job is known that owns it"
+        return "no job that owns it is known"
     return ""
 
 

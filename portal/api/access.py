@@ -260,20 +260,22 @@ class Users(Noun):
         promises.deactivate_user,
         takes=ReasonInput,
         by=admin_in_session,
-        text="Lets somebody in no more; sessions and tokens end.",
+        text="Switches somebody's sign-in off; their sessions and tokens end.",
     )
     reactivate = deed(
         promises.reactivate_user,
         takes=ReasonInput,
         by=admin_in_session,
-        text="Lets somebody in again, with the roles of before.",
+        text="Switches somebody's sign-in on again, with the roles that they had.",
     )
 
     @answers(takes=PasswordInput, code=DONE, by=admin_in_session, method="PUT")
     def password(self, admin: User, /, user: User, password: str) -> None:
         """A new password for somebody else; one's own is changed on its page, with the old one."""
         if user == admin:
-            raise NotAllowed("Change your own password on its page, where the old one is asked.")
+            raise NotAllowed(
+                "Change your own password on its page, which asks for the current one."
+            )
         promises.set_password(admin, user=user, password=password)
 
     @answers(TokenSerializer, order=CREATED, by=admin, method="GET")

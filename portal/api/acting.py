@@ -135,7 +135,7 @@ class JobActions(Noun):
     withdraw = deed(
         enforcement.withdraw_action,
         JobActionSerializer,
-        text="Takes back what was not carried out yet.",
+        text="Takes back an action that has not been carried out yet.",
     )
 
     @answers(JobActionsSerializer, takes=JobActionsInput, code=ASKED)
@@ -176,7 +176,7 @@ class Maintenance(Noun):
         by=admin,
         is_of_all=True,
         only_reads=True,
-        text="What a window would mean to whom; nothing is saved.",
+        text="Whom a window would affect, and how; nothing is saved.",
     )
     end = deed(
         enforcement.end_maintenance,

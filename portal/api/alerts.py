@@ -121,7 +121,7 @@ class Webhooks(Noun):
     test = deed(
         alerting.test_webhook,
         code=DONE,
-        text="Sends a message that says that it is a test; 422 says why it did not arrive.",
+        text="Sends a test message; 422 says why it did not arrive.",
     )
 
     @answers(takes=WebhookInput, code=MADE)

@@ -31,7 +31,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         token = services.authenticate_api_token(words[1].decode("latin-1"))
         if token is None:
             raise exceptions.AuthenticationFailed(
-                "This token is unknown, expired or revoked; make a new one under Account, Tokens."
+                "This token is unknown, expired or revoked. Make a new one on the page API tokens."
             )
         return token.user, token
 
@@ -42,7 +42,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
 class ScopeAllows(permissions.BasePermission):
     """A read-only token reads; a view that never writes says so with ``only_reads``."""
 
-    message = "This token may only read; make one with the scope 'write'."
+    message = "This token may only read. Make one with the scope 'write'."
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if request.method in permissions.SAFE_METHODS or getattr(view, "only_reads", False):

@@ -166,7 +166,8 @@ class SettingsInput(Strict):
         max_length=NAMES_MOST,
         required=False,
         allow_null=True,
-        help_text="Where else pods may ask for GPUs; null refuses nothing outside of workspaces.",
+        help_text="Other namespaces in which pods may ask for GPUs; null refuses nothing outside "
+        "workspaces.",
     )
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
 
@@ -227,25 +228,27 @@ class Clusters(Noun):
         OperationSerializer,
         code=ASKED,
         by=admin,
-        text="Looks at everything again, in the background; the operation shows how far it is.",
+        text="Checks everything again in the background; the operation shows how far it is.",
     )
     kubeconfig = HIDDEN(
         change(
             "kubeconfig",
             takes=KubeconfigInput,
             method="PUT",
-            text="A new credential for the same cluster, tried before the old one is forgotten.",
+            text="Stores a new credential for the same cluster; it is tried before the old one is "
+            "forgotten.",
         )
     )
     resolve = change(
-        "block", takes=ResolveInput, text="After a restored backup: which side is right."
+        "block", takes=ResolveInput, text="Says which side is right after a restored backup."
     )
     deregister = change(
         "deregister",
         DepartureSerializer,
         takes=DeregisterInput,
         code=ASKED,
-        text="Lets a cluster go: drained, the portal's objects removed, its credentials forgotten.",
+        text="De-registers a cluster: it is drained, the portal's objects there are removed, and "
+        "its credentials are forgotten.",
     )
 
     def found(self, user: User, slug: str) -> dict[str, Any]:

@@ -54,11 +54,11 @@ class StopSerializer(RecordSerializer[Stop]):
     without = ("source", "policy", "flavor")
     kind = serializers.ChoiceField([item.value for item in StopSource], source="source")
     what = serializers.CharField(
-        allow_blank=True, help_text="The person, the cap or the place that is under maintenance."
+        allow_blank=True, help_text="The person, the cap or the place under maintenance."
     )
     note = serializers.CharField(allow_blank=True, help_text="The reason that a person gave.")
     keeper = serializers.CharField(
-        allow_blank=True, help_text="Who may end it before; empty for nobody."
+        allow_blank=True, help_text="Who may end it earlier; empty for nobody."
     )
 
 
@@ -77,10 +77,10 @@ class StartForecastSerializer(RecordSerializer[StartForecast]):
     """When a job is likely to start: a range, or why there is none."""
 
     coverage = serializers.FloatField(
-        help_text="Share of such forecasts that hold; 0 when it is unknown."
+        help_text="Share of such forecasts that come true; 0 when it is unknown."
     )
     runs = serializers.IntegerField(
-        help_text="Recorded runs behind it; 0 where others' jobs are among them."
+        help_text="Recorded runs that it is based on; 0 where others' jobs are among them."
     )
 
 
@@ -108,7 +108,7 @@ class WhatIfInput(Strict):
     )
     flavor = flavor_field(max_length=None, required=False)
     by = serializers.IntegerField(
-        required=False, help_text="Whole GPUs, not 0; raise takes negative numbers, too."
+        required=False, help_text="Whole GPUs, not 0; raise also takes negative numbers."
     )
     account = account_field(max_length=None, required=False, help_text="Who gets added nodes, or")
     pool = NamedField(

@@ -111,7 +111,7 @@ class ExportSerializer(RowSerializer[Export]):
 class Exports(Noun):
     """One's own exports, the newest first; POST asks for one and answers at once."""
 
-    each = "One export: its state, and once it is ready what the file says of itself."
+    each = "One export: its state and, once it is ready, what the file says about itself."
     shape = ExportSerializer
     found = finds("export", reads.export_for)
     list = lists(reads.visible_exports, CREATED)

@@ -189,8 +189,8 @@ class Accounts(Noun):
     archive = deed(
         promises.archive_account,
         takes=ReasonInput,
-        text="Puts an account away, once its workspaces and its pool are; "
-        "nothing leaves the books.",
+        text="Archives an account whose workspaces and pool are archived; nothing leaves the "
+        "books.",
     )
 
 
@@ -207,7 +207,7 @@ class Flavors(Noun):
     archive = deed(
         promises.archive_flavor,
         takes=ReasonInput,
-        text="Takes a flavor out of use, once nothing is promised of it.",
+        text="Archives a flavor of which nothing is promised any more.",
     )
 
     def found(self, user: User, slug: str) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Workspaces(Noun):
     archive = deed(
         promises.archive_workspace,
         takes=ReasonInput,
-        text="Closes a workspace: nothing new starts, what runs goes on, the books stay.",
+        text="Archives a workspace: nothing new starts, running jobs go on, and the books stay.",
     )
 
 
@@ -342,7 +342,7 @@ class VisiblePools(Noun):
         promises.archive_pool,
         takes=ReasonInput,
         code=DONE,
-        text="Puts a pool away; its accounts draw on nothing from now on.",
+        text="Archives a pool; from now on its accounts draw on nothing.",
     )
     amounts = deed(
         promises.set_pool_amount,

@@ -191,7 +191,7 @@ class RateCards(Noun):
         ProposalSerializer,
         takes=ActivationInput,
         code=ASKED,
-        text="Proposes that a card hold from a whole UTC hour of an open month on.",
+        text="Proposes that a card hold from a whole UTC hour of an open month.",
     )
     withdraw = deed(actions.withdraw_rate_card, takes=ReasonInput, text="Takes a proposal back.")
 

@@ -22,7 +22,9 @@ class PreconditionRequired(exceptions.APIException):
     """A write that could overwrite somebody's work came without If-Match."""
 
     status_code = status.HTTP_428_PRECONDITION_REQUIRED
-    default_detail = "Send If-Match with the ETag that you read, so that nobody's work is lost."
+    default_detail = (
+        "Send If-Match with the ETag that you read, so that no change by somebody else is lost."
+    )
     default_code = "precondition_required"
 
 

@@ -76,7 +76,8 @@ class Proposals(Noun):
     decide = deed(
         actions.decide_proposal,
         takes=ProposalDecision,
-        text="Approves, which does it at once, or declines; the proposer only withdraws it.",
+        text="Approves a proposal, which is carried out at once, or declines it; the proposer can "
+        "only withdraw it.",
     )
 
     @answers()

@@ -150,7 +150,10 @@ class PortalSchema(AutoSchema):
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
-        codes = {"401": "Who are you?", "403": "Your role or token does not allow it."}
+        codes = {
+            "401": "No valid sign-in or token was sent.",
+            "403": "Your role or token does not allow it.",
+        }
         if "{" in self.path:
             codes["404"] = "There is no such object, or you may not see it."
         if self.method != "DELETE":
@@ -158,7 +161,7 @@ class PortalSchema(AutoSchema):
         if LoginThrottle in self.view.throttle_classes:
             codes["429"] = "Too many attempts; Retry-After says when to come back."
         if self._declared.needs_version:
-            codes |= {"412": "Somebody saved in between.", "428": "If-Match is missing."}
+            codes |= {"412": "Somebody else saved in between.", "428": "If-Match is missing."}
         describe: Any = self._get_response_for_code
         for code, description in codes.items():
             body = describe(ProblemSerializer, code) | {"description": description}
@@ -177,5 +180,5 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
             "type": "apiKey",
             "in": "header",
             "name": "Authorization",
-            "description": "Token gbp_…, from POST login or from the page Account, Tokens.",
+            "description": "Token gbp_…, from POST login or from the page API tokens.",
         }

@@ -51,8 +51,8 @@ class InstantField(serializers.DateTimeField):
     """ISO 8601 with a zone, whole seconds; handed on in UTC."""
 
     default_error_messages = {
-        "naive": "The time has no zone; write it like 2026-03-01T00:00:00Z.",
-        "fraction": "Promises know whole seconds only.",
+        "naive": "The time has no time zone. Write it like 2026-03-01T00:00:00Z.",
+        "fraction": "Give whole seconds, without a fraction.",
     }
 
     def enforce_timezone(self, value: datetime) -> datetime:

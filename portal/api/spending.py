@@ -80,13 +80,15 @@ class CapSerializer(serializers.Serializer[CapState]):
     is_platform = serializers.BooleanField(source="rule.is_platform")
     window_start = serializers.DateTimeField(source="window.start")
     window_end = serializers.DateTimeField(source="window.end")
-    spent = serializers.SerializerMethodField(help_text="Rounded; rules compare the exact figure.")
+    spent = serializers.SerializerMethodField(help_text="Rounded; rules compare the exact amount.")
     spent_per_hour = serializers.SerializerMethodField()
     unpriced = serializers.ListField(child=serializers.CharField())
     exhausted_at = serializers.DateTimeField(allow_null=True)
     reached_at = serializers.DateTimeField(source="verdict.reached_at", allow_null=True)
     stops_running_jobs_at = serializers.DateTimeField(source="verdict.drains_at", allow_null=True)
-    new_jobs = serializers.SerializerMethodField(help_text="What they meet when it is reached.")
+    new_jobs = serializers.SerializerMethodField(
+        help_text="What happens to them when it is reached."
+    )
     running_jobs = serializers.SerializerMethodField()
     suspended = GlassSerializer(source="glass", allow_null=True)
 

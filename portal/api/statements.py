@@ -36,7 +36,7 @@ from portal.api.shapes import (
 )
 from portal.api.views import ASKED, MADE, Noun, View, account_named, answers, deed, finds, lists
 
-ZONE = OpenApiParameter("zone", str, description="IANA zone of the month; UTC when left out.")
+ZONE = OpenApiParameter("zone", str, description="IANA time zone of the month; UTC when left out.")
 
 
 class ClosingCheckSerializer(RecordSerializer[Check]):
@@ -158,7 +158,7 @@ class AdjustmentDecision(Strict):
 class Months(Noun):
     """Every month with facts, the newest first; for platform roles."""
 
-    each = "One month, and what stands in the way of its close."
+    each = "One month, and what keeps it from being closed."
     shape = MonthSerializer
     lookup_field, lookup_value_converter = "name", "slug"
 
@@ -251,12 +251,14 @@ class Adjustments(Noun):
     decide = deed(
         actions.decide_adjustment,
         takes=AdjustmentDecision,
-        text="Approves or declines; the proposer only declines.",
+        text="Approves or declines; the proposer can only decline.",
     )
 
 
-CLUSTER = OpenApiParameter("cluster", str, description="Slug; the first that is sampled if empty.")
-DAY = OpenApiParameter("day", str, description="UTC day, such as 2026-10-31; today if empty.")
+CLUSTER = OpenApiParameter(
+    "cluster", str, description="Slug; the first one that is measured when left out."
+)
+DAY = OpenApiParameter("day", str, description="UTC day, such as 2026-10-31; today when left out.")
 
 
 class DiscrepancySerializer(RowSerializer[models.Discrepancy]):
@@ -312,10 +314,12 @@ class Discrepancies(Noun):
     found = finds("discrepancy", lambda user, pk: read.visible_discrepancies(user).get(pk=pk))
     list = lists(read.visible_discrepancies, CREATED)
     propose = deed(
-        actions.propose_acceptance, takes=ReasonInput, text="Says why a discrepancy may stand."
+        actions.propose_acceptance,
+        takes=ReasonInput,
+        text="Proposes to accept a discrepancy, with the reason.",
     )
     decide = deed(
         actions.decide_acceptance,
         takes=AcceptanceDecision,
-        text="Accepts it, or puts it back; the proposer only puts it back.",
+        text="Accepts it, or puts it back; the proposer can only put it back.",
     )

@@ -31,7 +31,9 @@ MOST_ROWS = 100_000
 UNIT = "GPU-seconds"
 COST: Any = {"max_digits": 20, "decimal_places": 4}
 RANGE = (
-    OpenApiParameter("start", str, description="ISO 8601 with zone; 7 days ago when left out."),
+    OpenApiParameter(
+        "start", str, description="ISO 8601 with a time zone; 7 days ago when left out."
+    ),
     OpenApiParameter("end", str, description="Exclusive; now when left out."),
     OpenApiParameter("workspace", str, many=True, description="Namespace; may be repeated."),
     OpenApiParameter("flavor", str, many=True, description="Slug; may be repeated."),
@@ -177,7 +179,7 @@ class FilterReader:
                 return value.astimezone(UTC).replace(microsecond=0)
         except (ValueError, OverflowError):
             pass  # the fault below says it
-        message = f"{text[:80]!r} is not a time with a zone, such as 2026-03-01T00:00:00Z."
+        message = f"{text[:80]!r} is not a time with a time zone, such as 2026-03-01T00:00:00Z."
         self.faults.append(Fault(name, "invalid", message))
         return preset
 
@@ -211,7 +213,10 @@ class FilterReader:
             message = "The end has to be later than the start."
             self.faults.append(Fault("end", "invalid", message))
         elif not self.faults and end - start > MOST[step]:
-            message = f"At most {MOST[step].days} days by the {step}; ask for a shorter range."
+            message = (
+                f"At most {MOST[step].days} days can be shown by the {step}. Ask for a shorter "
+                "range."
+            )
             self.faults.append(Fault("start", "range_too_long", message))
         if self.faults:
             raise Rejected(self.faults)
@@ -243,8 +248,8 @@ def _check_size(user: User, chosen: selectors.UsageFilter) -> None:
     rows = workspaces * (-(-(chosen.end - chosen.start) // STEP[chosen.step]))
     if rows > MOST_ROWS:
         message = (
-            f"That is up to {rows:,} rows, more than {MOST_ROWS:,}; ask by the day, for a "
-            "shorter range or for fewer workspaces."
+            f"That is up to {rows:,} rows, more than {MOST_ROWS:,}. Ask by the day, for a shorter "
+            "range or for fewer workspaces."
         )
         raise Rejected([Fault("start", "too_many_rows", message)])
 

@@ -119,7 +119,7 @@ class View(APIView):
         declared = declared_of(self, "GET").parameters if request.method == "GET" else ()
         known = {parameter.name for parameter in declared}
         faults = [
-            Fault(name[:80], "unknown_parameter", "There is no such parameter here.")
+            Fault(name[:80], "unknown_parameter", "This address has no such parameter.")
             for name in request.query_params
             if name not in known
         ]

@@ -33,7 +33,7 @@ PHASES = tuple(WorkloadState.Phase.values)
 class WorkloadSerializer(RecordSerializer[WorkloadRow]):
     """One job as it was last seen."""
 
-    without = ("phase_label", "flavors", "is_remote_copy")
+    without = ("phase_label", "flavors", "is_remote_copy", "worker_name")
     phase = serializers.ChoiceField(WorkloadState.Phase.choices)
     why = serializers.CharField(
         allow_blank=True,
@@ -66,6 +66,7 @@ class BarSerializer(RecordSerializer[BudgetBar]):
 class PlaceSerializer(RecordSerializer[SyncPlace]):
     """How far one cluster is behind a budget."""
 
+    without = ("name",)
     generation = serializers.IntegerField(allow_null=True)
     observed_generation = serializers.IntegerField(allow_null=True)
 

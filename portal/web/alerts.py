@@ -25,7 +25,7 @@ from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
 
 ALERTS_SHOWN = 50
-SNOOZES = [("24", "one day"), ("168", "one week"), ("744", "31 days"), ("0", "not at all: wake it")]
+SNOOZES = [("24", "one day"), ("168", "one week"), ("744", "31 days"), ("0", "not at all")]
 KEY_ONCE = "Signing key, shown this once: {key}"
 
 
@@ -40,9 +40,9 @@ class AlertRuleForm(PortalForm):
         help_text="Money, GPU-hours, percent or hours, as the value says.",
     )
     at_percent = forms.IntegerField(
-        label="Tell at this percentage of it", initial=100, **TELL_AT_PERCENT
+        label="Tell at this percentage of the limit", initial=100, **TELL_AT_PERCENT
     )
-    window = forms.ChoiceField(label="Once in each", choices=seen.WINDOWS, initial="month")
+    window = forms.ChoiceField(label="At most once in each", choices=seen.WINDOWS, initial="month")
     fault_fields = {"workspace": "subject", "account": "subject"}
 
 
@@ -50,7 +50,7 @@ class SnoozeForm(PortalForm):
     """Which rule is quiet, and for how long."""
 
     rule = OfferedField(label="Rule")
-    hours = forms.ChoiceField(label="Quiet for", choices=SNOOZES)
+    hours = forms.ChoiceField(label="Snooze for", choices=SNOOZES)
 
 
 class WebhookForm(ChoosingForm):
@@ -117,7 +117,7 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
         key="rules",
         title="Rules",
         text="Each rule tells you at most once a day, week or month.",
-        columns=("Watched", "Value", "Told at", "Once in each", "Quiet until"),
+        columns=("Watched", "Value", "Told at", "At most once in each", "Snoozed until"),
         rows=[
             Row(
                 rule.subject,
@@ -136,7 +136,7 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
         arguments={"offered": {"subject": subjects}},
         do=create,
         button="Add rule",
-        said="The rule is looked at every minute.",
+        said="The rule is in force and is checked every minute.",
     )
 
 
@@ -148,12 +148,12 @@ def _snooze(user: Any, rules: list[AlertRule], currency: str) -> Section:
 
     return Section(
         key="snooze",
-        title="Quiet for a while",
+        title="Snooze for a while",
         form=SnoozeForm,
         is_folded=True,
         arguments={"offered": {"rule": {str(r.pk): (_words(r, currency), r) for r in rules}}},
         do=snooze,
-        button="Quiet a rule",
+        button="Snooze a rule",
         said="Done.",
     )
 
@@ -190,7 +190,7 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
         arguments={"accounts": selectors.visible_accounts(user)},
         do=create,
         button="Add webhook",
-        said="{name} is told from now on.",
+        said="From now on, {name} is told.",
     )
 
 

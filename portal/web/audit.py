@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -49,7 +50,7 @@ class AuditForm(WorkspaceFilter):
     cluster = forms.SlugField(required=False)
     before = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, accounts: list[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, accounts: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         offer_names(self.part("account"), accounts)
 
@@ -70,12 +71,11 @@ class AuditForm(WorkspaceFilter):
 @page()
 def audit(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who changed what, newest first; all pages as a file."""
-    workspaces = selectors.visible_workspaces(user, include_archived=True)
     accounts = selectors.visible_accounts(user, include_archived=True)
     form = AuditForm(
         request.GET,
-        names=list(workspaces.values_list("namespace", flat=True)),
-        accounts=list(accounts.values_list("slug", flat=True)),
+        names=selectors.workspace_names(user),
+        accounts=dict(accounts.values_list("slug", "name")),
     )
     context: dict[str, Any] = {"form": form, "streams": selectors.audit_streams(user)}
     if not form.is_valid():

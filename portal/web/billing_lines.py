@@ -20,12 +20,12 @@ ONE_PERSON = (
     "voided statements."
 )
 WORDS: Mapping[str, str] = {
-    RowKind.FLOOR: "Committed floor",
+    RowKind.FLOOR: "Committed GPUs",
     RowKind.BURST: "Burst",
     RowKind.LENDING_CREDIT: "Credit for lending",
-    RowKind.LENDING_FUNDING: "Funding of credits",
+    RowKind.LENDING_FUNDING: "Funding of lending credits",
     RowKind.PREEMPTION_CREDIT: "Credit for preempted work",
-    RowKind.PREEMPTION_FUNDING: "Funding of credits",
+    RowKind.PREEMPTION_FUNDING: "Funding of preemption credits",
     RowKind.ADJUSTMENT: "Adjustment",
     RowKind.ROUNDING: "Rounding",
     RowKind.CORRECTION: "Correction",
@@ -83,7 +83,8 @@ def line_view(line: StatementLine) -> LineView:
 
 def _words(kind: str, class_of: str, text: str) -> str:
     if class_of:
-        return f"{WORDS[kind]} {text}: {WORDS[class_of].lower()}"
+        what = WORDS[class_of]
+        return f"{WORDS[kind]} {text}: {what[0].lower()}{what[1:]}"
     return f"{WORDS[kind]}: {text}" if text else WORDS[kind]
 
 

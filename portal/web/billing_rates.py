@@ -61,7 +61,7 @@ def rate_propose(request: HttpRequest, user: User) -> HttpResponseBase:
         "billing/rate_propose.html",
         form,
         lambda given: actions.propose_rate_card(user, **given),
-        said="Card {0} is proposed; it holds once it is activated.".format,
+        said="Card {0} is proposed. It takes effect once it is activated.".format,
         to=lambda card: reverse("rate_card", args=[card.pk]),
     )
 

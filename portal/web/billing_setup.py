@@ -43,7 +43,10 @@ from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import when
 
 SHOWN = 200
-_TWO_PEOPLE = "One far off what two people agreed on, or of the past, waits for a second person."
+_TWO_PEOPLE = (
+    "A rate far from the last one that two people agreed on, or one for the past, waits for a "
+    "second person."
+)
 _RECORDED = "It is recorded, or waits for somebody else's approval: see Approvals."
 
 
@@ -87,7 +90,7 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
         numbers=("Amount",),
         rows=[
             Row(
-                row.workspace.namespace if row.workspace else row.account.name,
+                row.workspace.name if row.workspace else row.account.name,
                 money_text(row.amount, row.currency),
                 str(row.period),
                 row.reason,
@@ -109,7 +112,7 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     return sections_page(
         request,
         title="Adjustments",
-        headline="Amounts that no meter knows, with a reason and two people behind each.",
+        headline="Amounts that are not metered. Each has a reason, and two people agree on it.",
         sections=[section],
         crumbs=_crumbs(),
     )
@@ -154,7 +157,7 @@ class TermsForm(ChoosingForm):
     account = choice_of(Account, "Account")
     zone = forms.CharField(label="Months of", max_length=64, initial="UTC")
     currency = CurrencyField(
-        required=False, help_text="Leave it empty to use that of the rate cards."
+        required=False, help_text="Leave it empty to use the currency of the rate cards."
     )
 
 
@@ -167,7 +170,7 @@ class InvoiceForm(ChoosingForm):
         max_length=500,
         required=False,
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text="As on a letter; eight lines at most.",
+        help_text="As on a letter, at most eight lines.",
     )
     tax_number = forms.CharField(label=INVOICE_DETAILS["tax_number"], max_length=40, required=False)
     purchase_order = forms.CharField(
@@ -195,7 +198,7 @@ class ToleranceForm(PortalForm):
         label="Percent",
         max_length=6,
         widget=forms.TextInput(attrs={"inputmode": "decimal"}),
-        help_text="0 to 100; at 0 two people agree on every price that differs.",
+        help_text="0 to 100. At 0, two people have to agree on every price that differs.",
     )
     reason = ReasonField(**REASON)
 
@@ -237,7 +240,8 @@ def terms(request: HttpRequest, user: User) -> HttpResponseBase:
     return sections_page(
         request,
         title="Billing terms",
-        headline="In which months and money accounts are billed, and what their statements say.",
+        headline="The months and the currency in which accounts are billed, and what their "
+        "statements say.",
         sections=[
             _account_terms(user),
             _invoice_details(user, request.GET.get("account", "")),
@@ -254,7 +258,8 @@ def _account_terms(user: Any) -> Section:
     return Section(
         key="terms",
         title="Accounts",
-        text="An account that is not listed is billed in UTC months and the cards' currency.",
+        text="An account that is not listed is billed in UTC months and in the currency of the "
+        "rate cards.",
         columns=("Account", "Months of", "Currency", "Closed to"),
         rows=[
             Row(
@@ -308,7 +313,7 @@ def _exchange_rates(user: Any) -> Section:
     return Section(
         key="exchange",
         title="Exchange rates",
-        text="A statement in another currency takes the rate of its month's last day. "
+        text="A statement in another currency uses the rate of the last day of its month. "
         f"{_TWO_PEOPLE}",
         columns=("Day", "Rate"),
         rows=[
@@ -327,8 +332,8 @@ def _time_series(user: Any) -> Section:
     return Section(
         key="series",
         title="Time series",
-        text="Burst prices of flavors that a card calls dynamic, from whole UTC hours on. "
-        f"{_TWO_PEOPLE}",
+        text="Burst prices of flavors that a card prices by a time series, each from a whole UTC "
+        f"hour on. {_TWO_PEOPLE}",
         columns=("From", "Flavor", "Price per GPU-hour"),
         numbers=("Price per GPU-hour",),
         rows=[

@@ -37,7 +37,7 @@ class BudgetForm(Versioned):
     preferred = forms.ChoiceField(label="Prefer", required=False)
     home_flavor = forms.ChoiceField(
         label="Home flavor",
-        help_text="The committed GPUs are of this flavor; burst uses the preferred one.",
+        help_text="The committed GPUs are of this flavor. Burst uses the preferred one.",
     )
     lendable = GpuField(
         label="Lend at most",
@@ -45,7 +45,7 @@ class BudgetForm(Versioned):
         help_text="Idle committed GPUs that others may borrow. Leave it empty to lend all of them.",
     )
     spill = forms.ChoiceField(
-        label="When the first flavor has no committed GPUs left",
+        label="When the committed GPUs of the first flavor are used up",
         choices=BudgetRevision.Spill.choices,
         required=False,
     )
@@ -71,7 +71,10 @@ class BudgetForm(Versioned):
                     label=f"{flavor.name}, {LABELS[amount]}", required=False
                 )
             self.fields[f"order-{flavor.slug}"] = forms.IntegerField(
-                label=f"{flavor.name}, tried as number", required=False, min_value=1, max_value=99
+                label=f"{flavor.name}: order in which it is tried",
+                required=False,
+                min_value=1,
+                max_value=99,
             )
         self._row_fields: list[Mapping[str, str]] = []
 
@@ -80,7 +83,7 @@ class BudgetForm(Versioned):
         if cleaned.get("shape") == SHORT:
             for name in ("committed", "ceiling"):
                 if cleaned.get(name) is None and name not in self.errors:
-                    self.add_error(name, "Type a number of GPUs; 0 is allowed.")
+                    self.add_error(name, "Type a number of GPUs. 0 is allowed.")
         return cleaned
 
     def rows(self) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ def budget_check(request: HttpRequest, user: User, namespace: str) -> HttpRespon
 def _editable(user: Any, namespace: str) -> Workspace:
     workspace = selectors.workspace_for(user, namespace)
     if not selectors.roles_of(user).may_edit(workspace):
-        raise PermissionDenied("Only an owner of this workspace or an admin changes its budget.")
+        raise PermissionDenied("Only an owner of this workspace or an admin can change its budget.")
     return workspace
 
 
@@ -135,13 +135,13 @@ def stop_policy(request: HttpRequest, user: User, namespace: str) -> HttpRespons
 def reallocate(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """Split a budget over the workers anew; an admin's action with a preview."""
     workspace = selectors.workspace_for(user, namespace)
-    require_admin(user, "Only a platform admin splits a budget anew.")
+    require_admin(user, "Only a platform admin can split a budget again.")
     return form_page(
         request,
         "budgets/reallocate.html",
         VersionedForm(typed(request), initial={"version": workspace.budget.version}),
         lambda given: promises.reallocate(user, workspace=workspace, **given),
-        said="The budget is split anew; the clusters follow.",
+        said="The budget has been split again; the clusters follow within seconds.",
         to=reverse("workspace", args=[namespace]),
         context=lambda: {
             "workspace": workspace,

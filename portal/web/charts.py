@@ -11,7 +11,7 @@ are, for checking them anew on every request took longer than everything else of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from functools import cache
@@ -67,7 +67,7 @@ def keys_figure(rows: Sequence[selectors.UsageRow], *, floors: bool) -> dict[str
         rows: In the order of the table beside it.
         floors: Whether lent and idle have a meaning for these keys.
     """
-    names = [row.key or row.name for row in rows]
+    names = [row.name or row.key for row in rows]
     traces = [
         _key_bars(
             capfirst(part.words), part.color, names, [row.amounts[part.name] or 0 for row in rows]
@@ -78,9 +78,16 @@ def keys_figure(rows: Sequence[selectors.UsageRow], *, floors: bool) -> dict[str
     return {"data": traces, "layout": _keys_layout()}
 
 
-def lending_figure(rows: Sequence[selectors.LendingRow]) -> dict[str, Any]:
-    """GPU-hours lent and borrowed by workspace, side by side, in the order of the table."""
-    names = [row.namespace for row in rows]
+def lending_figure(
+    rows: Sequence[selectors.LendingRow], known: Mapping[str, str]
+) -> dict[str, Any]:
+    """GPU-hours lent and borrowed by workspace, side by side, in the order of the table.
+
+    Args:
+        rows: Those of the table that are drawn.
+        known: Namespace → name of the workspaces that the reader sees.
+    """
+    names = [known.get(row.namespace, row.namespace) for row in rows]
     traces = [
         _key_bars("Lent", LENT, names, [row.lent for row in rows]),
         _key_bars("Borrowed", BURST, names, [row.borrowed for row in rows]),

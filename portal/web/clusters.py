@@ -47,8 +47,8 @@ class GuardForm(ReasonForm):
 
     guard = radio(
         "Known defects of Kueue",
-        off="Off: nothing is looked at",
-        tell="Tell: shown here and on the job's page, nothing is done",
+        off="Off: nothing is checked",
+        tell="Report: shown here and on the job's page; nothing is changed",
         cure="Prevent and cure: the portal writes where Kueue would be stuck",
     )
     field_order = ["guard", "reason"]
@@ -67,7 +67,8 @@ class OperatorsForm(PortalForm):
 
     operators = NamesField(
         label="Service accounts",
-        help_text="One a line, NAMESPACE/NAME, as jobset-system/jobset-controller-manager.",
+        help_text="One per line as NAMESPACE/NAME, such as "
+        "jobset-system/jobset-controller-manager.",
     )
 
 
@@ -78,8 +79,8 @@ class ElsewhereForm(PortalForm):
         label="Refuse pods with GPUs outside of workspaces", required=False
     )
     gpu_namespaces = NamesField(
-        label="Let in all the same in these namespaces",
-        help_text="One a line, as gpu-operator.",
+        label="Still allow them in these namespaces",
+        help_text="One per line, such as gpu-operator.",
     )
 
 
@@ -101,18 +102,18 @@ class KubeconfigForm(PortalForm):
         strip=False,
         max_length=200_000,
         widget=forms.Textarea(attrs={"class": "code", "spellcheck": "false"}),
-        help_text="Stored encrypted, never shown again. The old one is forgotten.",
+        help_text="It is stored encrypted and never shown again. The old one is forgotten.",
     )
     context = forms.CharField(label="Context", required=False, max_length=200)
 
 
 class BlockForm(ReasonForm):
-    """After a restored backup: which side is right."""
+    """Says which side is right after a restored backup."""
 
     keep = radio(
-        "What is right",
-        cluster="The cluster: writing to it stops, budgets can be entered again in peace",
-        portal="The portal: what it has is applied over the cluster's, the rest is drained",
+        "Which side is right",
+        cluster="The cluster: writing to it stops, so that budgets can be entered again",
+        portal="The portal: its objects replace the cluster's, and the rest is drained",
     )
     field_order = ["keep", "reason"]
 
@@ -128,7 +129,7 @@ class DeregisterForm(FarewellForm):
     """A cluster that is drained, or given up."""
 
     abandon = forms.BooleanField(
-        label="It is lost for good: forget it at once and clean nothing up there", required=False
+        label="It is lost for good: forget it at once and clean up nothing there", required=False
     )
     field_order = ["slug", "reason", "abandon"]
 
@@ -201,7 +202,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
     if change not in CHANGES:
         raise Http404
     detail = seen.cluster_detail(user, slug, with_tree=False)
-    require_admin(user, "Only a platform admin changes a cluster.")
+    require_admin(user, "Only a platform admin can change a cluster.")
     what = CHANGES[change]
     is_farewell = issubclass(FORMS.get(change, ReasonForm), FarewellForm)
 
@@ -236,7 +237,7 @@ def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
     return {"settings": settings_of(document), "notes": notes_of(document)}
 
 
-@page("GET", "POST", only_admins="Only a platform admin changes a cluster.")
+@page("GET", "POST", only_admins="Only a platform admin can change a cluster.")
 def take_back(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """What a removed cluster left in the books, taken back."""
     found = seen.removed_clusters(user).get(slug=slug)
@@ -266,7 +267,7 @@ def require_typed(slug: str, words: str) -> None:
         Rejected: It was not.
     """
     if words != slug:
-        raise Rejected.because("slug", "mistyped", f"Type {slug} to go on.")
+        raise Rejected.because("slug", "mistyped", f"Type {slug} to confirm.")
 
 
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:

@@ -144,8 +144,8 @@ def _not_in(request: HttpRequest, asked: Provider, error: Exception) -> HttpResp
     if isinstance(error, oidc.Unreachable):
         status = 503
         words = [
-            f"{asked.label} does not answer, so nobody can sign in with it now. Whoever is signed "
-            "in goes on. Try again in a minute."
+            f"{asked.label} does not answer, so nobody can sign in with it now. People who are "
+            "signed in stay signed in. Try again in a minute."
         ]
     elif isinstance(error, Rejected):
         status, words = 403, [fault.message for fault in error.faults]
@@ -153,8 +153,8 @@ def _not_in(request: HttpRequest, asked: Provider, error: Exception) -> HttpResp
         log.warning("sign_in_refused", provider=asked.name, why=str(error))
         status = 400
         words = [
-            "This sign-in did not hold: it was begun elsewhere or too long ago, was used before, "
-            f"or {asked.label} did not confirm it. Begin again."
+            "This sign-in failed. It was begun elsewhere or too long ago, was used before, or "
+            "{asked.label} did not confirm it. Begin again."
         ]
     context = {"provider": asked, "words": words}
     return render(request, "session/company.html", context, status=status)

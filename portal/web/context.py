@@ -12,6 +12,7 @@ from django.utils.functional import SimpleLazyObject
 
 from budgets import selectors
 from budgets.selectors.approvals import waiting_for
+from clusters import selectors as seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,24 @@ class Shell:
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Context processor; costs queries only when the frame, or a flavor's name, is rendered."""
+    """Context processor; costs queries only when the frame, or names of things, are rendered."""
     return {
         "shell": SimpleLazyObject(lambda: _shell(request)),
         "flavor_names": SimpleLazyObject(_flavor_names),
+        "cluster_names": SimpleLazyObject(seen.cluster_names),
+        "workspace_names": SimpleLazyObject(lambda: _workspace_names(request)),
     }
 
 
 def _flavor_names() -> dict[str, str]:
     """Slug → name, for ``named``. One query."""
     return {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
+
+
+def _workspace_names(request: HttpRequest) -> dict[str, str]:
+    """Namespace → name, of what the reader sees. One query."""
+    user = getattr(request, "user", None)
+    return selectors.workspace_names(user) if user is not None and user.is_authenticated else {}
 
 
 def _shell(request: HttpRequest) -> Shell | None:

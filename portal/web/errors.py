@@ -35,7 +35,8 @@ def forbidden(request: HttpRequest, exception: Any = None) -> HttpResponse:
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     log.info("csrf_refused", path=request.path, reason=reason)
     detail = (
-        "You signed in again after this form was opened, or cookies are off. Go back, reload the "
+        "You have signed in again since this form was opened, or cookies are off. Go back, reload "
+        "the "
         "page and send the form again."
     )
     return _answer(request, 403, detail=detail, title="This form is out of date")

@@ -67,7 +67,7 @@ class RaiseForm(WhatIfForm):
 
     workspace = OfferedField(is_typed_of_many=True)
     flavor = OfferedField(is_typed_of_many=True)
-    by = GpuCountField(help_text="More committed GPUs; a minus takes some away.")
+    by = GpuCountField(help_text="Committed GPUs to add. A negative number takes some away.")
 
 
 class AddForm(WhatIfForm):
@@ -83,7 +83,7 @@ class AddForm(WhatIfForm):
     receiver = OfferedField(
         label="Goes to",
         is_typed_of_many=True,
-        help_text="Nodes alone start nothing: somebody has to be given them.",
+        help_text="Nodes alone start nothing. Say who gets their GPUs.",
     )
 
 
@@ -114,7 +114,8 @@ def _workers(user: Any) -> Offer:
 
 OFFERS: Mapping[str, Callable[[Any], Offer]] = {
     "workspace": lambda user: {
-        row.namespace: (row.namespace, row) for row in seen.askable_workspaces(user)
+        row.namespace: (f"{row.name} ({row.namespace})", row)
+        for row in seen.askable_workspaces(user)
     },
     "flavor": lambda user: {row.slug: (row.name, row) for row in selectors.visible_flavors(user)},
     "cluster": _workers,
@@ -130,7 +131,9 @@ def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
     """Ask, and read the answer; an owner about own budgets, an admin about everything."""
     is_admin = selectors.roles_of(user).is_admin
     if not is_admin and not seen.askable_workspaces(user).exists():
-        raise PermissionDenied("Only who may change a budget can ask what a change would lead to.")
+        raise PermissionDenied(
+            "Only people who may change a budget can ask what a change would lead to."
+        )
     kinds = {kind.change: kind for kind in (ADMINS if is_admin else OWNERS)}
     if request.method == "POST":
         return _asked(request, user, kinds)
@@ -225,7 +228,7 @@ def _keys(request: HttpRequest) -> list[uuid.UUID]:
     try:
         found = [uuid.UUID(text) for text in request.GET.getlist("q")]
     except ValueError as error:
-        raise BadRequest("The address names a question that there cannot be.") from error
+        raise BadRequest("The address names a question that cannot exist.") from error
     if len(found) > MOST_QUESTIONS:
         raise BadRequest(f"The address names more than {MOST_QUESTIONS} questions.")
     return found

@@ -45,10 +45,14 @@ class ExportForm(PortalForm):
         label="When",
         required=False,
         choices=[("", "now, once"), *ExportPlan.Every.choices],
-        help_text="What is made regularly follows the months; you get a mail for each file.",
+        help_text="An export that is made regularly follows the months. You get a mail for each "
+        "file.",
     )
     name = forms.CharField(
-        label="Name", required=False, max_length=80, help_text="Of what is made regularly."
+        label="Name",
+        required=False,
+        max_length=80,
+        help_text="Needed for an export that is made regularly.",
     )
     columns = forms.MultipleChoiceField(
         label="Columns",
@@ -65,9 +69,8 @@ class ExportForm(PortalForm):
         super().__init__(*args, **kwargs)
         self.part("zone").choices = [(zone, zone) for zone in reads.billing_zones()]
         accounts = selectors.visible_accounts(user, include_archived=True)
-        offer_names(self.part("account"), list(accounts.values_list("slug", flat=True)))
-        workspaces = selectors.visible_workspaces(user, include_archived=True)
-        offer_names(self.part("workspace"), list(workspaces.values_list("namespace", flat=True)))
+        offer_names(self.part("account"), dict(accounts.values_list("slug", "name")))
+        offer_names(self.part("workspace"), selectors.workspace_names(user))
         self.part("columns").choices = [
             (column.name, f"{column.name}: {column.help}" if column.help else column.name)
             for column in dataset_table(dataset).columns
@@ -119,7 +122,7 @@ def export_plan_remove(request: HttpRequest, user: User, plan_id: int) -> HttpRe
     """Ends what is made regularly; the files stay until they expire."""
     plan = reads.visible_export_plans(user).get(pk=plan_id)
     plans.remove_export_plan(user, plan=plan)
-    messages.success(request, f"{plan} is not made any more.")
+    messages.success(request, f"{plan} is no longer made.")
     return redirect("exports")
 
 

@@ -34,7 +34,7 @@ from portal.web.needs import over_use_words
 from portal.web.pages import form_page, page, require_admin, typed
 
 DOMAINS_SHOWN = 150
-ADMINS = "Only a platform admin plans and ends maintenance."
+ADMINS = "Only a platform admin can plan and end maintenance."
 
 
 class WindowForm(ChoosingForm):
@@ -66,10 +66,11 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
     """Flavor × cluster; red where promises exceed capacity."""
     grid = selectors.fleet_grid(user)
     rows = grid_rows(grid)
+    names = seen.cluster_names() if grid.over_use else {}
     context = {
         "grid": grid,
         "rows": rows,
-        "over_use": [over_use_words(place) for place in grid.over_use],
+        "over_use": [over_use_words(place, names) for place in grid.over_use],
         "capacity": sum(row["total"].capacity for row in rows),
         "in_use": sum(row["total"].in_use for row in rows),
         "promised": sum(row["total"].promised for row in rows),
@@ -83,7 +84,7 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
 def racks(request: HttpRequest, user: User) -> HttpResponseBase:
     """Blocks, then racks, then nodes of flavors with a topology: what each has and what is free."""
     if not selectors.roles_of(user).sees_everything:
-        raise PermissionDenied("Where nodes stand is for those who see the whole platform.")
+        raise PermissionDenied("Only people who see the whole platform can see where nodes are.")
     flavors = list(
         selectors.visible_flavors(user).filter(topology__isnull=False).select_related("topology")
     )
@@ -163,7 +164,7 @@ def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     form = WindowForm(
         typed(request),
         flavors=selectors.visible_flavors(user),
-        offered={"cluster": {row.slug: (row.slug, row) for row in workers}},
+        offered={"cluster": {row.slug: (row.name, row) for row in workers}},
         initial=chosen | {"effect": "cordon"},
     )
     preview = None
@@ -193,7 +194,7 @@ def window(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "maintenance/window.html",
         ReasonForm(typed(request)),
         lambda given: enforcement.end_maintenance(user, window=found, **given),
-        said="The window is closed; work goes there again.",
+        said="The window is closed. Jobs start there again.",
         to=request.path,
         context=lambda: {
             "summary": summaries([found])[0],

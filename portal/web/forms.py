@@ -36,9 +36,9 @@ class TypedName(forms.TextInput):
         return str(words) if words else None
 
 
-def offer_names(field: Any, names: list[str]) -> None:
-    """Let one of these be chosen: from a list, or typed where there are many."""
-    field.choices = [("", "all"), *((name, name) for name in names)]
+def offer_names(field: Any, names: Mapping[str, str]) -> None:
+    """Let one be chosen, key → name: from a list, or its key is typed where there are many."""
+    field.choices = [("", "all"), *names.items()]
     if len(names) > MANY:
         field.widget = TypedName(attrs={"placeholder": "all", "autocomplete": "off"})
 
@@ -67,7 +67,7 @@ class OfferedField(forms.ChoiceField):
     def offer(self, things: Offer) -> None:
         """Let one of these be chosen."""
         if self.is_typed_of_many:
-            offer_names(self, list(things))
+            offer_names(self, {key: words for key, (words, _) in things.items()})
         self.things = things
         self.choices = [*self.nothing, *((key, words) for key, (words, _) in things.items())]
 
@@ -127,7 +127,7 @@ class WorkspaceFilter(PortalForm):
 
     workspace = forms.ChoiceField(required=False)
 
-    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, names: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         offer_names(self.part("workspace"), names)
 
@@ -170,7 +170,7 @@ class GpuField(forms.IntegerField):
     widget = forms.NumberInput(attrs={"inputmode": "numeric", "autocomplete": "off"})
     default_error_messages = {
         "invalid": "Type a number of whole GPUs.",
-        "required": "Type a number of GPUs; 0 is one too.",
+        "required": "Type a number of GPUs. 0 is allowed.",
     }
 
     def __init__(self, **kwargs: Any) -> None:
@@ -315,7 +315,7 @@ class YamlField(forms.CharField):
         except UnreadableText as error:
             raise forms.ValidationError(str(error)) from error
         if not isinstance(document, dict):
-            raise forms.ValidationError("This is no mapping of names to values.")
+            raise forms.ValidationError("This is not a mapping of names to values.")
         return document
 
     def prepare_value(self, value: Any) -> Any:

@@ -54,7 +54,7 @@ WORDS = {
     ),
     Verb.ACTIVATE: (
         "Put back in the queue",
-        "A job that is put back waits for its GPUs again, as if it was submitted now.",
+        "A job that is put back waits for its GPUs again, as if it were submitted now.",
         "Put back",
         "waits in its queue again within seconds",
     ),
@@ -82,8 +82,7 @@ class JobFilter(WorkspaceFilter):
 @page()
 def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
     """Jobs of the visible workspaces, one page by keyset; all pages as CSV."""
-    workspaces = selectors.visible_workspaces(user, include_archived=True)
-    names = list(workspaces.values_list("namespace", flat=True))
+    names = selectors.workspace_names(user)
     form = JobFilter(request.GET, names=names)
     if not form.is_valid():
         return render(request, "jobs/jobs.html", {"form": form}, status=422)
@@ -100,6 +99,7 @@ def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
     context = {
         "form": form,
         "rows": found.rows,
+        "workspace_names": names,
         "sort": wanted.sort,
         "next_cursor": found.next_cursor,
         "is_first": not typed["cursor"],
@@ -213,7 +213,7 @@ def job_act_withdraw(request: HttpRequest, user: User, key: int) -> HttpResponse
     action = seen.action_for(user, key)
     try:
         enforcement.withdraw_action(user, action=action)
-        messages.success(request, "Taken back: nothing is done to the job.")
+        messages.success(request, "Taken back. Nothing is done to the job.")
     except Rejected as rejected:
         messages.warning(request, " ".join(fault.message for fault in rejected.faults))
     return redirect("job", cluster=action.cluster.slug, uid=action.uid)
@@ -228,7 +228,7 @@ def keys_of(values: list[str]) -> list[tuple[str, str]]:
     found = [tuple(value.split("/", 1)) for value in values]
     wrong = [value for value, key in zip(values, found, strict=True) if len(key) != 2]
     if wrong:
-        words = f"{wrong[0][:80]!r} names no job; choose jobs in their list."
+        words = f"{wrong[0][:80]!r} is not a job. Choose jobs in the list of jobs."
         raise Rejected([Fault("jobs", "invalid", words)])
     return [(key[0], key[1]) for key in found]
 

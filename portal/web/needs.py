@@ -5,7 +5,7 @@ The selectors say what is so and who may know it; here it is only worded and put
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from budgets.selectors import approvals, attention
 from budgets.selectors.fleet.grid import FleetGrid
 from budgets.selectors.spending import CapState
 from clusters import selectors as seen
-from portal.web.tags import ago, gpus, when
+from portal.web.tags import ago, gpus, named, when
 
 ORDER = ("trouble", "warn", "busy")
 TOLD_MOST = 5
@@ -158,7 +158,7 @@ def _told(user: User, roles: selectors.RoleSet) -> Iterator[Need]:
                 entry.after["text"],
                 format_html("{}, {}.", when(entry.at), ago(entry.at)),
                 f"{reverse('approvals')}#told",
-                "All of finance is told",
+                "Everybody in finance is told",
             )
     alerts = list(attention.alerts_of_today(user)[: TOLD_MOST + 1])
     for alert in alerts[:TOLD_MOST]:
@@ -202,10 +202,12 @@ def _platform(user: User, undelivered: int | None) -> Iterator[Need]:
             "Deliveries",
         )
     rows = list(attention.open_discrepancies(user)[: TOLD_MOST + 1])
+    names = seen.cluster_names() if rows else {}
     for row in rows[:TOLD_MOST]:
         yield Need(
             "warn",
-            f"{row.cluster}: {row.get_kind_display().lower()} since {_plain(row.start)}.",
+            f"{named(row.cluster, names)}: {row.get_kind_display().lower()} since "
+            f"{_plain(row.start)}.",
             row.message,
             reverse("discrepancy", args=[row.pk]),
             "Reconciliation",
@@ -280,14 +282,21 @@ def _fleet(grid: FleetGrid) -> Iterator[Need]:
         )
         text = f"{total.promised:,} are promised, and {total.limit:,} can be."
         yield Need("trouble", words, text, reverse("fleet"), "Fleet")
+    names = seen.cluster_names() if grid.over_use else {}
     for place in grid.over_use:
-        yield Need("trouble", *over_use_words(place), reverse("fleet"), "Fleet")
+        yield Need("trouble", *over_use_words(place, names), reverse("fleet"), "Fleet")
 
 
-def over_use_words(place: Any) -> tuple[str, SafeString]:
-    """A place with more in use than it has: the fact, and what is known of it."""
+def over_use_words(place: Any, clusters: Mapping[str, str]) -> tuple[str, SafeString]:
+    """A place with more in use than it has: the fact, and what is known of it.
+
+    Args:
+        place: Of the grid.
+        clusters: Slug → name.
+    """
+    cluster = named(place.cluster, clusters)
     return (
-        f"{place.cluster} shows {place.in_use} {place.flavor.name} in use of {place.capacity}.",
+        f"{cluster} shows {place.in_use} {place.flavor.name} in use of {place.capacity}.",
         format_html(
             "These figures contradict each other, since {} at the latest. "
             "Is the capacity stated too low, or one cluster counted twice?",

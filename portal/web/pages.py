@@ -105,7 +105,9 @@ def require_finance(user: User) -> None:
         PermissionDenied: For every other role.
     """
     if not may_bill(user):
-        raise PermissionDenied("Only finance can do this; a platform admin is none by default.")
+        raise PermissionDenied(
+            "Only the finance role can do this; platform admins do not have it by default."
+        )
 
 
 def typed(request: HttpRequest) -> Any:

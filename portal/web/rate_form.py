@@ -31,18 +31,18 @@ class CardForm(ChoosingForm):
     currency = CurrencyField(min_length=3)
     account = choice_of(Account, "For", required=False, empty_label="everybody")
     floor_hours = forms.ChoiceField(
-        label="A month of floor has",
+        label="A month of committed GPUs has",
         choices=[("actual", "the hours of the month"), ("fixed_730", "730 hours, always")],
     )
     preemption_share = forms.CharField(
-        label="Back for preempted burst, 0 to 1",
+        label="Credit for preempted burst, 0 to 1",
         required=False,
         max_length=20,
         widget=PriceWidget(),
-        help_text="Of the burst price; the platform carries it.",
+        help_text="Share of the burst price; the platform pays it.",
     )
     preemption_minutes = forms.IntegerField(
-        label="Credited when preempted within, minutes", required=False, min_value=0, max_value=1440
+        label="Credited if preempted within, minutes", required=False, min_value=0, max_value=1440
     )
     reason = forms.CharField(label="Reason", max_length=500, required=False)
     steps = forms.CharField(

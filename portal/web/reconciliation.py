@@ -15,6 +15,7 @@ from budgets.amounts import BY_NAME, HELD
 from budgets.models import User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
+from clusters import selectors as seen
 from portal.web.approvals import Approving
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
@@ -27,6 +28,7 @@ from portal.web.pages import (
     require_finance,
     typed,
 )
+from portal.web.tags import named
 
 SHOWN = 200
 PARTS = (
@@ -55,7 +57,8 @@ def reconciliation(request: HttpRequest, user: User) -> HttpResponseBase:
     day = asked_day(request, "day")
     found = read.reconciliation(user, cluster=request.GET.get("cluster", ""), day=day)
     form = DayForm(initial={"cluster": found.cluster, "day": found.day})
-    form.part("cluster").choices = [(name, name) for name in found.clusters]
+    names = seen.cluster_names()
+    form.part("cluster").choices = [(slug, named(slug, names)) for slug in found.clusters]
     # Columns of what never happened on the day would only be zeros.
     parts = [
         (name, words)

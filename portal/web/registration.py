@@ -45,7 +45,8 @@ class SourceForm(PortalForm):
         label="or name a file on the server",
         required=False,
         max_length=200,
-        help_text="For local use; only files in the folder that PORTAL_KUBECONFIG_FOLDER names.",
+        help_text="For local use. Only files in the folder that PORTAL_KUBECONFIG_FOLDER names "
+        "can be read.",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class SourceForm(PortalForm):
             raise forms.ValidationError(words)
         upload = typed.get("upload")
         if upload is not None and upload.size > MOST_BYTES:
-            self.add_error("upload", "This is too large for a kubeconfig (200 kB at most).")
+            self.add_error("upload", "A kubeconfig can have at most 200 kB; this is larger.")
         return typed
 
     def text(self, actor: Any) -> str:
@@ -79,7 +80,9 @@ class PlaceForm(PortalForm):
     held = forms.CharField(widget=forms.HiddenInput)
     context = forms.ChoiceField(label="Context", widget=forms.RadioSelect)
     slug = forms.CharField(
-        label="Slug", max_length=40, help_text="Never changes; capacity and use are kept under it."
+        label="Slug",
+        max_length=40,
+        help_text="It never changes; capacity and use are kept under it.",
     )
     name = forms.CharField(label="Name", max_length=120)
     role = radio(
@@ -92,11 +95,12 @@ class PlaceForm(PortalForm):
         "Who decides there",
         kueue="Kueue: its controller runs there, the portal writes quota",
         portal="The portal: only Kueue's CRDs are there",
-        help_text="The preflight proves which of them is possible.",
+        help_text="The preflight checks which of them is possible.",
     )
     kueue_configuration = YamlField(
         label="Kueue Configuration",
-        help_text="YAML. Empty: it is read from the cluster, else Kueue's defaults hold.",
+        help_text="YAML. Leave it empty to read it from the cluster; without one there, Kueue's "
+        "defaults hold.",
     )
 
     def __init__(self, *args: Any, contexts: list[Any], **kwargs: Any) -> None:
@@ -108,7 +112,7 @@ class PlaceForm(PortalForm):
 
 @never_cache
 @sensitive_post_parameters("kubeconfig", "held", "upload")
-@page("GET", "POST", only_admins="Only a platform admin registers a cluster.")
+@page("GET", "POST", only_admins="Only a platform admin can register a cluster.")
 def register(request: HttpRequest, user: User) -> HttpResponseBase:
     """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
     if "held" in request.POST:

@@ -43,7 +43,7 @@ def revision(request: HttpRequest, user: User, namespace: str, number: int) -> H
     other = _other(request, user, namespace, number)
     may_edit = selectors.roles_of(user).may_edit(workspace)
     if request.method == "POST" and not may_edit:
-        raise PermissionDenied("Only an owner of this workspace or an admin restores it.")
+        raise PermissionDenied("Only an owner of this workspace or an admin can restore it.")
     return form_page(
         request,
         "budgets/revision.html",
@@ -112,7 +112,9 @@ class RequestForm(VersionedForm):
     The GPUs of each line are preset to what is asked for.
     """
 
-    valid_until = TimeField(label="Until", help_text="Empty: as long as asked for.")
+    valid_until = TimeField(
+        label="Until", help_text="Leave it empty to keep the end that was asked for."
+    )
     reason = ReasonField(
         label="Comment", help_text="The owner reads it. It stays in the history.", **REASON
     )
@@ -210,7 +212,7 @@ def _looked_at(
     form: RequestForm,
 ) -> HttpResponseBase:
     """The consequences of the typed part; nothing is decided."""
-    require_admin(user, "Only a platform admin decides requests.")
+    require_admin(user, "Only a platform admin can decide on requests.")
     context: dict[str, Any] = {"workspace": workspace, "revision": wanted, "form": form}
     form.fields["reason"].required = False
     if form.is_valid():

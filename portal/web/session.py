@@ -119,7 +119,7 @@ class PasswordForm(PortalForm):
     """Old and new password."""
 
     old_password = forms.CharField(
-        label="Password now",
+        label="Current password",
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
         strip=False,
     )
@@ -127,7 +127,7 @@ class PasswordForm(PortalForm):
         label="New password",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         strip=False,
-        help_text="At least 12 characters, not one of the common ones.",
+        help_text="At least 12 characters, and not a common password.",
     )
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
@@ -137,7 +137,7 @@ class PasswordForm(PortalForm):
     def clean_old_password(self) -> str:
         typed: str = self.cleaned_data["old_password"]
         if not self.user.check_password(typed):
-            raise forms.ValidationError("This is not the password of this login.")
+            raise forms.ValidationError("This is not your current password.")
         return typed
 
 
@@ -155,7 +155,7 @@ def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
         "session/password.html",
         PasswordForm(typed(request), user=user),
         change,
-        said="The password is changed; your other sessions and your API tokens have ended.",
+        said="The password is changed. Your other sessions and your API tokens have ended.",
         to=reverse("home"),
     )
 
@@ -200,7 +200,7 @@ class TokenForm(PortalForm):
     """A new API token."""
 
     name = forms.CharField(label="What it is for", max_length=80)
-    scope = forms.ChoiceField(label="It may", choices=ApiToken.Scope.choices)
+    scope = forms.ChoiceField(label="Access", choices=ApiToken.Scope.choices)
     days = forms.TypedChoiceField(
         label="Ends after",
         coerce=int,
@@ -243,5 +243,5 @@ def token_revoke(request: HttpRequest, user: User, token_id: int) -> HttpRespons
     """End one of one's own tokens."""
     token = get_object_or_404(ApiToken, pk=token_id, user=user)
     promises.revoke_api_token(user, token=token)
-    messages.success(request, f"The token {token.name} has ended; it opens nothing any more.")
+    messages.success(request, f"The token {token.name} has ended and can no longer be used.")
     return redirect("tokens")

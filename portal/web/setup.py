@@ -35,7 +35,7 @@ from portal.web.setup_pages import (
     sections_page,
     setup_page,
 )
-from portal.web.tags import gpus, when
+from portal.web.tags import gpus, named, when
 
 # Step of the set-up → page where it is done.
 STEP_PAGES = {
@@ -57,11 +57,11 @@ PARTS = (
     ("setup_topologies", "Topologies", "Blocks and racks, by labels that nodes have."),
     ("setup_capacity", "Capacity", "GPUs of each flavor on each cluster, stated or measured."),
     ("setup_accounts", "Accounts and envelopes", "Customers, and what they may promise."),
-    ("setup_workspaces", "Workspaces", "A namespace, a queue and a budget each."),
+    ("setup_workspaces", "Workspaces", "Each has a namespace, a queue and a budget."),
     ("setup_pools", "Pools", "Extra quota of an account or of the platform."),
     ("setup_people", "People and roles", "Who sees and who changes what."),
     ("setup_groups", "Groups of the company", "Which roles the groups of your company give."),
-    ("setup_installation", "Installation", "Whether two people stand behind what moves money."),
+    ("setup_installation", "Installation", "Whether two people have to agree on what moves money."),
 )
 
 
@@ -87,16 +87,18 @@ def accounts(request: HttpRequest, user: User) -> HttpResponseBase:
         request,
         what="account",
         title="Accounts",
-        headline="An account is a customer. Its envelope says what its owners may promise unasked.",
-        columns=("Slug", "Name"),
+        headline="An account is a customer. Its envelope says what its owners may promise without "
+        "asking an admin.",
+        columns=("Name", "Slug"),
         rows=[
-            item_row("setup_account", row, row.slug, row.name)
+            item_row("setup_account", row, row.slug)
             for row in selectors.visible_accounts(user, include_archived=True)
         ],
         empty="There is no account yet. An account is a customer; accounts never lend to others.",
         form=setup_forms.AccountForm,
         do=lambda typed: promises.create_account(user, **typed),
-        said="Account {slug} is added. Next, say how many GPUs its owners may promise unasked.",
+        said="Account {slug} is added. Next, say how many GPUs its owners may promise without "
+        "asking an admin.",
         to="/setup/accounts/{slug}/",
     )
 
@@ -157,14 +159,13 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
         request,
         what="workspace",
         title="Workspaces",
-        headline="One namespace, one queue and one budget each.",
-        columns=("Namespace", "Name", "Account", "Home flavor"),
+        headline="Each workspace has one namespace, one queue and one budget.",
+        columns=("Name", "Namespace", "Account", "Home flavor"),
         rows=[
             item_row(
                 "setup_workspace",
                 row,
                 row.namespace,
-                row.name,
                 row.account.name,
                 row.home_flavor.name,
             )
@@ -213,8 +214,8 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         ],
         guide="Owner" if is_new else "",
         above=("Workspaces", "setup_workspaces"),
-        farewell="Its queue is held and its promise ends; "
-        "the namespace, its jobs and its use stay.",
+        farewell="Its queue is held and its promise ends. The namespace, its jobs and its use "
+        "stay.",
         archive=lambda reason: promises.archive_workspace(user, workspace=found, reason=reason),
     )
 
@@ -225,9 +226,10 @@ def _weight(found: Account | Workspace, route: str, key: str, among: str) -> Sec
     return Section(
         key="weight",
         title="Fair sharing",
-        text=f"Where fair sharing is on, jobs of who borrows least by weight go first in {among}.",
+        text="Where fair sharing is on, jobs of whoever borrows least by weight go first in "
+        f"{among}.",
         columns=("Weight", "To change"),
-        rows=[Row(shown, "See what another weight does", url=reverse(route, args=[key]))],
+        rows=[Row(shown, "See what another weight would do", url=reverse(route, args=[key]))],
     )
 
 
@@ -264,13 +266,12 @@ def flavors(request: HttpRequest, user: User) -> HttpResponseBase:
         title="GPU flavors",
         heading="Flavors",
         headline="A flavor is a kind of GPU node: a ResourceFlavor on clusters, a line in budgets.",
-        columns=("Slug", "Name", "Resource", "GPUs on a node", "Factor"),
+        columns=("Name", "Slug", "Resource", "GPUs on a node", "Factor"),
         rows=[
             item_row(
                 "setup_flavor",
                 row,
                 row.slug,
-                row.name,
                 row.resource_name,
                 row.gpus_per_node,
                 row.oversubscription_factor,
@@ -303,7 +304,7 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         headline=f"Flavor {slug}",
         sections=[edit],
         above=("GPU flavors", "setup_flavors"),
-        farewell="It cannot be promised any more. No budget in force may use it.",
+        farewell="It can no longer be promised. No budget in force may use it.",
         archive=lambda reason: promises.archive_flavor(user, flavor=found, reason=reason),
     )
 
@@ -312,8 +313,9 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
     clusters = {
-        row.slug: (row.slug, row.slug) for row in seen.cluster_rows(user) if row.role != "manager"
+        row.slug: (row.name, row.slug) for row in seen.cluster_rows(user) if row.role != "manager"
     }
+    names = seen.cluster_names()
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")
     sections = [
@@ -323,7 +325,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
             text="A stated capacity replaces the measured one from its start to its end.",
             columns=("Cluster", "Flavor", "GPUs", "From", "Until", "Reason"),
             numbers=("GPUs",),
-            rows=[Row(row.cluster, *dated_gpus(row), row.reason) for row in stated],
+            rows=[Row(named(row.cluster, names), *dated_gpus(row), row.reason) for row in stated],
             empty="No capacity is stated, so the measured one counts.",
             form=setup_forms.CapacityForm,
             arguments={
@@ -331,7 +333,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
                 "flavors": selectors.visible_flavors(user),
             },
             do=lambda typed: enforcement.state_capacity(user, **typed),
-            button="State capacity",
+            button="Set capacity",
         ),
         Section(
             key="measured",
@@ -341,7 +343,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
             numbers=("Ready", "Broken", "In use"),
             rows=[
                 Row(
-                    row.cluster,
+                    named(row.cluster, names),
                     row.flavor.name,
                     gpus(row.ready_gpus),
                     gpus(row.broken_gpus),

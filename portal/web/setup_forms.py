@@ -23,7 +23,7 @@ from portal.web.forms import (
     choice_of,
 )
 
-SLUG_HINT = "Never changes; part of names on the clusters."
+SLUG_HINT = "It never changes; it is part of names on the clusters."
 
 
 class AccountForm(NameForm):
@@ -57,7 +57,7 @@ class LabelForm(ReasonForm):
     key = forms.CharField(
         label="Label",
         max_length=317,
-        help_text="As it stands on jobs, such as team or example.org/cost-centre.",
+        help_text="The key as on jobs, such as team or example.org/cost-centre.",
     )
     field_order = ["key", "reason"]
 
@@ -77,7 +77,7 @@ class WorkspaceForm(WorkspaceEditForm):
 
     account = choice_of(Account, "Account")
     slug = forms.CharField(
-        label="Slug", max_length=40, help_text=f"{SLUG_HINT} Namespace is ACCOUNT-SLUG."
+        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The namespace is ACCOUNT-SLUG."
     )
     fault_fields = {"namespace": "slug"}
     field_order = ["account", "slug", "name", "home_flavor"]
@@ -131,7 +131,8 @@ class TopologyForm(NameForm):
         label="Nodes as the smallest domain",
         required=False,
         initial=True,
-        help_text="kubernetes.io/hostname: jobs then get whole nodes told, and lost ones replaced.",
+        help_text="kubernetes.io/hostname. Jobs are then told their nodes, and a lost node is "
+        "replaced.",
     )
     fault_fields = {"levels": "first"}
     field_order = ["slug", "name"]
@@ -148,8 +149,8 @@ class PoolAmountForm(ChoosingForm):
 
     flavor = choice_of(Flavor, "Flavor")
     gpus = GpuField(label="GPUs")
-    valid_from = TimeField(label="From", help_text="Empty: now.")
-    valid_until = TimeField(label="Until", help_text="Empty: for good.")
+    valid_from = TimeField(label="From", help_text="Leave it empty to start now.")
+    valid_until = TimeField(label="Until", help_text="Leave it empty for no end.")
 
 
 class CapacityForm(PoolAmountForm):
@@ -213,7 +214,7 @@ class PersonForm(NewPasswordForm):
         super().__init__(*args, **kwargs)
         password = self.part("password")
         password.label = "First password"
-        password.help_text = "At least 12 characters; they change it under their name."
+        password.help_text = "At least 12 characters. They can change it in their profile."
 
 
 class RoleForm(ChoosingForm):
@@ -255,5 +256,5 @@ class GroupRuleForm(RoleForm):
 def scope_of(membership: Membership | GroupRule) -> str:
     """Where a role holds, in words."""
     if membership.workspace is not None:
-        return f"workspace {membership.workspace.namespace}"
-    return f"account {membership.account.slug}" if membership.account else "the platform"
+        return f"workspace {membership.workspace.name}"
+    return f"account {membership.account.name}" if membership.account else "the platform"

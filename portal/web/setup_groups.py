@@ -17,8 +17,8 @@ from portal.web.setup_pages import Row, Section, crumbs, sections_page, setup_pa
 from portal.web.tags import when
 
 _NONE = (
-    "No provider of OpenID Connect is named in the settings (PORTAL_SIGNIN), so nobody signs in "
-    "with the company's account."
+    "The settings name no OpenID Connect provider (PORTAL_SIGNIN), so nobody can sign in with a "
+    "company account."
 )
 
 
@@ -41,7 +41,7 @@ def groups(request: HttpRequest, user: User) -> HttpResponseBase:
             )
             for row in group_rules()
         ],
-        empty="No rule yet: a group gives nothing." if has_provider else _NONE,
+        empty="There is no rule yet, so no group gives a role." if has_provider else _NONE,
     )
     new = Section(
         key="new",
@@ -53,12 +53,12 @@ def groups(request: HttpRequest, user: User) -> HttpResponseBase:
         },
         do=lambda typed: promises.add_group_rule(user, **typed),
         button="Add rule",
-        said="Who is in {group} has the role from the next sign-in on.",
+        said="Everybody in {group} has the role from their next sign-in on.",
     )
     return sections_page(
         request,
         title="Groups of the company",
-        headline="Whoever is in a group there has the role here, from one sign-in to the next.",
+        headline="Everybody in a group there has the role here, from one sign-in to the next.",
         sections=[rules, new] if has_provider else [rules],
         crumbs=crumbs(),
     )
@@ -76,20 +76,20 @@ def group(request: HttpRequest, user: User, rule_id: int) -> HttpResponseBase:
     sections = [
         Section(
             key="losing",
-            title="Who has the role by this rule alone",
+            title="People who have the role only by this rule",
             columns=("User name", "Name", "E-mail"),
             rows=[
                 Row(row.user.username, row.user.get_full_name(), row.user.email) for row in losing
             ],
-            empty="Nobody would lose anything without it.",
+            empty="Nobody would lose a role without this rule.",
         ),
         Section(
             key="gaining",
-            title="Who gets it at the next sign-in",
-            text="Of those who were here before, by the groups of their last sign-in.",
+            title="People who get it at their next sign-in",
+            text="Those who have signed in before, by the groups of their last sign-in.",
             columns=("User name",),
             rows=[Row(name) for name in gaining],
-            empty="Nobody who was here before.",
+            empty="Nobody who has signed in before.",
         ),
         Section(
             key="end",

@@ -18,7 +18,7 @@ from portal.web.htmx import render
 from portal.web.pages import carried_out, page, rejected_aside
 from portal.web.tags import gpus, when
 
-setup_page = page("GET", "POST", only_admins="Only a platform admin sets the portal up.")
+setup_page = page("GET", "POST", only_admins="Only a platform admin can set up the portal.")
 """A page of the set-up."""
 
 
@@ -232,9 +232,9 @@ def crumbs(*more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def item_row(route: str, item: Any, key: str, *cells: Any) -> Row:
-    """A row that leads to the page of an item, whose address has its first cell."""
+    """A row that leads to the page of an item by its name; its key, as in the address, is next."""
     url = reverse(route, args=[key])
-    return Row(key, *cells, url=url, is_closed=item.archived_at is not None)
+    return Row(item.name, key, *cells, url=url, is_closed=item.archived_at is not None)
 
 
 def dated_gpus(row: Any) -> tuple[Any, ...]:

@@ -39,7 +39,8 @@ def people(request: HttpRequest, user: User) -> HttpResponseBase:
         what="person",
         title="People and roles",
         heading="People",
-        headline="A role says what somebody sees and changes; without one there is nothing to see.",
+        headline="A role says what somebody can see and change. Without a role there is nothing "
+        "to see.",
         columns=("User name", "Name", "E-mail", "Roles", "Last login"),
         rows=[
             Row(
@@ -55,7 +56,7 @@ def people(request: HttpRequest, user: User) -> HttpResponseBase:
         ],
         form=setup_forms.PersonForm,
         do=lambda typed: promises.create_user(user, **typed),
-        said="{username} can sign in; give them a role next.",
+        said="{username} can sign in. Next, give them a role.",
     )
 
 
@@ -90,7 +91,7 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
                 )
                 for m in memberships
             ],
-            empty="No role: after the login there is nothing to see.",
+            empty="No role yet, so there is nothing to see after signing in.",
             remove=revoke,
             remove_label="Take away",
             form=setup_forms.RoleForm,
@@ -107,7 +108,7 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
             form=setup_forms.NewPasswordForm,
             do=lambda typed: promises.set_password(user, user=found, **typed),
             button="Set password",
-            said="The password is set; sessions and API tokens of before have ended.",
+            said="The password is set. All earlier sessions and API tokens have ended.",
         ),
         _tokens_of(user, found),
         *_identities_of(user, found),
@@ -142,7 +143,7 @@ def _tokens_of(user: User, found: User) -> Section:
         title="API tokens",
         columns=("Name", "Begins with", "May", "Last used", "Ends"),
         rows=rows,
-        empty="No token that opens anything.",
+        empty="There is no token in force.",
         remove=revoke,
         remove_label="End",
     )
@@ -162,12 +163,13 @@ def _identities_of(user: User, found: User) -> list[Section]:
     section = Section(
         key="identities",
         title="Accounts of the company",
-        text="Disconnecting one takes the roles that its groups gave, and ends all sessions.",
+        text="Disconnecting an account takes away the roles that its groups gave, and ends all "
+        "sessions.",
         columns=("Provider", "Known there as", "Groups", "Last signed in"),
         rows=rows,
         remove=disconnect,
         remove_label="Disconnect",
-        removed="It opens nothing any more.",
+        removed="It can no longer be used to sign in.",
     )
     return [section] if rows else []
 
@@ -180,7 +182,7 @@ def _standing_of(user: User, found: User) -> Section:
             form=ReasonForm,
             do=lambda typed: promises.deactivate_user(user, user=found, **typed),
             button="Deactivate",
-            said="Sign-in is off; sessions and API tokens have ended.",
+            said="The person can no longer sign in. Their sessions and API tokens have ended.",
         )
     return Section(
         key="reactivate",
@@ -188,7 +190,7 @@ def _standing_of(user: User, found: User) -> Section:
         form=ReasonForm,
         do=lambda typed: promises.reactivate_user(user, user=found, **typed),
         button="Reactivate",
-        said="Sign-in is on again, with the roles above.",
+        said="The person can sign in again, with the roles above.",
     )
 
 
@@ -198,24 +200,25 @@ def installation(request: HttpRequest, user: User) -> HttpResponseBase:
     row = read_installation()
     if row.is_one_person:
         text = (
-            f"Since {when(row.one_person_since)} one person runs everything alone and approves "
-            "their own deeds. Every statement says so. Switching it off is final."
+            f"Since {when(row.one_person_since)} one person has run everything alone and approves "
+            "their own proposals. Every statement says so. Switching it off is final."
         )
         switch, button = promises.end_one_person, "Ask for two people, for good"
-        said = "Two people stand behind what moves money from now on."
+        said = "From now on, two people have to agree on what moves money."
     elif row.one_person_until is not None:
         text = (
-            f"Until {when(row.one_person_until)} one person ran everything alone. Two people stand "
-            "behind what moves money since then, for good."
+            f"Until {when(row.one_person_until)} one person ran everything alone. Since then two "
+            "people have to agree on what moves money, for good."
         )
         switch = None
     else:
         text = (
-            "Two people stand behind what moves money. Where nobody else is here, one person can "
-            "approve their own deeds: every statement says so, and switching it off is final."
+            "Two people have to agree on what moves money. Where nobody else is here, one person "
+            "can "
+            "approve their own proposals. Every statement says so, and switching it off is final."
         )
         switch, button = promises.start_one_person, "Let one person run everything alone"
-        said = "One person runs everything alone; give yourself the role of finance next."
+        said = "One person runs everything alone. Next, give yourself the finance role."
     section = Section(key="one_person", title="One-person installation", text=text)
     if switch is not None:
         section = replace(
@@ -243,19 +246,20 @@ def _labels(user: User) -> Section:
     return Section(
         key="labels",
         title="Labels to group by",
-        text="Use and costs can be grouped by these labels of jobs. A label of a pod template is "
-        "read, and one of the job where the Kueue Configuration of its cluster names it under "
-        "integrations.labelKeysToCopy. Jobs that were gone before are without it.",
+        text="Use and costs can be grouped by these labels of jobs. The portal reads the labels "
+        "of pod templates. It also reads a label of the job itself if the cluster's Kueue "
+        "Configuration names it under integrations.labelKeysToCopy. Jobs that were gone "
+        "before are without it.",
         columns=("Label",),
         rows=[Row(key, remove=str(pk)) for key, pk in kept_labels().items()],
         empty="No label is kept.",
         remove=drop,
         remove_label="Drop",
-        removed="Use is no longer grouped by it; what jobs said is kept.",
+        removed="Use is no longer grouped by it. What jobs have said so far is kept.",
         form=setup_forms.LabelForm,
         do=lambda typed: promises.name_label(user, **typed),
         button="Keep a label",
-        said="{key} is kept of every job from now on.",
+        said="From now on, {key} is kept of every job.",
     )
 
 
@@ -268,22 +272,22 @@ def pools(request: HttpRequest, user: User) -> HttpResponseBase:
         what="pool",
         title="Pools",
         headline="An account's own extra quota, or a platform pool that several accounts draw on.",
-        columns=("Slug", "Name", "Belongs to"),
+        columns=("Name", "Slug", "Belongs to"),
         rows=[
             item_row(
                 "setup_pool",
                 row,
                 row.slug,
-                row.name,
                 row.account.name if row.account else "the platform",
             )
             for row in found
         ],
-        empty="No pool yet. Pools are extra quota beside the committed GPUs; budgets work without.",
+        empty="There is no pool yet. Pools are extra quota beside the committed GPUs; budgets "
+        "work without them.",
         form=setup_forms.PoolForm,
         arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: promises.create_pool(user, **typed),
-        said="Pool {slug} is there; give it GPUs next.",
+        said="Pool {slug} is added. Next, give it GPUs.",
     )
 
 
@@ -317,7 +321,7 @@ def pool(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         headline=owner,
         sections=sections,
         above=("Pools", "setup_pools"),
-        farewell="Running jobs on it go on until they end.",
+        farewell="Running jobs that use it go on until they end.",
         archive=lambda reason: promises.archive_pool(user, pool=found, reason=reason),
     )
 
@@ -330,7 +334,7 @@ def _shares(user: Any, found: Pool) -> Section:
     return Section(
         key="share",
         title="Accounts that draw on it",
-        text="An account draws on one platform pool at most; tenants never lend to each other.",
+        text="An account draws on at most one platform pool. Accounts never lend to each other.",
         columns=("Account", "At most"),
         rows=[
             Row(row.account.name, _limits(row), remove=str(row.pk))

@@ -14,7 +14,7 @@ from clusters import selectors as seen
 from clusters.documents.labels import HOSTNAME
 from portal.web import setup_forms
 from portal.web.setup_pages import Row, Section, item_page, item_row, list_page, setup_page
-from portal.web.tags import gpus
+from portal.web.tags import gpus, named
 
 
 @setup_page
@@ -31,18 +31,18 @@ def topologies(request: HttpRequest, user: User) -> HttpResponseBase:
         what="topology",
         title="Topologies",
         headline="Blocks and racks: jobs may ask to run within one.",
-        columns=("Slug", "Name", "Levels"),
+        columns=("Name", "Slug", "Levels"),
         rows=[
-            item_row("setup_topology", row, row.slug, row.name, ", ".join(row.levels))
+            item_row("setup_topology", row, row.slug, ", ".join(row.levels))
             for row in selectors.visible_topologies(user, include_archived=True)
         ],
-        empty="No topology yet."
+        empty="There is no topology yet."
         if labels
-        else "No node with GPUs is known yet: register a cluster, its nodes are seen in seconds.",
+        else "No node with GPUs is known yet. Register a cluster; its nodes appear within seconds.",
         form=setup_forms.TopologyForm,
         arguments={"offered": dict.fromkeys(("first", "second", "third"), keys)},
         do=lambda typed: promises.create_topology(user, **_levels_of(typed)),
-        said="Topology {slug} is there. Look at its domains, then give it to a flavor.",
+        said="Topology {slug} is added. Look at its domains, then give it to a flavor.",
         to="/setup/topologies/{slug}/",
     )
 
@@ -67,6 +67,7 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         for key, rows in sorted(nodes.items())
         for standing in seen.standings(found.levels, rows)
     ]
+    clusters = seen.cluster_names() if standings else {}
     words = [seen.word_of(level) for level in found.levels]
     sections = [
         Section(
@@ -78,7 +79,7 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             rows=[
                 Row(
                     flavor.name,
-                    each.cluster,
+                    named(each.cluster, clusters),
                     *(len(domains) for domains in each.domains),
                     gpus(max((row.gpus for row in each.domains[-1].values()), default=0)),
                     len(each.outside),
@@ -89,25 +90,27 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         ),
         Section(
             key="findings",
-            title="What labels get wrong",
+            title="What is wrong with the labels",
             columns=("What", "Flavor", "Cluster", "To do"),
             rows=[
-                Row(finding.text, flavor.name, each.cluster, finding.advice)
+                Row(finding.text, flavor.name, named(each.cluster, clusters), finding.advice)
                 for flavor, each in standings
                 if flavor.topology_id in (None, found.pk)
                 for finding in each.findings
             ],
-            empty="Nothing: every node has every label, and every domain lies in one above.",
+            empty="Nothing. Every node has every label, and every domain lies within one domain "
+            "above.",
         ),
         Section(
             key="give",
             title="Flavors",
-            text="For good: Kueue lets the topology, node labels and tolerations of a flavor with "
-            "one never change. From then on it is for jobs that ask for a topology alone, unless "
-            "every flavor of their budget has one; CPU and memory count in the flavor of the GPUs.",
-            columns=("Flavor", "Name"),
+            text="This is for good: Kueue never lets the topology, node labels or tolerations of "
+            "such a flavor change. From then on only jobs that ask for a topology can use "
+            "it, unless every flavor of their budget has one. CPU and memory count in the "
+            "flavor of the GPUs.",
+            columns=("Flavor", "Slug"),
             rows=[
-                Row(row.slug, row.name, url=reverse("setup_flavor", args=[row.slug]))
+                Row(row.name, row.slug, url=reverse("setup_flavor", args=[row.slug]))
                 for row in flavors.values()
                 if row.topology_id == found.pk
             ],
@@ -126,6 +129,6 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         headline=f"Topology {slug}",
         sections=sections,
         above=("Topologies", "setup_topologies"),
-        farewell="It goes from the clusters; no flavor may have it.",
+        farewell="It is removed from the clusters. No flavor may have it.",
         archive=lambda reason: promises.archive_topology(user, topology=found, reason=reason),
     )

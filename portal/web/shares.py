@@ -22,7 +22,7 @@ from portal.web.forms import PortalForm, ReasonField
 from portal.web.htmx import render
 from portal.web.pages import page, typed
 
-ADMINS = "Only a platform admin gives weights."
+ADMINS = "Only a platform admin can set weights."
 
 
 class WeightForm(PortalForm):
@@ -30,8 +30,8 @@ class WeightForm(PortalForm):
 
     weight = forms.DecimalField(
         label="Weight",
-        help_text="1 is usual. 2 may borrow twice as much before others go first; 0 goes last "
-        "whenever it borrows.",
+        help_text="1 is usual. With 2 it may borrow twice as much before others go first. With 0 "
+        "it goes last whenever it borrows.",
         **WEIGHT,
     )
     reason = ReasonField(required=False, help_text="Kept in the audit log.", **REASON)
@@ -42,15 +42,18 @@ class WeightForm(PortalForm):
 def shares(request: HttpRequest, user: User) -> HttpResponseBase:
     """Every contest where jobs are submitted: who goes first, and why."""
     if not selectors.roles_of(user).sees_everything:
-        raise PermissionDenied("Shares of everybody are for those who see the whole platform.")
+        raise PermissionDenied("Only people who see the whole platform can see everybody's shares.")
     found, left_out = seen.contests(user)
-    names = [row.name for each in found for row in each.rows]
-    ours = selectors.visible_workspaces(user).filter(namespace__in=names)
-    accounts = selectors.visible_accounts(user).filter(slug__in=names)
+    keys = {row.name for each in found for row in each.rows} | {each.cohort for each in found}
+    ours = selectors.visible_workspaces(user).filter(namespace__in=keys)
+    workspaces = dict(ours.values_list("namespace", "name"))
+    rows = selectors.visible_accounts(user).filter(slug__in=keys)
+    accounts = dict(rows.values_list("slug", "name"))
     context = {
         "contests": found,
-        "workspaces": set(ours.values_list("namespace", flat=True)),
-        "accounts": set(accounts.values_list("slug", flat=True)),
+        "workspaces": workspaces,
+        "accounts": accounts,
+        "names": accounts | workspaces,
         "left_out": left_out,
         "fair": seen.fair_clusters(),
         "is_admin": selectors.roles_of(user).is_admin,
@@ -67,6 +70,7 @@ def weigh_workspace(request: HttpRequest, user: User, namespace: str) -> HttpRes
         found,
         namespace,
         lambda given: promises.weigh_workspace(user, workspace=found, **given),
+        user=user,
         to=reverse("setup_workspace", args=[namespace]),
     )
 
@@ -80,6 +84,7 @@ def weigh_account(request: HttpRequest, user: User, slug: str) -> HttpResponseBa
         found,
         slug,
         lambda given: promises.weigh_account(user, account=found, **given),
+        user=user,
         to=reverse("setup_account", args=[slug]),
     )
 
@@ -90,6 +95,7 @@ def _weigh(
     name: str,
     deed: Callable[[dict[str, Any]], Any],
     *,
+    user: User,
     to: str,
 ) -> HttpResponseBase:
     form = WeightForm(typed(request), initial={"weight": f"{place.fair_weight.normalize():f}"})
@@ -99,13 +105,14 @@ def _weigh(
         if request.POST.get("step") == "save":
             done = form.carry_out(lambda: deed(form.cleaned_data))
             if done is not None:
-                messages.success(request, f"The weight of {name} is {weight.normalize():f}.")
+                messages.success(request, f"The weight of {place.name} is {weight.normalize():f}.")
                 return redirect(to)
     context = {
         "form": form,
         "place": place,
         "name": name,
         "is_account": isinstance(place, Account),
+        "names": _names(user, place),
         "weight": weight,
         "fair": seen.fair_clusters(),
         "outlooks": [
@@ -115,3 +122,10 @@ def _weigh(
         "to": to,
     }
     return render(request, "setup/weigh.html", context, status=form.status)
+
+
+def _names(user: User, place: Workspace | Account) -> dict[str, str]:
+    """Names of those beside a place, by what their queues are called."""
+    if isinstance(place, Account):
+        return dict(selectors.visible_accounts(user).values_list("slug", "name"))
+    return selectors.workspace_names(user)

@@ -51,10 +51,10 @@ class CapForm(ReasonForm):
     unit = forms.ChoiceField(label="Unit", choices=SpendRule.Unit.choices)
     window = forms.ChoiceField(label="Time", choices=SpendRule.Window.choices, initial="month")
     grace_minutes = forms.IntegerField(
-        label="Grace, minutes", min_value=0, initial=0, required=False, help_text=GRACE
+        label="Grace period, minutes", min_value=0, initial=0, required=False, help_text=GRACE
     )
     grant_start = TimeField(label="Grant begins")
-    grant_end = TimeField(label="Grant ends", help_text="Empty: it has no end.")
+    grant_end = TimeField(label="Grant ends", help_text="Leave it empty for no end.")
     warn_at_percent = forms.IntegerField(label="Tell us at, percent", initial=80, **WARN_AT_PERCENT)
     field_order = ["grace_minutes", "grant_start", "grant_end", "warn_at_percent", "reason"]
 
@@ -93,7 +93,7 @@ class ChangeForm(ChosenRule):
         choices=[("", "as before"), *ACTIONS],
     )
     grace_minutes = forms.IntegerField(
-        label="Grace, minutes", min_value=0, required=False, help_text=GRACE
+        label="Grace period, minutes", min_value=0, required=False, help_text=GRACE
     )
     warn_at_percent = forms.IntegerField(
         label="Tell us at, percent", required=False, **WARN_AT_PERCENT
@@ -105,7 +105,8 @@ class GlassForm(ChosenRule):
     """Until when a rule does nothing."""
 
     until = TimeField(
-        label="Until", help_text="Within seven days. Empty: a suspended cap acts again now."
+        label="Until",
+        help_text="Within seven days. Leave it empty to let a suspended cap act again now.",
     )
     field_order = ["rule", "until", "reason"]
 
@@ -262,7 +263,7 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
             key="glass",
             title="Suspend a cap in an emergency",
             text="Everybody reads your name and your reason beside the cap. The cap goes on "
-            "counting, and acts again afterwards with its whole grace.",
+            "counting. Afterwards it acts again, with its whole grace period.",
             form=GlassForm,
             arguments=arguments,
             do=suspend,

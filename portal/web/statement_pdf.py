@@ -8,7 +8,7 @@ standard are used, which know Latin letters; what they lack is written as its co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from fpdf import FPDF
 from fpdf.enums import Align, TableBordersLayout, XPos, YPos
 from fpdf.fonts import FontFace, TTFFont
 
+from budgets import selectors
 from budgets.models import Statement
 from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors.billing import Part, StatementSheet
@@ -52,7 +53,7 @@ def statement_pdf(sheet: StatementSheet) -> bytes:
     made.add_page()
     _head(made, sheet)
     for part, lines in part_views(sheet):
-        _part(made, part, lines, paper.currency, paper.priced_in)
+        _part(made, part, lines, paper)
     _foot(made, sheet)
     return bytes(made.output())
 
@@ -157,15 +158,15 @@ def _head(made: _Paper, sheet: StatementSheet) -> None:
         facts.append(ONE_PERSON)
     if not sheet.is_whole:
         facts.append(
-            "Only the workspaces of the reader; the statement as a whole is the account's."
+            "This shows only your workspaces. The whole statement is for the owners of the account."
         )
     for fact in facts:
         made.paragraph(fact)
 
 
-def _part(
-    made: _Paper, part: Part, lines: Iterable[LineView], currency: str, priced_in: str
-) -> None:
+def _part(made: _Paper, part: Part, lines: Iterable[LineView], paper: Statement) -> None:
+    currency, priced_in = paper.currency, paper.priced_in
+    flavors = {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
     made.ln(5)
     name = part.name or "The account as a whole"
     made.paragraph(
@@ -185,16 +186,17 @@ def _part(
     ) as table:
         table.row(heads)
         for row in lines:
-            table.row([made.known(text) for text in _cells(row, currency)])
+            table.row([made.known(text) for text in _cells(row, currency, flavors)])
         total = table.row(style=strong)
-        total.cell(made.known(part.namespace or "Together"), colspan=len(HEADS) - 1)
+        total.cell(made.known("Total"), colspan=len(HEADS) - 1)
         total.cell(made.known(money_text(part.total, currency)))
 
 
-def _cells(row: LineView, currency: str) -> list[str]:
+def _cells(row: LineView, currency: str, flavors: Mapping[str, str]) -> list[str]:
     line = row.line
     hours = hours_text(line.gpu_seconds) if line.gpu_seconds else ""
-    return [row.words, line.flavor, hours, row.price, row.cards, money_text(line.amount, currency)]
+    flavor = flavors.get(line.flavor, line.flavor)
+    return [row.words, flavor, hours, row.price, row.cards, money_text(line.amount, currency)]
 
 
 def _foot(made: _Paper, sheet: StatementSheet) -> None:

@@ -80,8 +80,14 @@ def tone(state: str, subject: str) -> str:
 
 @register.filter
 def named(slug: str, names: Mapping[str, str]) -> str:
-    """The name of a flavor; its slug where it has none that the reader may see."""
+    """The name of a flavor, cluster or workspace; its slug where the reader may see no name."""
     return names.get(slug, slug)
+
+
+@register.filter
+def all_named(slugs: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """The same of several."""
+    return [named(slug, names) for slug in slugs]
 
 
 @register.filter

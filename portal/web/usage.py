@@ -29,12 +29,14 @@ from budgets.selectors.billing.job_costs import (
 )
 from budgets.selectors.fleet.places import job_names
 from budgets.selectors.usage.labels import kept_labels, values_by
+from clusters import selectors as seen
 from portal.downloads import csv_answer
 from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, midnight, offer_names
 from portal.web.htmx import render
 from portal.web.numbers import hours_text
 from portal.web.pages import page
+from portal.web.tags import named
 
 RANGE = "usage_range"
 RANGE_KEYS = ("days", "start", "until")
@@ -56,6 +58,11 @@ SPLITS = [
     ("cluster", "cluster"),
     ("class", "class"),
 ]
+# What rows are split by → slug or namespace → the name that tells it apart.
+NAMES_OF: Mapping[str, Callable[[Any], Mapping[str, str]]] = {
+    "workspace": selectors.workspace_names,
+    "cluster": lambda user: seen.cluster_names(),
+}
 BY_LABEL = "label:"
 """Before the key of a label that is split by."""
 # Header and amount; by themselves the held ones have to say what they are parts of.
@@ -80,7 +87,7 @@ class UsageForm(PortalForm):
     def __init__(
         self,
         *args: Any,
-        names: list[str],
+        names: Mapping[str, str],
         flavors: list[Any],
         labels: Iterable[str] = (),
         **kwargs: Any,
@@ -151,15 +158,19 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
         @page()
         @functools.wraps(look)
         def wrapped(request: HttpRequest, user: User) -> HttpResponseBase:
-            visible = selectors.visible_workspaces(user, include_archived=True)
             asked = _with_days(request.GET, request.session.get(RANGE, {}))
+            names = selectors.workspace_names(user)
             form = UsageForm(
                 asked,
-                names=list(visible.values_list("namespace", flat=True)),
+                names=names,
                 flavors=list(selectors.visible_flavors(user, include_archived=True)),
                 labels=kept_labels(),
             )
-            context = {"form": form, "ranges": _ranges(request, asked)}
+            context = {
+                "form": form,
+                "ranges": _ranges(request, asked),
+                "workspace_names": names,
+            }
             if not form.is_valid():
                 return render(request, template, context, partial="result", status=422)
             _remember(request)
@@ -189,7 +200,8 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
     value = form.cleaned_data["value"] if label else ""
     costs = job_costs(user, chosen) if shows_workloads or label else None
     groups = job_groups(costs, label) if costs is not None and label else ()
-    named = next((group.rows for group in groups if group.value == value), ()) if value else None
+    of_value = (group.rows for group in groups if group.value == value)
+    named_ones = next(of_value, ()) if value else None
     return {
         "table": table,
         "columns": _COLUMNS,
@@ -199,7 +211,9 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
         "groups": _groups(groups, costs, label) if costs is not None and label else None,
-        "jobs": _jobs(costs, named, form.labels) if costs is not None and shows_workloads else None,
+        "jobs": _jobs(costs, named_ones, form.labels)
+        if costs is not None and shows_workloads
+        else None,
         "value": value,
     }
 
@@ -216,7 +230,7 @@ def lending(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[
         "pairs_hidden": len(pairs[PAIRS:]),
         "pairs_rest": sum(pair.lent for pair in pairs[PAIRS:]),
         "is_too_long": moved.pairs is None,
-        "figure": charts.lending_figure(drawn) if drawn else None,
+        "figure": charts.lending_figure(drawn, selectors.workspace_names(user)) if drawn else None,
     }
 
 
@@ -313,6 +327,11 @@ def _split(
     if chosen.split_by == "none":
         return {"split": ""}
     keys = selectors.usage_by_key(user, chosen, limit=KEYS)
+    if chosen.split_by in NAMES_OF:
+        names = NAMES_OF[chosen.split_by](user)
+        keys = replace(
+            keys, rows=tuple(replace(row, name=named(row.key, names)) for row in keys.rows)
+        )
     has_floors = chosen.split_by != "cluster"
     return {
         "split": split,

@@ -67,7 +67,7 @@
       box.dataset.drawn = "true";
     } catch (error) {
       const words = box.querySelector(":scope > .loading");
-      if (words) words.textContent = "The chart could not be drawn; the table beside it has the same numbers.";
+      if (words) words.textContent = "The chart could not be drawn. The table beside it has the same numbers.";
       console.warn(error);
     }
   };

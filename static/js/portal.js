@@ -74,7 +74,7 @@
   const stale = (why) => (event) => {
     const target = event.detail.target || event.detail.elt;
     if (!target || !target.id || target === document.body) {
-      live().textContent = `${why} at ${clock()}; the page shows what stood before. Try again.`;
+      live().textContent = `At ${clock()} ${why}. The page still shows the earlier state. Try again.`;
       live().hidden = false;
       return;
     }
@@ -84,7 +84,7 @@
       line.className = "stale-line";
       target.prepend(line);
     }
-    if (!target.classList.contains("is-stale")) line.textContent = `Not refreshed since ${clock()}: ${why}. It tries again by itself.`;
+    if (!target.classList.contains("is-stale")) line.textContent = `Not refreshed since ${clock()}: ${why}. The page tries again by itself.`;
     target.classList.add("is-stale");
   };
   document.addEventListener("htmx:sendError", stale("the portal did not answer"));

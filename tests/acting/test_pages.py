@@ -88,7 +88,7 @@ def test_several_are_chosen_in_the_list(visitors: Visitors, east: Cluster) -> No
     assert "every 5s" not in chosen, "a list that renews itself would lose what is chosen"
     jobs = [f"gpu-east/{state.uid}" for state in (*waiting, over)]
     confirm = visitors.text("owner", ACT, data={"verb": "deactivate", "job": jobs})
-    assert "Cancel 2 jobs" in confirm and "Left alone" in confirm
+    assert "Cancel 2 jobs" in confirm and "Not affected" in confirm
     answer = visitors["owner"].post(
         ACT, {"verb": "deactivate", "job": jobs, "reason": "x"}, follow=True
     )

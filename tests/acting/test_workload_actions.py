@@ -349,10 +349,10 @@ def test_many_are_asked_for_together_or_not_at_all(fleet: SmallFleet, worker: Cl
     ("changes", "verb", "words"),
     [
         ({"is_remote_copy": True}, "deactivate", "a copy on a worker"),
-        ({"phase": "pending", "reason": "Deactivated"}, "deactivate", "cancelled already"),
+        ({"phase": "pending", "reason": "Deactivated"}, "deactivate", "already been cancelled"),
         ({}, "activate", "not been cancelled"),
         ({"phase": "gone"}, "delete_job", "already been deleted"),
-        ({"job_name": ""}, "delete_job", "no job is known"),
+        ({"job_name": ""}, "delete_job", "no job that owns it is known"),
         ({}, "restart", "no action"),
     ],
 )

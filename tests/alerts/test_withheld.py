@@ -20,7 +20,7 @@ from tests.builders import PASSWORD, SmallFleet, hours
 
 pytestmark = pytest.mark.django_db
 NOW = hours(48)
-LOST = "not sent: this address is nobody's any more who may be told"
+LOST = "not sent: this address no longer belongs to anybody who may be told"
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_a_webhook_of_who_is_not_finance_any_more_is_told_nothing(
     deliver_alerts(NOW)
     row = Delivery.objects.get(webhook=hook)
     assert row.problem == (
-        "not sent: fay answers for the webhook and is not finance any more; rotate its key to "
-        "take over"
+        "not sent: fay answers for the webhook and no longer has the finance role; rotate its key "
+        "to take over"
     )
     assert listener.requests == []
     alerts.rotate_webhook(fleet.finance, webhook=hook)
@@ -113,5 +113,5 @@ def test_the_word_of_a_file_goes_to_who_sees_what_is_in_it(
     if is_lost:
         problems = set(Delivery.objects.values_list("problem", flat=True))
         assert problems == {
-            "not sent: who asked for the file does not see all that is in it any more"
+            "not sent: the person who asked for the file can no longer see everything in it"
         }

@@ -27,7 +27,7 @@ def finance(books: Books):
 
 
 def test_the_page_shows_the_identity_of_every_hour(books: Books, finance: Client):
-    assert "No cluster has been sampled yet" in text(finance, PAGE)
+    assert "No cluster has been measured yet" in text(finance, PAGE)
     sampled(0, 2, used=24)
     check(2)
     found = text(finance, f"{PAGE}?day=2026-03-01&cluster=gpu-east")

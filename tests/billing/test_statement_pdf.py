@@ -56,7 +56,7 @@ def test_it_has_the_figures_of_the_page(books: Books, paper: Statement, settings
         assert money_text(part.total, "EUR") in text
         for line in part.lines:
             assert money_text(line.amount, "EUR") in text
-    for words in ("Committed floor", "Credit for lending", "1 / 1", paper.account.name):
+    for words in ("Committed GPUs", "Credit for lending", "1 / 1", paper.account.name):
         assert words in text
     assert PdfReader(BytesIO(content)).metadata.title == f"Statement {paper.number}"
 

@@ -50,7 +50,7 @@ def test_hold_cancel_and_cordon(visit, busy: SmallFleet):
     expect(page.get_by_text("Not yet carried out")).to_be_visible()
     owner.check()
     page.get_by_role("button", name="Take back").click()
-    expect(page.get_by_text("nothing is done to the job")).to_be_visible()
+    expect(page.get_by_text("Nothing is done to the job")).to_be_visible()
     assert sorted(WorkloadAction.objects.values_list("state", flat=True)) == [
         *("waiting", "withdrawn"),
     ]
@@ -65,7 +65,7 @@ def test_hold_cancel_and_cordon(visit, busy: SmallFleet):
     )
     page.get_by_label("Reason").fill("new cooling")
     page.get_by_role("button", name="See what it means").click()
-    expect(page.locator("#preview")).to_contain_text("acme-vision")
+    expect(page.locator("#preview")).to_contain_text("Vision")
     admin.check()
     admin.keep("admin-maintenance-preview")
     page.get_by_role("button", name="Cordon").click()

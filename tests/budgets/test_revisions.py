@@ -287,7 +287,7 @@ def test_only_finance_dates_back_and_says_why(fleet: SmallFleet):
     draft = RevisionDraft(lines=(line("h100", 8),), valid_from=past, reason="agreed on the phone")
     terms = {"workspace": fleet.vision, "expected_version": fleet.vision.budget.version}
     for actor in (fleet.owner, fleet.admin, fleet.finance):
-        with pytest.raises(Rejected, match="one person of finance proposes it"):
+        with pytest.raises(Rejected, match="one person in finance proposes it"):
             fleet.revise(fleet.vision, line("h100", 8), valid_from=past, actor=actor)
     for actor in (fleet.owner, fleet.admin):
         with pytest.raises(NotAllowed):

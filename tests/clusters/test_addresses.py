@@ -42,7 +42,7 @@ def test_private_addresses_are_refused_where_the_setting_says_so(host: str, sett
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "224.0.0.1", "[ff02::1]"])
 def test_addresses_of_no_server_are_refused(host: str):
-    assert "is no address of one server" in words(f"https://{host}:6443")
+    assert "is not the address of one server" in words(f"https://{host}:6443")
 
 
 def test_every_address_of_a_name_counts(monkeypatch: pytest.MonkeyPatch):

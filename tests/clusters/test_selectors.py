@@ -108,8 +108,10 @@ def test_what_a_cluster_refused_is_told_without_names_of_others(
     )
     (owners,) = selectors.sync_state(fleet.owner, fleet.vision)
     (admins,) = selectors.sync_state(fleet.admin, fleet.vision)
-    assert owners.words == "quota is held by ClusterQueue somebody else"
-    assert admins.words.endswith("globex-search")
+    assert owners.words == admins.words
+    assert owners.words.startswith("A part of this budget is not in place.")
+    assert owners.told == "quota is held by ClusterQueue somebody else"
+    assert admins.told.endswith("globex-search")
 
 
 def sync(fleet: SmallFleet) -> tuple[str, int, int]:

@@ -287,15 +287,15 @@ def test_workload_detail_tells_the_story_over_all_clusters(
         detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
     told = [((row.at - START).seconds // 60, row.words, row.detail) for row in detail.timeline]
     assert told == [
-        (0, "Submitted to hub", ""),
-        (10, "Quota reserved on hub", ""),
-        (11, "Quota reserved on gpu-east", ""),
-        (12, "Dispatched to gpu-east", ""),
-        (13, "Started on gpu-east", ""),
-        (20, "Stopped on gpu-east", "It was preempted: another job needed its GPUs."),
+        (0, "Submitted to Hub", ""),
+        (10, "Quota reserved on Hub", ""),
+        (11, "Quota reserved on Gpu-East", ""),
+        (12, "Dispatched to Gpu-East", ""),
+        (13, "Started on Gpu-East", ""),
+        (20, "Stopped on Gpu-East", "It was preempted: another job needed its GPUs."),
     ]
     assert detail.timeline[-1].told == "Preempted: for a sibling"
-    assert detail.sentence == "Runs with 8 GPUs (8 H100) on gpu-east."
+    assert detail.sentence == "Runs with 8 GPUs (8 H100) on Gpu-East."
     assert [row.cluster for row in detail.copies] == ["gpu-east"]
     from_copy = selectors.workload_detail(fleet.owner, "gpu-east", copy.uid)
     assert [row.uid for row in from_copy.copies] == [own.uid]
@@ -312,11 +312,11 @@ def test_workload_detail_tells_one_second_in_the_order_of_a_job(
     _event(own, 0, [_true("QuotaReserved", 0), _true("Finished", 0)], clusterName="gpu-east")
     detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
     assert [row.words for row in detail.timeline] == [
-        "Submitted to hub",
-        "Quota reserved on hub",
-        "Quota reserved on gpu-east",
-        "Dispatched to gpu-east",
-        "Started on gpu-east",
+        "Submitted to Hub",
+        "Quota reserved on Hub",
+        "Quota reserved on Gpu-East",
+        "Dispatched to Gpu-East",
+        "Started on Gpu-East",
         "Finished",
     ]
 
@@ -338,13 +338,13 @@ def test_workload_detail_tells_a_stop_before_the_next_run_of_the_same_second(
     _event(own, 5, [_true("QuotaReserved", 5)])
     _event(own, 5, [_true("QuotaReserved", 5)], clusterName="gpu-east")
     detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
-    run = ["Quota reserved on hub", "Quota reserved on gpu-east", "Dispatched to gpu-east"]
-    run += ["Started on gpu-east"]
+    run = ["Quota reserved on Hub", "Quota reserved on Gpu-East", "Dispatched to Gpu-East"]
+    run += ["Started on Gpu-East"]
     assert [row.words for row in detail.timeline] == [
-        "Submitted to hub",
+        "Submitted to Hub",
         *run,
-        "Stopped on gpu-east",
-        "Stopped on hub",
+        "Stopped on Gpu-East",
+        "Stopped on Hub",
         *run,
     ]
 
@@ -399,7 +399,8 @@ def test_workload_hours_add_up_what_was_metered(
         pytest.param(
             "pending",
             {"reason": "Deactivated"},
-            "It is deactivated and asks for none of its 8 GPUs until somebody activates it.",
+            "It is deactivated and asks for none of its 8 GPUs until somebody puts it back in the "
+            "queue.",
             id="deactivated",
         ),
         pytest.param(

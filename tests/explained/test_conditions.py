@@ -29,7 +29,7 @@ from clusters.kueue.preemption.classic import PreemptionReason
             "DeactivatedDueToAdmissionCheck",
             "The workload is deactivated due to AdmissionChecks in Rejected state",
             "An admission check rejected the job: it was deactivated, and asks for no GPUs until "
-            "somebody activates it.",
+            "somebody puts it back in the queue.",
             id="check rejects",
         ),
         pytest.param(
@@ -78,7 +78,7 @@ from clusters.kueue.preemption.classic import PreemptionReason
         pytest.param(
             "AdmissionGated",
             "Admission is gated by: x.io/y",
-            "Its own admission gate x.io/y holds it back until that is taken away.",
+            "Its own admission gate x.io/y holds it back until the gate is removed.",
             id="gated",
         ),
         pytest.param(

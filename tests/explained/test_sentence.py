@@ -71,7 +71,7 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         pytest.param(
             waiting(hold="HoldAndDrain", holdKind="LocalQueue"),
             "Its LocalQueue was stopped on the cluster, not by the portal: nothing starts until "
-            "its stopPolicy is taken away there; running jobs are being stopped.",
+            "its stopPolicy is removed there; running jobs are being stopped.",
             id="queue drained",
         ),
         pytest.param(
@@ -136,7 +136,7 @@ def told(document: dict[str, Any], names: Names = OWNER) -> str:
         ),
         pytest.param(
             {"reason": "Deactivated"},
-            "It is deactivated and asks for no GPUs until somebody activates it.",
+            "It is deactivated and asks for no GPUs until somebody puts it back in the queue.",
             id="deactivated",
         ),
         pytest.param({}, "It has not been looked at yet.", id="nothing known"),
@@ -311,21 +311,21 @@ NONE = """no flavor for pod set main: topology "racks" doesn't allow to fit any 
         pytest.param(
             FEW,
             EVERYTHING,
-            "Its 8 pods with 64 H100 find no place together as they ask by topology racks: 5 would "
-            "fit, though 80 H100 are free by quota.",
+            "Its 8 pods with 64 H100 cannot be placed together as they ask by topology racks: 5 "
+            "would fit, though 80 H100 are free in the quota.",
             id="who sees everything reads how many fit and how many are free",
         ),
         pytest.param(
             NONE,
             EVERYTHING,
-            "Its 8 pods with 64 H100 find no place together as they ask by topology racks: none "
-            "would fit, though 80 H100 are free by quota.",
+            "Its 8 pods with 64 H100 cannot be placed together as they ask by topology racks: none "
+            "would fit, though 80 H100 are free in the quota.",
             id="none fits",
         ),
         pytest.param(
             FEW,
             OWNER,
-            "Its 8 pods with 64 H100 find no place together as they ask by topology racks.",
+            "Its 8 pods with 64 H100 cannot be placed together as they ask by topology racks.",
             id="an owner reads no figure of others",
         ),
     ],
@@ -343,5 +343,5 @@ def test_a_job_of_64_gpus_does_not_fit_a_rack_though_80_are_free():
     world.run()
     document = evidence_document(explain(world.engine, "ns/w", now=world.now))
     assert told(document, EVERYTHING).startswith(
-        "Its 8 pods with 64 f0 find no place together as they ask by topology topo: 5 would fit"
+        "Its 8 pods with 64 f0 cannot be placed together as they ask by topology topo: 5 would fit"
     )

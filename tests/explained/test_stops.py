@@ -63,7 +63,7 @@ def told(*stops: Stop, **evidence: Any) -> Explained:
             cap(),
             "The spend cap of 500 EUR a month was reached at 2026-03-02 10:00 UTC: nothing starts "
             "until 2026-04-01 00:00 UTC, or until finance raises it.",
-            "The cap counts anew from 2026-04-01 00:00 UTC, or finance raises, removes or suspends "
+            "The cap starts over at 2026-04-01 00:00 UTC, or finance raises, removes or suspends "
             "the cap of 500 EUR a month.",
             id="a cap",
         ),
@@ -110,7 +110,7 @@ def test_strongest_is_told_first_and_the_others_are_named():
 
 def test_queue_that_nothing_stops_any_more_is_released_by_the_next_sync():
     found = told(cap(NONE))
-    assert "nothing asks for that any more" in found.sentence
+    assert "nothing asks for it any more" in found.sentence
     assert found.remedies == ()
 
 
@@ -120,7 +120,7 @@ def test_soft_cap_is_why_nothing_is_borrowed():
         "Waits for 8 H100: 8 more are needed; 16 of its 16 committed are in use and none may be "
         "borrowed under the spend cap of 500 EUR a month (until 2026-04-01 00:00 UTC)."
     )
-    assert found.remedies[0].startswith("The cap counts anew from 2026-04-01 00:00 UTC")
+    assert found.remedies[0].startswith("The cap starts over at 2026-04-01 00:00 UTC")
 
 
 def test_job_larger_than_the_floor_is_not_told_never_under_a_soft_cap():

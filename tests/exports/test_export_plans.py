@@ -150,7 +150,7 @@ def test_everything_wrong_with_a_plan_is_said_at_once(billed: Billed):
     ExportPlan.objects.bulk_create(
         ExportPlan(name="x", made_by=billed.fleet.finance, every="day") for _ in range(MOST_PLANS)
     )
-    with pytest.raises(Rejected, match="made for you already"):
+    with pytest.raises(Rejected, match="already made for you"):
         save_export_plan(billed.fleet.finance, **DAILY)
 
 

@@ -369,13 +369,13 @@ def test_csv_tells_an_empty_text_from_null(tmp_path):
     ("content", "want"),
     [
         (b"", "is empty"),
-        (b"\xff\xfe\x00", "no UTF-8 text"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
         (b"A,B\n1\n", "row 1 has 1 fields and the header 2"),
         (b'A,B\n1,"2\n', "line 2"),
         (b'{"A": 1}\n{"B": 1}\n', "row 2 has other keys"),
-        (b'{"A": 1}\n[]\n', "row 2 is no JSON object"),
-        (b"PAR1 but not really", "no Parquet file"),
-        (b"\x1f\x8b broken", "no UTF-8 text"),
+        (b'{"A": 1}\n[]\n', "row 2 is not a JSON object"),
+        (b"PAR1 but not really", "not a Parquet file"),
+        (b"\x1f\x8b broken", "not UTF-8 text"),
     ],
 )
 def test_unreadable_file_is_refused_with_the_place(tmp_path, content, want):

@@ -302,7 +302,7 @@ def test_what_is_set_aside_says_so_in_an_event_of_the_job(world: Embedded):
     [message] = told()
     assert "It could not be written: Invalid" in message
     assert "no_name" in message
-    assert "mend it" in message
+    assert "Correct it" in message
 
 
 class Store:
@@ -348,7 +348,7 @@ def test_what_is_set_aside_says_so_on_its_page(world: Embedded, monkeypatch: pyt
     place.client.patch(r.WORKLOAD, name, {"status": status}, namespace=NS, options=STATUS)
     eventually(lambda: (store.rows.get(name) or {}).get("reason") == "SetAside")
     says = sentence(read_evidence(store.rows[name]), Names(None))
-    assert says.startswith("The portal has set it aside, and tries again now and then: ")
+    assert says.startswith("The portal has set it aside, and tries again from time to time: ")
     assert "month must be in 1..12" in says
 
 

@@ -140,7 +140,7 @@ def test_providers_are_refused_with_everything_that_is_wrong_at_once():
             provider("", env=[{"name": "1 bad", "value": "x"}], args="one"),
         ]
     }
-    with pytest.raises(ValueError, match="no absolute path") as caught:
+    with pytest.raises(ValueError, match="not an absolute path") as caught:
         parse_providers(document)
     text = str(caught.value)
     for want in ("apiVersion: write", "interactiveMode: write", "'a' is named twice",

@@ -21,7 +21,7 @@ from tests.signin.company import Company, running
 pytestmark = pytest.mark.company
 
 BEGIN, BACK = "/signin/corp/", "/signin/corp/back/"
-HELD = "This sign-in did not hold"
+HELD = "This sign-in failed"
 
 
 @pytest.fixture
@@ -114,7 +114,9 @@ def test_finance_by_a_group_is_told_and_approves_nothing_for_a_day(
     held = User.objects.get(username="fritz").approves_from
     assert held is not None and held >= before + timedelta(hours=23, minutes=59)
     told = AuditEntry.objects.filter(action="finance.told").latest("pk")
-    assert told.after["text"].startswith("The group controlling of corp gave finance to fritz.")
+    assert told.after["text"].startswith(
+        "The group controlling of corp gave the finance role to fritz."
+    )
     assert Delivery.objects.filter(entry=told, address=fleet.finance.email).exists()
 
 
@@ -154,7 +156,7 @@ def test_who_is_in_no_group_any_more_is_not_let_in(
     company.knows(anna=[])
     answer = sign_in(company, "anna")
     assert answer.status_code == 403
-    assert "none of your groups opens anything here" in answer.content.decode()
+    assert "none of your groups gives a role" in answer.content.decode()
     assert not is_in(answer.browser) and not is_in(early)
     assert roles("anna") == set()
 

@@ -87,7 +87,7 @@ def test_a_rule_that_makes_finance_is_told_to_finance(visitors: Visitors) -> Non
     fleet = visitors.fleet
     services.add_group_rule(fleet.admin, provider="corp", group="money", role=Role.FINANCE)
     told = AuditEntry.objects.filter(action="finance.told").latest("pk")
-    assert told.after["text"] == "ada lets everybody in the group money of corp be finance."
+    assert told.after["text"] == "ada gives the finance role to the group money of corp."
 
 
 def test_a_session_that_ended_is_opened_again_in_another_window(

@@ -70,7 +70,7 @@ def test_everything_that_is_wrong_is_told_at_once(
         "PORTAL_OIDC_A_CLIENT_SECRET and CLIENT_SECRET_FILE are both set.",
         "PORTAL_OIDC_B_ISSUER is not set.",
         "which cannot be read or is empty",
-        "PORTAL_SIGNIN names 'Ç', which is no name of a provider.",
+        "PORTAL_SIGNIN names 'Ç', which is not the name of a provider.",
     ):
         assert words in text
     assert "never-to-be-seen" not in text

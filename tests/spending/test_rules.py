@@ -68,7 +68,7 @@ def test_a_job_counts_to_the_second_while_it_runs(fleet):
 @pytest.mark.parametrize(
     ("terms", "want"),
     [
-        pytest.param({}, 8 * 4, id="GPU-hours beyond the floor"),
+        pytest.param({}, 8 * 4, id="GPU-hours of burst"),
         pytest.param({"counts": "everything", "amount": 200}, 16 * 4, id="all GPU-hours used"),
         pytest.param({"unit": "money"}, 8 * 4 * 3, id="burst charges"),
         pytest.param(

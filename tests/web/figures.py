@@ -50,7 +50,7 @@ RULES = (
     Rule("This month", ("Committed", "Burst", "Credits and other")),
     Rule("Change", ("This month",), ("Month before",)),
     Rule("Change", ("Now",), ("Before",)),
-    Rule("Difference", ("By this card",), ("By the prices then",)),
+    Rule("Difference", ("At this card's prices",), ("At that month's prices",)),
     Rule("Committed", ("used", "lent", "idle")),
     Rule("Burst", ("Account's pool", "Lent", "Platform's pool", "Uncovered")),
     Rule("Capacity"),

@@ -90,13 +90,13 @@ def test_the_delivery_log_says_why_and_offers_another_try(visitors: Visitors):
         channel="mail",
         address="olga@example.org",
         state="given_up",
-        problem="the mail server did not take it",
+        problem="the mail server did not accept it",
         next_at=now,
     )
     assert "&lt;b&gt;11" in visitors.text("owner", "/alerts/")
     assert "olga@example.org" not in visitors.text("owner", "/alerts/")
     page = visitors.text("finance", "/alerts/")
-    assert "the mail server did not take it" in page
+    assert "the mail server did not accept it" in page
     visitors["finance"].post("/alerts/", {"section": "deliveries", "remove": row.pk})
     row.refresh_from_db()
     assert row.state == "waiting"

@@ -31,7 +31,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_parsed(visitors: Visitors
     client = visitors["admin"]
     page = client.post("/password/", {"old_password": "x" * 2_000})
     assert page.status_code == 413
-    assert "more than the 1,000 bytes that one request may have" in page.content.decode()
+    assert "more than the 1,000 bytes that one request can have" in page.content.decode()
     part = client.post("/password/", {"old_password": "x" * 2_000}, headers={"HX-Request": "true"})
     assert part.status_code == 413 and "<html" not in part.content.decode()
     answer = client.post("/api/v1/login", "x" * 2_000, content_type="application/json")

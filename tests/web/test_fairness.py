@@ -63,7 +63,7 @@ def test_pages_and_api_share_an_allowance_and_say_when_there_is_another(admin: C
     told = admin.post("/api/v1/what-if", {}, content_type="application/json")
     assert told.status_code == 429
     assert told.json()["code"] == "throttled"
-    assert "what one person gets" in told.json()["message"]
+    assert "the most that one person can have" in told.json()["message"]
     assert 0 < int(told["Retry-After"]) <= fairness.WINDOW_S
 
 

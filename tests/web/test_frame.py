@@ -53,7 +53,7 @@ def test_a_broker_that_is_down_stops_no_change(
 
     def send(*args, **kwargs):
         sent.append(args)
-        raise OperationalError("no broker")
+        raise OperationalError("not the address of a broker")
 
     monkeypatch.setattr(broker.current_app, "send_task", send)
     with django_capture_on_commit_callbacks(execute=True):

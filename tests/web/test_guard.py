@@ -57,7 +57,7 @@ def test_cluster_pages_show_incidents_and_the_way_in_force(
         cluster=incident.cluster, way="hand-over", why="The gate is off.", checked_at=timezone.now()
     )
     text = visitors.text("admin", "/clusters/hub/")
-    for part in ("M4: merge patch", "The gate is off.", "tells, and does nothing", "old copy of"):
+    for part in ("M4: merge patch", "The gate is off.", "reports only", "old copy of"):
         assert part in text, part
     assert "Deleted the old copy on gpu-east" in visitors.text("admin", "/clusters/gpu-east/")
     assert "M4: merge patch" not in visitors.text("admin", "/clusters/gpu-east/")

@@ -110,7 +110,7 @@ def waiting_job(fleet: SmallFleet, cluster: Cluster, gpus: int = 8) -> PendingRe
             f"The spend cap of {CAP} was reached at 2026-03-01 02:00 UTC: nothing starts until "
             "2026-03-02 00:00 UTC, or until an owner of the workspace, finance or an admin raises "
             "it.",
-            "The cap counts anew from 2026-03-02 00:00 UTC, or an owner of the workspace, finance "
+            "The cap starts over at 2026-03-02 00:00 UTC, or an owner of the workspace, finance "
             f"or an admin raises, removes or suspends the cap of {CAP}.",
             id="an owner's cap",
         ),
@@ -118,7 +118,7 @@ def waiting_job(fleet: SmallFleet, cluster: Cluster, gpus: int = 8) -> PendingRe
             lambda fleet: reach_cap(fleet, actor=fleet.finance),
             f"The spend cap of {CAP} was reached at 2026-03-01 02:00 UTC: nothing starts until "
             "2026-03-02 00:00 UTC, or until finance or an admin raises it.",
-            "The cap counts anew from 2026-03-02 00:00 UTC, or finance or an admin raises, removes "
+            "The cap starts over at 2026-03-02 00:00 UTC, or finance or an admin raises, removes "
             f"or suspends the cap of {CAP}.",
             id="the platform's cap",
         ),
@@ -263,4 +263,4 @@ def test_window_ends_and_the_job_is_told_so(visitors: Visitors, worker: Cluster)
     MaintenanceWindow.objects.update(
         state=MaintenanceWindow.State.OVER, ended_at=hours(0) + timedelta(minutes=1)
     )
-    assert "nothing asks for that any more" in visitors.text("owner", PAGE)
+    assert "nothing asks for it any more" in visitors.text("owner", PAGE)

@@ -86,7 +86,7 @@ def test_what_is_wrong_in_the_morning_is_told_with_its_place(visitors: Visitors,
         "Workload acme-vision/x cannot be read.",
         "GPU east differs from what the portal wants in 1 field.",
         "GPU east shows 1 incident of Kueue&#x27;s known defects.",
-        "gpu-east: capacity does not add up since",
+        "GPU east: capacity does not add up since",
     ):
         assert fact in text, fact
     assert glance(text, "objects set aside") == "3"
@@ -141,7 +141,7 @@ def test_use_above_capacity_contradicts_every_promise_can_be_kept(
     since = over_used(visitors)
     text = visitors.text("admin", address)
     assert "Every promise can be kept" not in text
-    assert "gpu-east shows 40 H100 in use of 32." in text
+    assert "GPU east shows 40 H100 in use of 32." in text
     assert f"{since:%Y-%m-%d %H:%M}</time> at the latest" in text
 
 

@@ -52,7 +52,7 @@ def test_topology_is_made_of_labels_that_nodes_have_and_given_to_a_flavor(racked
     made = client.post(SET_UP, {**NEW, "by_host": "on"})
     assert made["Location"] == "/setup/topologies/racks/"
     assert Topology.objects.get().levels == [BLOCK, RACK, HOST]
-    assert "every node has every label" in racked.text("admin", made["Location"])
+    assert "Every node has every label" in racked.text("admin", made["Location"])
     done = client.post(made["Location"], {"section": "give", "flavor": "h100"})
     assert done.status_code == 302
     racked.fleet.flavors["h100"].refresh_from_db()

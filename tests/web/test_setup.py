@@ -24,7 +24,7 @@ def post(client: Client, address: str, section: str, **values):
 
 
 def test_empty_portal_leads_its_admin_from_step_to_step(first_admin: Client):
-    assert "Set the portal up" in first_admin.get("/").content.decode()
+    assert "Set up the portal" in first_admin.get("/").content.decode()
     assert first_admin.get("/setup/").context["now"] == "flavors"
 
     flavor = {"slug": "h100", "name": "H100", "resource_name": "nvidia.com/gpu"}

@@ -39,7 +39,7 @@ def test_its_page_offers_maintenance_and_nothing_of_multikueue(visitors: Visitor
     page = visitors["admin"].get("/clusters/lab/").text
     assert "Cordon for maintenance" in page
     assert "What if it is drained" in page
-    for word in ("multikueue token", "Jobs past the manager", "Guard …"):
+    for word in ("multikueue token", "Jobs that bypass the manager", "Guard …"):
         assert word not in page
     offered = visitors["admin"].get("/fleet/maintenance/plan/").text
     assert 'value="lab"' in offered

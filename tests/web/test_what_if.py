@@ -85,7 +85,7 @@ def test_owner_asks_and_reads_which_job_starts(visitors: Visitors, clusters):
     assert "acme-vision/second" in text
     assert "hub" not in text and "gpu-east" not in text
     told = visitors.text("admin", address)
-    assert "hub" in told and "gpu-east" in told
+    assert "Hub" in told and "Gpu-East" in told
     assert "every 500ms" not in text
 
 

@@ -87,7 +87,7 @@ def test_stranger_finds_no_such_job(visitors: Visitors, reason):
 
 def test_reason_without_a_shift_at_work_says_so(visitors: Visitors, reason):
     ShiftRun.objects.all().delete()
-    assert "may be out of date, because the portal is not at work on hub now" in visitors.text(
+    assert "may be out of date, because the portal is not at work on Hub now" in visitors.text(
         "owner", PAGE
     )
 

@@ -26,8 +26,8 @@ COMMITMENT_TYPE = "Committed GPUs"
 ELIGIBLE = json.dumps({"CommitmentPrograms": [{"ProgramType": COMMITMENT_TYPE}]})
 EMPTY: Document = dict.fromkeys([*EVERY, *(column.name for column in OWN)])
 _WORDS = {
-    RowKind.FLOOR: "Committed floor of {flavor}",
-    RowKind.BURST: "{flavor} above the committed floor",
+    RowKind.FLOOR: "Committed GPUs of {flavor}",
+    RowKind.BURST: "Burst GPUs of {flavor}",
     RowKind.LENDING_CREDIT: "Credit for committed {flavor} that others used",
     RowKind.LENDING_FUNDING: "Funding of the lending credits",
     RowKind.PREEMPTION_CREDIT: "Credit for work that was preempted",

@@ -36,7 +36,7 @@ _DATA_BY_LOWER = {unit.lower(): unit for unit in values.DATA_UNITS}
 def check_text(text: str) -> Fault | None:
     """Null is null: no empty text and no word that means it."""
     if not text.strip():
-        return "null", "an empty text is no value; leave the field empty for null"
+        return "null", "an empty text is not a value; leave the field empty for null"
     if text.strip().lower() in NULL_WORDS:
         return "null", "a word for null is a value; leave the field empty for null"
     return None
@@ -104,7 +104,7 @@ def _base_unit(unit: str) -> str | None:
     if _GLUED.fullmatch(unit):
         return f"put a hyphen before the unit of time in {unit!r}, such as GPU-Hours"
     if not _BASE_UNIT.fullmatch(unit):
-        return f"{unit!r} is no unit; begin it with a capital letter, such as GPU"
+        return f"{unit!r} is not a unit; begin it with a capital letter, such as GPU"
     return None
 
 
@@ -126,7 +126,7 @@ def check_flat_object(text: str) -> Fault | None:
         return fault
     nested = [k for k, v in json.loads(text).items() if isinstance(v, dict | list)]
     if nested:
-        return "json_flat", f"flatten {nested[0]!r}: a value is no object and no list"
+        return "json_flat", f"flatten {nested[0]!r}: a value cannot be an object or a list"
     return None
 
 

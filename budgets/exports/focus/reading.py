@@ -67,7 +67,7 @@ def _lines(text: TextIO, path: Path) -> FocusFile:
     try:
         first = text.readline()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise FocusFileError(f"{path} is no UTF-8 text: {error}") from error
+        raise FocusFileError(f"{path} is not UTF-8 text: {error}") from error
     if not first.strip():
         raise FocusFileError(f"{path} is empty: not even a header is there")
     return _json_lines(first, text) if first.lstrip().startswith("{") else _csv(first, text)
@@ -149,9 +149,9 @@ def _document(line: str, number: int) -> dict[str, Any]:
     try:
         document = json.loads(line, parse_float=Decimal)
     except ValueError as error:
-        raise FocusFileError(f"row {number} is no JSON: {error}") from error
+        raise FocusFileError(f"row {number} is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise FocusFileError(f"row {number} is no JSON object")
+        raise FocusFileError(f"row {number} is not a JSON object")
     return document
 
 
@@ -159,7 +159,7 @@ def _parquet(path: Path) -> FocusFile:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise FocusFileError(f"{path} is no Parquet file: {error}") from error
+        raise FocusFileError(f"{path} is not a Parquet file: {error}") from error
     return FocusFile(tuple(file.schema_arrow.names), _parquet_rows(file))
 
 

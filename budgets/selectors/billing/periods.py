@@ -71,7 +71,7 @@ def billing_months(user: User, *, now: datetime | None = None) -> list[BillingPe
         NotAllowed: The user has no platform role.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("Only finance, auditors and admins see whole months.")
+        raise NotAllowed("Only finance, auditors and admins can see whole months.")
     first = UsageRecord.objects.aggregate(first=Min("hour"))["first"]
     stored = {(row.name, row.zone): row for row in BillingPeriod.objects.all()}
     found = dict(stored)

@@ -110,7 +110,7 @@ def reconciliation(user: User, *, cluster: str = "", day: date | None = None) ->
         NotAllowed: The user does not see the whole platform.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("The use of the whole capacity is for admins, finance and auditors.")
+        raise NotAllowed("Only admins, finance and auditors can see the use of the whole capacity.")
     watches = {row.cluster: row for row in CapacityWatch.objects.order_by("cluster")}
     chosen = cluster if cluster in watches else next(iter(watches), "")
     when = day or utc_now().date()

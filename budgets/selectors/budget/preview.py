@@ -168,7 +168,7 @@ def judge_draft(
                 Fault(
                     "reason",
                     "reason_required",
-                    "This goes beyond the account's envelope; say why.",
+                    "This goes beyond the account's envelope. Say why.",
                 )
             )
         state = "live"
@@ -202,8 +202,8 @@ def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -
         words = "This does not begin in the past; save it like any other revision."
         return [Fault("valid_from", "valid_from_future", words)]
     words = (
-        "A budget cannot begin in the past. To date it back, one person of finance proposes it "
-        "and another approves it."
+        "A budget cannot begin in the past. To date it back, one person in finance proposes it "
+        "and another one approves it."
     )
     return [Fault("valid_from", "valid_from_past", words)]
 

@@ -37,10 +37,12 @@ HOUR = timedelta(hours=1)
 TITLES = dict(DATASETS)
 NOTES = {
     "usage": ("Quantities are whole GPU-seconds.",),
-    "charges": ("The amounts of a statement's rows add up to its payable.",),
+    "charges": ("The amounts of a statement's rows add up to the payable amount.",),
     "jobs": (
-        "The amounts of a statement's rows add up to its payable, and those of a line to the line.",
-        "Rows without a job are what no job used: the rest of a committed floor, credits and such.",
+        "The amounts of a statement's rows add up to the payable amount, and those of a line to "
+        "the line.",
+        "Rows without a job are what no job used: the rest of the committed GPUs, credits and the "
+        "like.",
     ),
     "focus": (
         "Corrections of closed months are rows of the open month with ChargeClass Correction.",

@@ -105,7 +105,7 @@ def _period_faults(period: str, zone: str) -> list[Fault]:
         message = f"{period[:20]!r} of {zone[:64]!r} is not a month; write it like 2026-10."
         return [Fault("period", "invalid", message)]
     if found.start > utc_now():
-        return [Fault("period", "future", f"{period} has not begun; choose an earlier month.")]
+        return [Fault("period", "future", f"{period} has not begun. Choose an earlier month.")]
     return []
 
 
@@ -123,7 +123,7 @@ def _scope_faults(actor: User, account: str, workspace: str) -> list[Fault]:
         message = (
             f"There is no workspace {workspace[:80]!r} here."
             if workspace
-            else ("You see no workspace, so there is nothing to export; ask an owner for a role.")
+            else ("You see no workspace, so there is nothing to export. Ask an owner for a role.")
         )
         faults.append(Fault("workspace", "unknown", message))
     return faults

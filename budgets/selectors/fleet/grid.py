@@ -138,7 +138,7 @@ def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
         NotAllowed: Only admin, finance and auditor see the fleet as a whole.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("The fleet as a whole is for admins, finance and auditors.")
+        raise NotAllowed("Only admins, finance and auditors can see the whole fleet.")
     instant = now or utc_now()
     flavors = tuple(Flavor.objects.filter(archived_at__isnull=True).order_by("position", "slug"))
     capacity = capacity_at(instant)
@@ -215,37 +215,37 @@ def setup_steps(user: User) -> list[SetupStep]:
         (
             "flavors",
             "Describe your GPUs",
-            "One flavor per kind of GPU node, with its labels and resource name.",
+            "Add one flavor for each kind of GPU node, with its labels and resource name.",
             Flavor.objects.exists(),
         ),
         (
             "capacity",
-            "Register clusters and state capacity",
-            "A registered cluster measures its nodes; you can state a number yourself.",
+            "Register clusters and set capacity",
+            "The nodes of a registered cluster are measured; you can also set a number yourself.",
             has_capacity,
         ),
         (
             "accounts",
             "Add an account",
-            "A customer: accounts never share.",
+            "An account is a customer. Accounts never share GPUs.",
             Account.objects.exists(),
         ),
         (
             "envelopes",
             "Give the account an envelope",
-            "How much its owners may promise themselves without asking you.",
+            "It says how much its owners may promise themselves without asking you.",
             Envelope.objects.exists(),
         ),
         (
             "workspaces",
             "Add a workspace",
-            "One namespace with one queue, under one budget.",
+            "It is one namespace with one queue, under one budget.",
             Workspace.objects.exists(),
         ),
         (
             "members",
             "Name an owner",
-            "Somebody who may change the workspace's budget.",
+            "Name somebody who may change the workspace's budget.",
             Membership.objects.filter(role=Role.OWNER).exists(),
         ),
         (

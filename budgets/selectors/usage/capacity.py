@@ -92,7 +92,7 @@ def capacity_use(user: User, chosen: UsageFilter, *, now: datetime) -> CapacityU
         NotAllowed: The user does not see the whole platform.
     """
     if not roles_of(user).sees_everything:
-        raise NotAllowed("The use of the whole capacity is for admins, finance and auditors.")
+        raise NotAllowed("Only admins, finance and auditors can see the use of the whole capacity.")
     start, end = _whole_hours(chosen, now)
     if end <= start:
         return None

@@ -100,7 +100,7 @@ def _try(row: Delivery, now: datetime) -> str:
     except PostFailed as error:
         return str(error)
     except (SMTPException, OSError) as error:
-        return f"the mail server did not take it ({type(error).__name__})"
+        return f"the mail server did not accept it ({type(error).__name__})"
     return ""
 
 
@@ -143,7 +143,7 @@ def _mail(row: Delivery) -> None:
     elif row.entry is not None:
         kind, key, told = "entry", str(row.entry.pk), row.entry.after
         address, text = told.get("at", "/billing/approvals/"), told["text"]
-        subject = f"GPU budgets: {told.get('about', 'who is finance')}"
+        subject = f"GPU budgets: {told.get('about', 'who has the finance role')}"
     else:
         assert row.export is not None
         kind, key, address = "export", str(row.export.pk), f"/exports/{row.export.pk}/"
@@ -185,7 +185,7 @@ def close_text(period: BillingPeriod) -> str:
     return (
         f"{period} is closed, as closed month {period.close_number} of the ledger.\n"
         f"Head: {period.head}\n\n"
-        f"Keep this mail. manage.py verify_ledger --anchor {anchor} asks whether the ledger still "
+        f"Keep this mail. manage.py verify_ledger --anchor {anchor} checks that the ledger still "
         "has that month as it was closed."
     )
 

@@ -97,7 +97,7 @@ def sentence(rule: AlertRule, reading: Reading) -> str:
         part = (
             "of what was used was burst"
             if rule.measure == Measure.BURST_SHARE
-            else "of the committed GPU-hours stood idle"
+            else "of the committed GPU-hours were idle"
         )
         return f"{subject}: {value} % {part} {window}; the limit is {limit} %."
     if rule.measure == Measure.BUDGET_END:

@@ -66,11 +66,11 @@ def create_rule(
         faults.append(Fault("workspace", "archived", f"{subject.name} is archived."))
     active = AlertRule.objects.filter(account=watched, workspace=workspace, removed_at=None)
     if active.count() >= MOST_RULES:
-        words = f"There are {MOST_RULES} rules already; remove one first."
+        words = f"There are already {MOST_RULES} rules. Remove one first."
         faults.append(Fault("", "too_many", words))
     same = active.filter(measure=measure, window=window, limit=limit, at_percent=at_percent)
     if same.exists():
-        faults.append(Fault("measure", "exists", "This rule exists already."))
+        faults.append(Fault("measure", "exists", "This rule already exists."))
     rule = AlertRule(
         workspace=workspace,
         account=watched,
@@ -117,7 +117,7 @@ def snooze_rule(actor: User | None, *, rule: AlertRule, until: datetime | None) 
     _require_right(actor, rule.account, rule.workspace)
     now = utc_now()
     if until is not None and not now < until <= now + LONGEST_SNOOZE:
-        words = "Choose a time from now on and within three months."
+        words = "Choose a time between now and three months from now."
         raise Rejected.because("until", "out_of_range", words)
     rule.snoozed_until = until
     rule.save(update_fields=["snoozed_until"])

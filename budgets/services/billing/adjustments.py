@@ -95,7 +95,7 @@ def decide_adjustment(
         .get(pk=adjustment.pk)
     )
     if row.state != Adjustment.State.PROPOSED:
-        message = f"It is {row.get_state_display().lower()} already."
+        message = f"It is already {row.get_state_display().lower()}."
         raise Rejected.because("", "decided", message)
     if is_approved:
         row.approval = approve(actor, author_id=row.proposed_by_id, deed="adjustment.approve")
@@ -142,13 +142,13 @@ def _place_faults(
 ) -> list[Fault]:
     faults = []
     if workspace is not None and workspace.account_id != account.pk:
-        message = f"{workspace.namespace} is not a workspace of {account.slug}."
+        message = f"{workspace.name} is not a workspace of {account.name}."
         faults.append(Fault("workspace", "other_account", message))
     if corrects is not None and corrects.statement.account_id != account.pk:
-        message = f"That line is not on a statement of {account.slug}."
+        message = f"That line is not on a statement of {account.name}."
         faults.append(Fault("corrects", "other_account", message))
     if not accounts_of(period.zone).filter(pk=account.pk).exists():
-        message = f"{account.slug} is not billed in months of {period.zone}."
+        message = f"{account.name} is not billed in months of {period.zone}."
         faults.append(Fault("zone", "other_zone", message))
     return faults
 
@@ -160,7 +160,9 @@ def _period_faults(account: Account, period: BillingPeriod) -> list[Fault]:
     if Statement.objects.filter(
         account=account, period=period, state=Statement.State.REVIEWED
     ).exists():
-        message = f"The statement of {account.slug} for {period} is reviewed; send it back first."
+        message = (
+            f"The statement of {account.name} for {period} has been reviewed. Send it back first."
+        )
         return [Fault("month", "reviewed", message)]
     return []
 

@@ -85,12 +85,12 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
         raise NotAllowed(words)
     is_own = author_id == actor.pk
     if is_own and not installation().is_one_person:
-        raise NotAllowed("Somebody else than the proposer has to approve it.")
+        raise NotAllowed("Somebody other than the proposer has to approve it.")
     kind = Approval.Kind.ONE if is_own else Approval.Kind.TWO
     return Approval.objects.create(deed=deed, kind=kind, author_id=author_id, approver=actor)
 
 
-HELD: Final = "somebody made you finance, or set your password, less than a day ago"
+HELD: Final = "somebody gave you the finance role, or set your password, less than a day ago"
 
 
 def propose(
@@ -149,7 +149,7 @@ def decide_proposal(
     now = utc_now()
     phase = row.phase_at(now)
     if phase != Proposal.State.WAITING:
-        words = f"It is {phase.label.lower()} already; propose it anew."
+        words = f"It is already {phase.label.lower()}. Propose it again."
         raise Rejected.because("", "decided", words)
     is_own = actor is not None and row.proposed_by_id == actor.pk
     verb = "approve" if is_approved else "withdraw" if is_own else "decline"
@@ -179,7 +179,7 @@ def _read(deed: MoneyDeed, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _moved(row: Proposal, seen: Seen) -> list[Fault]:
     """What is not as the proposer saw it."""
-    again = "Decline it, and have it proposed anew."
+    again = "Decline it, and have it proposed again."
     return [
         Fault(
             "",

@@ -104,10 +104,10 @@ def propose_acceptance(actor: User | None, *, discrepancy: Discrepancy, reason: 
     lock_billing()
     row = Discrepancy.objects.select_for_update().get(pk=discrepancy.pk)
     if row.state != State.OPEN:
-        message = f"It is not open but {row.get_state_display().lower()}."
+        message = f"It is no longer open: it is {row.get_state_display().lower()}."
         raise Rejected.because("", "decided", message)
     if row.end is None:
-        message = "It still goes on; find its cause, and accept it when it is over."
+        message = "It is still going on. Find its cause, and accept it when it is over."
         raise Rejected.because("", "goes_on", message)
     row.state, row.reason = State.PROPOSED, reason.strip()[:500]
     row.proposed_by, row.proposed_at = actor, utc_now()
@@ -129,7 +129,7 @@ def decide_acceptance(
     lock_billing()
     row = Discrepancy.objects.select_for_update().get(pk=discrepancy.pk)
     if row.state != State.PROPOSED:
-        message = f"It does not wait for approval but is {row.get_state_display().lower()}."
+        message = f"It does not wait for approval: it is {row.get_state_display().lower()}."
         raise Rejected.because("", "decided", message)
     if is_approved:
         row.approval = approve(actor, author_id=row.proposed_by_id, deed="discrepancy.accept")

@@ -76,9 +76,9 @@ def price_of(
         return Decimal(0)
     bound = LARGEST_PRICE if most is None else most
     if not price.is_finite() or price < 0 or price > bound:
-        faults.append(Fault(field, "out_of_range", f"{price} is not from 0 to {bound}."))
+        faults.append(Fault(field, "out_of_range", f"{price} is not between 0 and {bound}."))
     elif price != round(price, PRICE_DIGITS):
-        message = f"{price} has more than {PRICE_DIGITS} places; round it."
+        message = f"{price} has more than {PRICE_DIGITS} decimals; round it."
         faults.append(Fault(field, "too_fine", message))
     else:
         return price

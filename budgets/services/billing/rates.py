@@ -165,8 +165,8 @@ def _activation(card: RateCard, valid_from: datetime, *, at: datetime) -> Seen:
         "From": time_text(valid_from),
         "Dated back": "yes" if valid_from < at else "no",
         "Replaces": str(replaced) if replaced else "nothing",
-        f"{month} by the prices then": f"{before:f} {row.currency}",
-        f"{month} by this card": f"{after:f} {row.currency}",
+        f"{month} at its own prices": f"{before:f} {row.currency}",
+        f"{month} at this card's prices": f"{after:f} {row.currency}",
     }
 
 
@@ -275,7 +275,7 @@ def _rows_of(
 def _decided(card: RateCard) -> list[Fault]:
     if card.state == RateCard.State.PROPOSED:
         return []
-    message = f"The card is {card.get_state_display().lower()} already; propose a new one."
+    message = f"The card is already {card.get_state_display().lower()}. Propose a new one."
     return [Fault("", "decided", message)]
 
 

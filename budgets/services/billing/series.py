@@ -179,7 +179,7 @@ def _write(
 def _recording(flavor: Flavor, prices: Sequence[Any], currency: str, *, at: datetime) -> Seen:
     new = _new_points(flavor, _points(prices, currency))
     if not new:
-        raise Rejected.because("prices", "nothing_new", "All these prices are recorded already.")
+        raise Rejected.because("prices", "nothing_new", "All of these prices are recorded already.")
     off = _off_by(flavor, new).values()
     most = None if None in off else max(part for part in off if part is not None)
     over = sum(start <= at - timedelta(hours=1) for start in new)

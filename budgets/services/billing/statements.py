@@ -59,7 +59,7 @@ def review_statements(
     rows = _chosen(period, Statement.State.DRAFT, only, "review")
     if period.closed_at is None:
         wanted = drawn_content(draw(period))
-        words = "Something changed since the statement of {} was drawn up; draw up anew."
+        words = "Something has changed since the statement of {} was drawn up. Draw it up again."
         reject_any(
             Fault("", "outdated", words.format(row.account.slug if row.account else "the platform"))
             for row in rows

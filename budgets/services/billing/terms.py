@@ -59,7 +59,7 @@ def set_billing_terms(
     before = {"zone": row.zone, "currency": row.currency}
     faults = _zone_faults(zone)
     if row.closed_until is not None and zone != row.zone:
-        message = f"A month of {account.slug} is closed; its zone stays {row.zone}."
+        message = f"A month of {account.name} is closed, so its time zone stays {row.zone}."
         faults.append(Fault("zone", "closed_period", message))
     if currency:
         faults += currency_faults("currency", currency)
@@ -106,10 +106,13 @@ def set_invoice_details(actor: User | None, /, *, account: Account, **details: s
 def _address_faults(address: str) -> list[Fault]:
     lines = address.split("\n")
     if len(address) > ADDRESS_CHARACTERS:
-        words = f"An address has {ADDRESS_CHARACTERS} characters at most, not {len(address)}."
+        words = (
+            f"An address can have at most {ADDRESS_CHARACTERS} characters; this one has "
+            f"{len(address)}."
+        )
         return [Fault("invoice_address", "too_long", words)]
     if len(lines) > ADDRESS_LINES:
-        words = f"An address has {ADDRESS_LINES} lines at most; this one has {len(lines)}."
+        words = f"An address can have at most {ADDRESS_LINES} lines; this one has {len(lines)}."
         return [Fault("invoice_address", "too_long", words)]
     if not all(line.isprintable() for line in lines):
         words = "The address has a control character. Leave it out."
@@ -135,7 +138,7 @@ def record_exchange_rate(
         faults.append(Fault("quote", "same", "Choose two different currencies."))
     read = price_of("rate", rate, faults)
     if not faults and not read:
-        faults.append(Fault("rate", "out_of_range", "A rate has to be above 0."))
+        faults.append(Fault("rate", "out_of_range", "The rate has to be above 0."))
     tolerance = installation().price_tolerance
     agreed = None if faults else _agreed_rate(base, quote, day)
     off_by = percent_off(read, agreed.rate if agreed else None)
@@ -256,7 +259,7 @@ def _closed_zone_faults(account: Account, terms: BillingTerms, zone: str) -> lis
     facts = UsageRecord.objects.filter(workspace__account=account)
     if last is None or not facts.filter(start__lt=last.end).exists():
         return []
-    message = f"{last} is closed and {account.slug} has use in it; keep the zone {terms.zone}."
+    message = f"{last} is closed and {account.name} has use in it. Keep the time zone {terms.zone}."
     return [Fault("zone", "closed_period", message)]
 
 
@@ -267,11 +270,11 @@ def _money_in_old_currency(account: Account) -> list[Fault]:
         .exclude(state=Adjustment.State.DECLINED)
         .exists()
     ):
-        message = "Adjustments of an open month are in the old currency; decline them first."
+        message = "Some adjustments of an open month are in the old currency. Decline them first."
         faults.append(Fault("currency", "has_adjustments", message))
     if Statement.objects.filter(
         account=account, period__closed_at__isnull=True, state=Statement.State.REVIEWED
     ).exists():
-        message = "A reviewed statement is in the old currency; send it back first."
+        message = "A reviewed statement is in the old currency. Send it back first."
         faults.append(Fault("currency", "has_reviewed", message))
     return faults

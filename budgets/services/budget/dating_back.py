@@ -35,12 +35,12 @@ def propose_dating_back(
             approval.
 
     Raises:
-        StaleVersion: Somebody saved in between.
+        StaleVersion: Somebody else saved in between.
         Rejected: Everything that is wrong with it, or one of the budget waits.
     """
     require_reason(draft.reason)
     if draft.valid_from is None:
-        raise Rejected.because("valid_from", "required", "Say from when the budget holds.")
+        raise Rejected.because("valid_from", "required", "Say from when the budget is to hold.")
     lock_billing()
     open_budget(workspace.budget.pk, expected_version)
     terms = {"spill": draft.spill.value, "preference": list(draft.preference)}

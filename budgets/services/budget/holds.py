@@ -61,7 +61,7 @@ def reallocate(
         flavor -> worker -> GPUs.
 
     Raises:
-        StaleVersion: Somebody saved in between.
+        StaleVersion: Somebody else saved in between.
         Rejected: No reason.
     """
     require_reason(reason)
@@ -72,6 +72,6 @@ def reallocate(
         actor,
         action="budget.reallocate",
         reason=reason,
-        summary="laid the floor over the workers afresh",
+        summary="split the committed GPUs over the workers again",
     )
     return parts

@@ -39,7 +39,7 @@ def revise_budget(
         The revision with state ``live`` or ``requested``.
 
     Raises:
-        StaleVersion: Somebody saved in between.
+        StaleVersion: Somebody else saved in between.
     """
     return save_revision(actor, workspace, draft, expected_version)
 
@@ -159,7 +159,7 @@ def decide_request(
         The request; of one accepted in part, the revision that answers it.
 
     Raises:
-        StaleVersion: Somebody saved in between.
+        StaleVersion: Somebody else saved in between.
         Rejected: No reason, not waiting any more, the part is more than was asked for, or it does
             not fit the fleet by now.
     """
@@ -167,7 +167,7 @@ def decide_request(
     budget, now = open_budget(revision.budget_id, expected_version, flavors=flavors)
     waiting = _fresh(revision)
     if waiting.state != State.REQUESTED:
-        words = f"Revision {waiting.number} is {waiting.get_state_display().lower()} already."
+        words = f"Revision {waiting.number} is already {waiting.get_state_display().lower()}."
         raise Rejected.because("", "not_waiting", words)
     require_reason(reason)
     whole = draft_of(waiting, start=max(waiting.valid_from, now))
@@ -214,7 +214,7 @@ def withdraw_request(
     """Take back a request, or a live revision that has not begun.
 
     Raises:
-        StaleVersion: Somebody saved in between.
+        StaleVersion: Somebody else saved in between.
         Rejected: It is decided, or has begun.
     """
     workspace = Workspace.objects.select_related("account").get(budget=revision.budget_id)

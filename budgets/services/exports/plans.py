@@ -44,7 +44,9 @@ def save_export_plan(actor: User, *, name: str, every: str, **wanted: Any) -> Ex
     wish = ExportWish(period=month_at(utc_now()).name, **wanted)
     faults = faults_of_wish(actor, wish)
     if ExportPlan.objects.filter(made_by=actor, removed_at=None).count() >= MOST_PLANS:
-        message = f"{MOST_PLANS} exports are made for you already; remove one of them."
+        message = (
+            f"{MOST_PLANS} exports are already made for you regularly. Remove one of them first."
+        )
         faults.append(Fault("", "too_many", message))
     plan = ExportPlan(
         name=name.strip(),
@@ -97,7 +99,7 @@ def _run(plan: ExportPlan, key: str, period: str) -> int:
     wish = record_of(ExportWish, plan, period=period)
     faults = faults_of_wish(user, wish)
     if not user.is_active:
-        faults = [Fault("", "inactive", f"{user} is not active any more.")]
+        faults = [Fault("", "inactive", f"{user} is no longer active.")]
     problem = " ".join(fault.message for fault in faults)[:300]
     if problem != plan.problem:
         ExportPlan.objects.filter(pk=plan.pk).update(problem=problem)
@@ -128,7 +130,7 @@ def request_export(actor: User, **wanted: Any) -> Export:
     ).count()
     faults = [*faults_of_wish(actor, wish)]
     if waiting >= MOST_WAITING:
-        message = f"{waiting} of your exports are still being written; wait for one of them."
+        message = f"{waiting} of your exports are still being written. Wait until one is ready."
         faults.append(Fault("", "too_many", message))
     reject_any(faults)
     return store_export(actor, wish)

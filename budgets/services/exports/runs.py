@@ -100,7 +100,7 @@ def _run(export: Export) -> None:
     """Write one export; whatever goes wrong ends as its operation's message."""
     operation = export.operation_id
     if export.attempt > MOST_ATTEMPTS:
-        _fail(export, f"It was begun {MOST_ATTEMPTS} times and never finished; ask again later.")
+        _fail(export, f"It was begun {MOST_ATTEMPTS} times and never finished. Ask again later.")
         return
     try:
         rows = _write(export)

@@ -130,7 +130,7 @@ def window_faults(
     Only the portal itself may date back: what it imports was so before it was told.
     """
     faults = [
-        Fault(name, "not_whole_seconds", "Give a time with its zone, in whole seconds.")
+        Fault(name, "not_whole_seconds", "Give a time with its time zone, in whole seconds.")
         for name, instant in (("valid_from", valid_from), ("valid_until", valid_until))
         if instant is not None and (instant.tzinfo is None or instant.microsecond)
     ]

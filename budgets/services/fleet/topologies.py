@@ -94,7 +94,10 @@ def _level_faults(levels: Sequence[str]) -> list[Fault]:
         faults.append(Fault("levels", "count", words))
     for level in levels:
         if len(level) > 316 or not _KEY.fullmatch(level):
-            words = f"{level[:80]!r} is no key of a node label, such as example.com/rack."
+            words = (
+                f"{level[:80]!r} is not the key of a node label. Write one such as "
+                "example.com/rack."
+            )
             faults.append(Fault("levels", "not_a_label", words))
     if len(set(levels)) < len(levels):
         faults.append(Fault("levels", "twice", "A label is one level alone."))

@@ -35,8 +35,8 @@ def floor_faults(rule: SpendRule, workspace: Workspace, now: datetime) -> list[F
         return []
     words = (
         f"{rule.amount} {rule.unit_words} is below what the committed GPUs alone come to in "
-        f"the longest {rule.get_window_display()}, {least}: enter that or more, cap only what "
-        "goes beyond the floor, or lower the committed GPUs first."
+        f"the longest {rule.get_window_display()}, {least}: enter that or more, cap only the "
+        "burst, or lower the committed GPUs first."
     )
     return [Fault("amount", "below_floor", words)]
 

@@ -144,11 +144,14 @@ def _rule_faults(rule: SpendRule) -> list[Fault]:
     """What a row of this table must say, beside their fields."""
     found: list[Fault] = []
     if rule.amount <= 0:
-        words = f"{rule.amount} caps nothing; enter more than 0, or remove the burst GPUs instead."
+        words = (
+            f"A cap of {rule.amount} is not possible. Enter more than 0, or remove the burst GPUs "
+            "instead."
+        )
         found.append(Fault("amount", "not_above_zero", words))
     is_grant = rule.window == SpendRule.Window.GRANT
     if is_grant and rule.grant_start is None:
-        words = "A whole grant needs the day on which it begins."
+        words = "Enter the day on which the grant begins."
         found.append(Fault("grant_start", "required", words))
     if not is_grant and (rule.grant_start or rule.grant_end):
         words = f"Only a grant has a start and an end; a {rule.window} begins by itself."
@@ -157,10 +160,10 @@ def _rule_faults(rule: SpendRule) -> list[Fault]:
         words = f"The grant ends {rule.grant_end:%Y-%m-%d}, not after it begins; enter a later day."
         found.append(Fault("grant_end", "ends_before_start", words))
     if rule.grace_minutes and rule.action != SpendRule.Action.HOLD_AND_DRAIN:
-        words = "Only a rule that stops running jobs has a grace; leave it at 0."
+        words = "Only a rule that stops running jobs has a grace period. Leave it at 0."
         found.append(Fault("grace_minutes", "no_grace", words))
     if rule.unit == SpendRule.Unit.MONEY and not rule.currency:
-        words = "There is no rate card yet, so nothing costs anything; cap GPU-hours instead."
+        words = "There is no rate card yet, so use has no price. Cap GPU-hours instead."
         found.append(Fault("unit", "no_prices", words))
     return found
 
@@ -171,11 +174,11 @@ def _budget_faults(rule: SpendRule, workspace: Workspace) -> list[Fault]:
         found.append(Fault("", "archived_workspace", f"{workspace.name} is archived."))
     same = SpendRule.objects.filter(budget=rule.budget_id, removed_at=None)
     if same.count() >= MOST_RULES:
-        words = f"There are {MOST_RULES} spend caps already; remove one first."
+        words = f"There are already {MOST_RULES} spend caps. Remove one first."
         found.append(Fault("", "too_many", words))
     alike = ("unit", "amount", "window", "counts", "action", "grant_start")
     if same.filter(**{name: getattr(rule, name) for name in alike}).exists():
-        found.append(Fault("amount", "exists", "This cap exists already."))
+        found.append(Fault("amount", "exists", "This cap already exists."))
     return found
 
 

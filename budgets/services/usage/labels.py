@@ -43,7 +43,10 @@ def name_label(actor: User | None, *, key: str, reason: str) -> UsageLabel:
     kept = list(kept_labels())
     faults = []
     if not KEY.fullmatch(key):
-        words = f"{key[:80]!r} is no key of a label; one is team or example.org/cost-centre."
+        words = (
+            f"{key[:80]!r} is not the key of a label. Write one such as team or "
+            "example.org/cost-centre."
+        )
         faults.append(Fault("key", "invalid", words))
     if key in kept:
         faults.append(Fault("key", "kept", f"{key} is kept already."))

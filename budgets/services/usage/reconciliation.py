@@ -93,7 +93,7 @@ def _unexplained(cluster: str, fact: CapacityFact) -> Discrepancy:
         end=fact.hour + HOUR,
         amount=fact.unexplained,
         message=f"{abs(fact.unexplained)} GPU-seconds of an hour {way} the capacity of "
-        f"{fact.flavor}; up to {fact.tolerance} are no fault.",
+        f"{fact.flavor}; up to {fact.tolerance} count as no difference.",
     )
 
 
@@ -184,7 +184,7 @@ class QueueWatch:
                 cluster=self._cluster,
                 start=run[0].at,
                 message=f"Kueue says that {queue} uses {last.total} {flavor} and borrows "
-                f"{last.borrowed}; the ledger holds {held} over a floor of {last.nominal}.",
+                f"{last.borrowed}; the ledger holds {held} with {last.nominal} committed.",
                 amount=last.total - held,
                 subject=queue,
                 flavor=flavor,

@@ -22,7 +22,9 @@ from clusters.reconcile.runtime.recorder import Event, Reference, workload_refer
 from clusters.reconcile.runtime.writer import Write
 
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
-_SET_ASIDE: Final = "It is tried again now and then; mend it, or delete it and submit it anew."
+_SET_ASIDE: Final = (
+    "The portal tries it again from time to time. Correct it, or delete it and submit it again."
+)
 _NOT_ADMITTED: Final = "Not admitted by cluster queue"
 
 

@@ -20,8 +20,8 @@ from clusters.reconcile.reactivation import is_active, reactivation, was_rejecte
 from clusters.reconcile.runtime.writer import Verb, Write
 
 HELD_BACK: Final = (
-    "A spend rule of this budget is reached. The job comes back by itself when the cap is raised "
-    "or its window turns."
+    "A spend rule of this budget is reached. The job starts again by itself when the cap is "
+    "raised or its next window begins."
 )
 LET_IN: Final = "Within the spend rules of its budget."
 RUNS: Final = "It ran before a spend rule was set."

@@ -115,11 +115,11 @@ def _stale_copies(patient: Patient) -> Iterator[Diagnosis]:
             f"{chosen} has the job now. "
         )
         if is_taken:
-            found += f"Kueue has taken the old copy for the right one and deleted that on {chosen}."
+            found += f"Kueue took the old copy for the right one and deleted the copy on {chosen}."
         else:
             found += (
-                "Kueue takes the oldest admitted copy for the right one: it would delete the "
-                f"running one on {chosen}."
+                "Kueue takes the oldest admitted copy for the right one, so it would delete the "
+                "running one on {chosen}."
             )
         yield Diagnosis(Defect.STALE_COPY, seen.worker, found)
 

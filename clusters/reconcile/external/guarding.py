@@ -180,7 +180,7 @@ def prune(cluster_id: int, now: datetime) -> int:
 
 CURE: Final = "cure:"
 """Before the key of a workload: the place where it is cured."""
-_NOT_ALLOWED: Final = "Nothing: the guard of this cluster is set to tell only."
+_NOT_ALLOWED: Final = "Nothing, because the guard of this cluster is set to report only."
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ class DefectGuard:
         if cluster.guard != Cluster.Guard.CURE:
             self._incidents.leave(mark, _NOT_ALLOWED)
         elif not cluster.may_write:
-            self._incidents.leave(mark, "Nothing: writing to this cluster is stopped.")
+            self._incidents.leave(mark, "Nothing, because writing to this cluster is stopped.")
         elif self._shift.queue.is_free(place):
             self._shift.start(place, work, about=cure, lane=place[1])
 
@@ -355,4 +355,4 @@ class Cures:
         if write is None or not write.subresource:
             return ""
         sender.send(write)
-        return "Took the condition Requeued away: Kueue queues the job again."
+        return "Removed the condition Requeued, so that Kueue queues the job again."

@@ -127,7 +127,9 @@ def decide_wanted(key: Key, wanted: Document, live: Document | None, policy: Pol
     if not found:
         return Decision(key, Step.NOTHING, wanted, owner)
     if "deletionTimestamp" in live["metadata"]:
-        message = "It is being deleted, though it is wanted; it is made anew when it is gone."
+        message = (
+            "It is being deleted, though it is wanted. The portal makes it again when it is gone."
+        )
         return Decision(key, Step.WAIT, wanted, owner, found, message=message)
     drift = tuple(_drifted(found, live)) if key in policy.known else ()
     if not drift:
@@ -135,9 +137,12 @@ def decide_wanted(key: Key, wanted: Document, live: Document | None, policy: Pol
     who = ", ".join(sorted({manager or "somebody" for _, manager in drift}))
     fields = ", ".join(change.path for change, _ in drift[:3])
     if policy.restores_drift:
-        message = f"{who} changed {fields}; it is put back."
+        message = f"{who} changed {fields}; the portal puts it back."
         return Decision(key, Step.RESTORE, wanted, owner, found, drift, message)
-    message = f"{who} changed {fields}; it is kept, and this object is not written meanwhile."
+    message = (
+        f"{who} changed {fields}; the portal keeps the change and does not write this object "
+        "meanwhile."
+    )
     return Decision(key, Step.KEEP, wanted, owner, found, drift, message)
 
 
@@ -171,7 +176,8 @@ def decide_unwanted(
         return decision(Step.RELEASE, "It stays, without the portal's labels.")
     if key.kind == "Namespace":
         return decision(
-            Step.WAIT, "The portal never deletes a namespace; what is in it is not its."
+            Step.WAIT,
+            "The portal never deletes a namespace, because what is in it belongs to others.",
         )
     if "deletionTimestamp" in live["metadata"]:
         holders = ", ".join(live["metadata"].get("finalizers") or []) or "nobody any more"
@@ -217,9 +223,9 @@ def _missing(key: Key, wanted: Document, owner: Ownership, policy: Policy) -> De
         return Decision(key, Step.CREATE, wanted, owner)
     gone = FieldChange("", "present", None)
     if policy.restores_drift:
-        message = "Somebody deleted it; it is made again."
+        message = "Somebody deleted it; the portal makes it again."
         return Decision(key, Step.RESTORE, wanted, owner, (gone,), ((gone, ""),), message)
-    message = "Somebody deleted it; that is kept."
+    message = "Somebody deleted it, and the portal leaves it so."
     return Decision(key, Step.KEEP, wanted, owner, (gone,), ((gone, ""),), message)
 
 
@@ -229,7 +235,7 @@ def _refusal(key: Key, live: Document, policy: Policy) -> str:
     if owner is not None and owner.installation != policy.installation:
         return f"It belongs to another installation of the portal, {owner.installation!r}."
     if owner is None and key.kind != "Namespace" and not _was_ours(key, live, policy):
-        return "An object of this name was here before and is not the portal's."
+        return "An object of this name was here before the portal and does not belong to it."
     return ""
 
 
@@ -254,7 +260,7 @@ def _drifted(changes: Iterable[FieldChange], live: Document) -> Iterator[tuple[F
 def _leaving_queue(key: Key, live: Document, owner: Ownership, held: Mapping[str, int]) -> Decision:
     holders = max(reserving(live), held.get(key.name, 0))
     if (live.get("spec") or {}).get("stopPolicy") != DRAINED["stopPolicy"]:
-        message = "It is held and drained before it goes."
+        message = "It is held and drained before it is removed."
         return Decision(key, Step.DRAIN, live, owner, message=message)
     if holders:
         message = f"It stays until {holders} workloads have given their quota back."

@@ -117,7 +117,7 @@ class SecretSync:
         owner = None if live is None else owner_of(live)
         if live is None or (owner and owner.installation == self._context.cluster.installation):
             return ""
-        return "A Secret of this name was here before and is not this portal's."
+        return "A Secret of this name was here before this portal and does not belong to it."
 
     def _owner(self) -> Ownership:
         facts = self._context.cluster

@@ -48,14 +48,14 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
     """Version, latency, clock and certificate."""
     milliseconds = round(probe.latency_s * 1000)
     yield PreflightRow("Reachable", OK, f"Kubernetes {probe.version}")
-    advice = "Budgets arrive late over a slow line; run the portal nearer."
+    advice = "Over a slow line budgets arrive late. Run the portal nearer to the cluster."
     is_slow = probe.latency_s > LATENCY_WARN_S
     yield _warned_if(is_slow, "Latency", f"{milliseconds} ms", advice)
     if probe.server_time is not None:
         skew = round((probe.server_time - now).total_seconds())
         is_off = abs(skew) > SKEW_WARN_S
         found = f"{skew:+d} s against this server" if is_off else "agrees with this server"
-        advice = "Usage is metered by the clusters' clocks; set up NTP."
+        advice = "Usage is metered by the clusters' clocks. Set up NTP."
         yield _warned_if(is_off, "Clock", found, advice)
     if cluster.certificate_expires_at is not None:
         left = cluster.certificate_expires_at - now
@@ -146,7 +146,8 @@ def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> Pref
         return _warned_if(differs, "Kueue configuration", words, advice)
     if found is not None:
         return PreflightRow("Kueue configuration", OK, "read from the cluster's ConfigMap")
-    return PreflightRow("Kueue configuration", OK, "not readable; the defaults of 0.19 are taken")
+    words = "not readable; the defaults of Kueue 0.19 are assumed"
+    return PreflightRow("Kueue configuration", OK, words)
 
 
 def unfollowed_rows(cluster: Cluster, configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
@@ -177,8 +178,8 @@ def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
             "Retention",
             WARN,
             f"finished workloads are deleted after {kept}",
-            "What ends and is deleted while the portal is away is metered by estimate; keep them "
-            "for an hour or more.",
+            "The use of workloads that end and are deleted while the portal is away is estimated. "
+            "Keep finished workloads for an hour or more.",
         )
 
 
@@ -209,7 +210,7 @@ def policy_rows(client: KubeClient, cluster: Cluster) -> Iterator[PreflightRow]:
             "Admission policies",
             WARN,
             f"not seen: {', '.join(missing[: 4 if more else 5])}{more}",
-            "Apply the generated policies, so that jobs cannot go round the budget.",
+            "Apply the generated policies, so that jobs cannot bypass the budget.",
         )
 
 

@@ -174,7 +174,7 @@ def test_guard_that_tells_writes_nothing(stage: Stage):
     stage.submit(condition("QuotaReserved"), check="Ready", clusterName="w2")
     stage.start(guard="tell", pk=pk)
     row = eventually(lambda: GuardIncident.objects.filter(state="open").first())
-    assert "set to tell" in row.done and row.acted_at is None
+    assert "set to report" in row.done and row.acted_at is None
     stage.fleet["w2"].client.delete(r.WORKLOAD, "train-w", namespace=NS)
     stage.fleet["w2"].client.patch(
         r.WORKLOAD, "train-w", {"metadata": {"finalizers": None}}, namespace=NS

@@ -93,7 +93,7 @@ def test_guard_queues_a_rejected_workload_that_is_active_again(all_at_once: Besi
     found.set_active("train", True)
     eventually(lambda: is_true(found.workload("train"), "QuotaReserved"))
     row = eventually(lambda: incident("not-requeued", state=State.CURED))
-    assert "Took the condition Requeued away" in row.done
+    assert "Removed the condition Requeued" in row.done
     forget_check(found)
 
 
@@ -108,7 +108,7 @@ def test_rejected_workload_never_queues_again_without_the_guard(all_at_once: Bes
     found.set_active("train", True)
     stays(lambda: not is_true(found.workload("train"), "QuotaReserved"))
     row = incident("not-requeued", state=State.OPEN)
-    assert row is not None and "set to tell" in row.done
+    assert row is not None and "set to report" in row.done
     forget_check(found)
 
 
