@@ -352,7 +352,8 @@ def test_a_webhook_whose_maker_lost_the_role_gets_nothing(hook: Listener, fleet:
     assert stream_audit() == {"sent": 0, "failed": 1}
     assert hook.requests == []
     assert (
-        "answers for the webhook and is not finance any more" in AuditStream.objects.get().problem
+        "answers for the webhook and no longer has the finance role"
+        in AuditStream.objects.get().problem
     )
 
 

@@ -462,7 +462,7 @@ def test_what_moved_since_is_not_approved(books: Books):
         finance, name="Dearer", currency="EUR", prices=[price(burst="9.00")]
     )
     waits = billing.propose_activation(finance, card=card, valid_from=APRIL)
-    assert waits.seen["2026-03 by this card"] == "24392.00 EUR"
+    assert waits.seen["2026-03 at this card's prices"] == "24392.00 EUR"
     before = reads.card_in_force(None, APRIL)
     other = active_card(books.fleet, price(burst="4.00"), start=MARCH + 9 * DAY)
 
@@ -501,7 +501,7 @@ def test_a_proposal_is_taken_back_declined_or_expires(books: Books):
     third = waits()
     with (
         time_machine.travel(AFTER + OPEN_FOR + timedelta(minutes=1), tick=True),
-        pytest.raises(Rejected, match="expired already"),
+        pytest.raises(Rejected, match="already expired"),
     ):
         billing.decide_proposal(books.second, proposal=third, is_approved=True)
     assert not ExchangeRate.objects.exists()
@@ -583,7 +583,7 @@ def test_a_point_that_two_agreed_on_is_what_later_ones_are_held_beside(books: Bo
 
 def test_an_admin_is_not_finance_and_does_not_make_themselves_so(books: Books):
     admin = books.fleet.admin
-    with pytest.raises(NotAllowed, match="Only finance"):
+    with pytest.raises(NotAllowed, match="Only the finance role"):
         billing.draw_up_statements(admin, month="2026-03")
     with pytest.raises(NotAllowed, match="Nobody can give themselves the finance role"):
         services.grant_role(admin, user=admin, role=Role.FINANCE)

@@ -319,7 +319,7 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
     [
         ("/billing/", 9),
         (f"{MONTH}?checks=1", 33),
-        ("/billing/statements/{}/", 11),
+        ("/billing/statements/{}/", 12),
         ("/billing/rates/", 8),
         ("/billing/adjustments/", 7),
     ],

@@ -261,7 +261,7 @@ def test_a_queue_that_differs_for_more_than_three_samples_blocks_the_close(books
     assert unmet() == {"reconciled"}
     row = Discrepancy.objects.get()
     assert (row.kind, row.subject, row.amount, row.end) == ("queue", "acme-vision", 4, None)
-    with pytest.raises(Rejected, match="still goes on"):
+    with pytest.raises(Rejected, match="still going on"):
         billing.propose_acceptance(books.fleet.finance, discrepancy=row, reason="x")
     assert looked(watch, 4, 8) == 0
     row.refresh_from_db()

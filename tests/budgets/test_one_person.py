@@ -50,7 +50,7 @@ def test_one_person_approves_their_own_until_it_is_switched_off(solo: User):
     services.end_one_person(solo, reason="we are two")
     services.grant_role(solo, user=other, role=Role.FINANCE)
     again = billing.record_exchange_rate(solo, base="EUR", quote="CHF", day=START.date(), rate="2")
-    with pytest.raises(NotAllowed, match="Somebody else"):
+    with pytest.raises(NotAllowed, match="Somebody other than the proposer"):
         billing.decide_proposal(solo, proposal=again, is_approved=True)
     with pytest.raises(Rejected) as final:
         services.start_one_person(solo, reason="again")

@@ -217,7 +217,7 @@ def test_a_label_is_chosen_like_any_column_until_it_is_dropped(billed: Billed):
     assert {row[0] for row in told["rows"]} == {"red", ""}
 
     services.drop_label(billed.fleet.admin, label=label)
-    with pytest.raises(Rejected, match="'label:team' is no column of jobs"):
+    with pytest.raises(Rejected, match="'label:team' is not a column of jobs"):
         billed.export(billed.fleet.owner, **wanted)
 
 

@@ -128,7 +128,7 @@ def test_a_hard_cap_holds_the_queue_and_lets_go_when_the_window_turns(fleet):
     assert queue(fleet).stop_policy is StopPolicy.NONE
     entries = AuditEntry.objects.filter(action="budget.spend_effect").order_by("pk")
     assert [entry.after["stop_policy"] for entry in entries] == ["Hold", "None"]
-    assert "40 GPU-hours beyond the floor a day" in entries[0].reason
+    assert "40 GPU-hours of burst a day" in entries[0].reason
 
 
 def test_draining_follows_after_the_grace(fleet):

@@ -64,7 +64,7 @@ def test_an_owner_adds_changes_and_removes_a_cap(fleet, owner):
     assert "There is no cap yet" in owner.get(PAGE).content.decode()
     text = posted(owner, "add", **NEW).content.decode()
     assert "The cap is in force." in text
-    assert "40 GPU-hours beyond the floor a day" in text
+    assert "40 GPU-hours of burst a day" in text
     assert "Running jobs are stopped 30 minutes later" in text
     assert text.count('class="primary"') == 1
     assert "admission check" not in text

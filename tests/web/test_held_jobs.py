@@ -33,7 +33,7 @@ __all__ = ["unpriced"]  # a fixture
 
 PAGE = "/jobs/gpu-east/uid-0/"
 RELEASE = "until an owner of the workspace or an admin releases it"
-CAP = "2 GPU-hours beyond the floor a day"
+CAP = "2 GPU-hours of burst a day"
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_more_jobs_than_a_file_holds_are_refused_before_the_first_row(
     monkeypatch.setattr(LISTING, "LIMIT_MOST", 2)
     monkeypatch.setattr(LISTING, "CSV_MOST", 5)
     answer = seven["admin"].get("/jobs/?format=csv")
-    assert answer.status_code == 400 and b"More than 5 jobs fit" in answer.content
+    assert answer.status_code == 400 and b"More than 5 jobs match" in answer.content
     assert len(rows_of(seven, "admin", "phase=running")) == 3
     monkeypatch.setattr(LISTING, "CSV_MOST", 7)
     assert len(rows_of(seven, "admin")) == 7

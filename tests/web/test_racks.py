@@ -73,7 +73,7 @@ def test_what_labels_get_wrong_is_told_before_it_is_given(racked: Visitors):
 
 
 def test_without_nodes_the_form_says_what_to_do(visitors: Visitors):
-    assert "register a cluster" in visitors.text("admin", SET_UP)
+    assert "Register a cluster" in visitors.text("admin", SET_UP)
     services.create_topology(None, slug="racks", name="Racks", levels=[RACK])
     assert "No node with GPUs is known yet." in visitors.text("admin", "/setup/topologies/racks/")
     assert "No flavor with a topology has nodes." in visitors.text("admin", PAGE)

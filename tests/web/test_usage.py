@@ -205,7 +205,7 @@ def test_split_has_a_chart_and_a_table_that_adds_up(used: Visitors, split: str):
     assert 'id="keys-figure"' in page.content.decode()
     drawn = page.context["keys_figure"]["data"]
     assert len(drawn) == (2 if split == "cluster" else 4)
-    assert list(drawn[0]["y"]) == [row.key for row in keys.rows]
+    assert list(drawn[0]["y"]) == [row.name or row.key for row in keys.rows]
 
 
 def test_split_by_class_adds_up_to_committed_and_burst(used: Visitors):
