@@ -155,7 +155,7 @@ def _come_back(copy: WorkloadCopy, event: WorkloadEvent, before: WorkloadEvent) 
         if last.told == told:
             return
         alive = min(last.last_alive, event.observed_at)
-        last.close(alive, note="the cluster was restored to an older state", is_estimated=True)
+        last.close(alive, note="an older past came back", is_estimated=True)
     if told is None or finished is not None or told > before.observed_at:
         return
     now = event.observed_at
