@@ -9,14 +9,19 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from clusters.errors import Refusal, Terminal
 
-class SealBroken(Exception):
+
+class SealBroken(Terminal):
     """A sealed credential cannot be opened with any of the keys that are set."""
 
-    def __init__(self) -> None:
+    default_reason = "CredentialNotReadable"
+
+    def __init__(self, refusal: Refusal | str = "") -> None:
         super().__init__(
-            "A stored credential cannot be opened with the keys in PORTAL_CREDENTIAL_KEYS; add the "
-            "key that sealed it, or register the cluster's kubeconfig again."
+            refusal
+            or "The stored credential cannot be opened with the keys in PORTAL_CREDENTIAL_KEYS. Add "
+            "the key that sealed it, or renew the kubeconfig on the cluster's page."
         )
 
 
@@ -44,6 +49,22 @@ def unseal(sealed: bytes | memoryview, *, max_age_s: int | None = None) -> str:
         return usable_keys().decrypt(bytes(sealed), ttl=max_age_s).decode()
     except InvalidToken:
         raise SealBroken from None
+
+
+def is_readable(sealed: bytes | memoryview) -> bool:
+    """Whether any key that is set opens it."""
+    try:
+        return bool(unseal(sealed))
+    except SealBroken:
+        return False
+
+
+def is_same(sealed: bytes, other: bytes) -> bool:
+    """Whether two seals hold the same text, as before and after it was sealed with another key."""
+    try:
+        return sealed == other or unseal(sealed) == unseal(other)
+    except SealBroken:
+        return False
 
 
 def reseal(sealed: bytes | memoryview) -> bytes:

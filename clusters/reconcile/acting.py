@@ -47,7 +47,6 @@ from clusters.reconcile.past import look_back
 from clusters.reconcile.reactivation import is_active, reactivation
 from clusters.reconcile.runtime.faults import words_of
 from clusters.reconcile.shift import lease_name
-from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -145,7 +144,7 @@ def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Re
         return Attempt(State.WAITING, "Writing to this cluster is stopped by an admin.")
     try:
         client = client_for(action.cluster.slug)
-    except (ClusterError, SealBroken) as error:
+    except ClusterError as error:
         return Attempt(State.WAITING, f"The cluster cannot be reached. The error is: {error}")
     try:
         if not _is_same_past(registration.facts, client):

@@ -20,7 +20,7 @@ from clusters.kube.pulse import ClusterClock, Pulse
 from clusters.kube.shares import Shares
 from clusters.models import Cluster
 from clusters.reconcile.runtime.faults import Faults
-from clusters.vault import unseal
+from clusters.vault import is_same, unseal
 
 _CREDENTIAL_CHECK_S = 5.0
 
@@ -70,8 +70,8 @@ class Registered:
     sealed: bytes = field(repr=False)
 
     def is_same_access(self, other: Registered) -> bool:
-        """Whether a running shift may go on: same credential, same mode."""
-        return self.sealed == other.sealed and self.facts.mode == other.facts.mode
+        """Whether a running shift may go on: same credential, by whatever key, and same mode."""
+        return self.facts.mode == other.facts.mode and is_same(self.sealed, other.sealed)
 
 
 def registered(slug: str) -> Registered | None:
@@ -133,7 +133,7 @@ class Clients:
             if known is not None and now - known[0] < _CREDENTIAL_CHECK_S:
                 return known[2]
             sealed = _sealed(slug, identity)
-            if known is not None and known[1] == sealed:
+            if known is not None and is_same(known[1], sealed):
                 client = known[2]
             else:
                 share = self.shares.of(slug) if self.shares is not None else None

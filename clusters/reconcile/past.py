@@ -7,9 +7,11 @@ another, and nothing is written to the cluster until an admin has decided which 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import structlog
+from django.db import transaction
 
 from budgets import services as promises
 from budgets.models import AuditEntry
@@ -59,6 +61,7 @@ def look_back(client: KubeClient, lease: LeaseName, *, cluster_id: int, slug: st
         f"The portal wrote to this cluster until {at:%Y-%m-%d %H:%M:%S} UTC, with entries in its "
         f"audit log that this database does not have; its newest is of {known}. Was a backup "
         "restored? Nothing is written to this cluster until an admin decides which side is right.",
+        still=lambda: _lost_since(note, slug) is not None,
     )
 
 
@@ -75,12 +78,22 @@ def _lost_since(note: str, slug: str) -> datetime | None:
     return None if decided.exists() else at
 
 
-def block(cluster_id: int, slug: str, reason: str) -> None:
-    """Stop all writing to a cluster until an admin decides; the first reason stands."""
-    blocked = Cluster.objects.filter(pk=cluster_id, blocked_reason="").update(
-        blocked_reason=reason[:500]
-    )
-    if blocked:
+@transaction.atomic
+def block(
+    cluster_id: int, slug: str, reason: str, *, still: Callable[[], bool] = lambda: True
+) -> None:
+    """Stop all writing to a cluster until an admin decides; the first reason stands.
+
+    Args:
+        cluster_id: Of the cluster's row.
+        slug: Of the cluster.
+        reason: For people.
+        still: Asked once no decision can come any more: one may have been made meanwhile.
+    """
+    row = Cluster.objects.select_for_update().filter(pk=cluster_id, blocked_reason="").first()
+    if row is not None and still():
+        row.blocked_reason = reason[:500]
+        row.save(update_fields=["blocked_reason"])
         promises.audit(
             None, action="cluster.blocked", subject=f"cluster:{slug}", cluster=slug, reason=reason
         )

@@ -39,7 +39,7 @@ from clusters.reconcile.context import (
 )
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster, confirm
-from clusters.vault import SealBroken, unseal
+from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -193,11 +193,10 @@ def _work(
 ) -> ShiftOutcome:
     try:
         client = KubeClient.from_kubeconfig(unseal(registration.sealed))
-    except (ClusterError, SealBroken) as error:
-        reason = error.reason if isinstance(error, ClusterError) else "SealBroken"
-        if role == ShiftRun.Role.QUOTA and isinstance(error, ClusterError):
+    except ClusterError as error:
+        if role == ShiftRun.Role.QUOTA:
             record_contact(registration.facts.pk, Contact(timezone.now(), error))
-        return ShiftOutcome(Ending.FAILED, f"{reason}: {error}")
+        return ShiftOutcome(Ending.FAILED, f"{error.reason}: {error}")
     with client, closing(Clients(shares=shares_of(role))) as clients:
         return _Shift(registration, role, claim, client, clients).work(stop, seconds)
 

@@ -16,6 +16,7 @@ from budgets.records import record_of
 from budgets.selectors import roles_of
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun, WorkloadState
 from clusters.models.cluster import ClusterQuerySet
+from clusters.vault import SealBroken
 
 LOST_AFTER = timedelta(seconds=20)
 """Health that nobody wrote for so long says nothing about now."""
@@ -32,6 +33,7 @@ class ClusterRow:
     mode_label: str
     state: str
     is_reachable: bool
+    reason: str
     message: str
     last_contact_at: datetime | None
     lost_since: datetime | None
@@ -49,6 +51,11 @@ class ClusterRow:
     watch_age_s: int | None
     writes_enabled: bool
     blocked_reason: str
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether it cannot be asked, for no key opens its credential."""
+        return self.reason == SealBroken.default_reason and not self.is_reachable
 
 
 def visible_clusters(user: User) -> ClusterQuerySet:

@@ -42,9 +42,11 @@ from clusters.services.switches import (
 )
 from clusters.services.taking_back import take_back_cluster
 from clusters.services.tokens import (
+    broken_credentials,
     reseal_credentials,
     rotate_due_tokens,
     rotate_multikueue_token,
+    words_of_broken,
 )
 from clusters.services.what_if import (
     Asked,

@@ -13,7 +13,7 @@ from clusters.kube.client import KubeClient
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import confirm_uid, uid_of
-from clusters.vault import SealBroken, unseal
+from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -80,5 +80,3 @@ def _probe(cluster: Cluster) -> tuple[Contact, str]:
             return contact, uid_of(client)
     except ClusterError as error:
         return Contact(timezone.now(), error), ""
-    except SealBroken as error:
-        return Contact(timezone.now(), ClusterError(str(error))), ""

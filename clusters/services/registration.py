@@ -113,6 +113,9 @@ def rotate_kubeconfig(
 ) -> Cluster:
     """Replace a cluster's credential; running shifts begin anew with it.
 
+    A worker mints a new token as well: that of before may be sealed with a key that is lost, or
+    lead to an address that is not served any more.
+
     Raises:
         NotAllowed: for everybody but an admin.
         Rejected: it is not usable, does not reach the cluster, or reaches another one.
@@ -140,6 +143,8 @@ def rotate_kubeconfig(
         row.save()
         record_change(actor, "cluster.rotate", row, before=before, after=_credential(row))
     store_table(row, table)
+    if row.is_worker:
+        _first_token(row)
     return row
 
 

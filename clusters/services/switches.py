@@ -17,7 +17,7 @@ from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
 from clusters.services.generations import locked, record_change
 from clusters.services.preflight.checks import examine, mode_faults, store_table
-from clusters.vault import unseal
+from clusters.vault import SealBroken, unseal
 
 NAMES_MOST: Final = 100
 """Of what is listed in a policy: each request is compared with all of them."""
@@ -177,7 +177,10 @@ def set_mode(actor: User | None, *, cluster: Cluster, mode: str, reason: str) ->
     if cluster.writes_enabled:
         faults.append(Fault("mode", "writes_on", "Stop writing to this cluster first."))
     reject_any(faults)
-    table = examine(cluster, unseal(cluster.kubeconfig_sealed))
+    try:
+        table = examine(cluster, unseal(cluster.kubeconfig_sealed))
+    except SealBroken as error:
+        raise Rejected.because("cluster", "not_readable", error.message) from error
     if mode not in table.modes_on_offer:
         found = next((row.found for row in table.rows if row.name == "Kueue controller"), "")
         raise Rejected.because("mode", "proof", f"Not offered now. {found}".strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ from clusters.kube.kubeconfig import choose
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
 from clusters.services.generations import raise_manager_generation
-from clusters.vault import reseal, seal, unseal
+from clusters.vault import SealBroken, is_readable, reseal, seal, unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -98,19 +99,40 @@ def reseal_credentials(actor: User | None) -> int:
         How many clusters were resealed. After it, older keys can be taken away.
 
     Raises:
-        SealBroken: one cannot be opened with any key.
+        SealBroken: some cannot be opened with any key; it names their clusters.
     """
-    count = 0
+    count, broken = 0, []
     for cluster in Cluster.objects.select_for_update().order_by("pk"):
         if not cluster.kubeconfig_sealed:
             continue
-        cluster.kubeconfig_sealed = reseal(cluster.kubeconfig_sealed)
-        if cluster.multikueue_kubeconfig_sealed:
-            cluster.multikueue_kubeconfig_sealed = reseal(cluster.multikueue_kubeconfig_sealed)
+        try:
+            cluster.kubeconfig_sealed = reseal(cluster.kubeconfig_sealed)
+            if cluster.multikueue_kubeconfig_sealed:
+                cluster.multikueue_kubeconfig_sealed = reseal(cluster.multikueue_kubeconfig_sealed)
+        except SealBroken:
+            broken.append(cluster.slug)
+            continue
         cluster.save(update_fields=["kubeconfig_sealed", "multikueue_kubeconfig_sealed"])
         count += 1
+    if broken:
+        raise SealBroken(f"Nothing was changed. {words_of_broken(broken)}")
     audit(actor, "credentials.reseal", "clusters", after={"count": count})
     return count
+
+
+def broken_credentials() -> list[str]:
+    """Slugs of registered clusters with a credential that no key opens. One query."""
+    sealed = Cluster.objects.registered().order_by("slug")
+    found = sealed.values_list("slug", "kubeconfig_sealed", "multikueue_kubeconfig_sealed")
+    return [slug for slug, *each in found if not all(is_readable(one) for one in each if one)]
+
+
+def words_of_broken(slugs: Sequence[str]) -> str:
+    """What is wrong with credentials that no key opens, and the way out."""
+    return (
+        f"The keys in PORTAL_CREDENTIAL_KEYS do not open the credentials of {', '.join(slugs)}. "
+        "Add the key that sealed them, or renew each kubeconfig on its cluster's page."
+    )
 
 
 def mint(worker: Cluster, *, now: datetime) -> datetime:

@@ -51,7 +51,7 @@ cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)
 class ClusterSerializer(RecordSerializer[ClusterRow]):
     """A cluster in one line: what it is, whether it answers, how far its sync is."""
 
-    without = ("mode_label",)
+    without = ("mode_label", "reason")
     role = serializers.ChoiceField(Cluster.Role.choices)
     mode = serializers.ChoiceField(Cluster.Mode.choices)
     state = serializers.ChoiceField(Cluster.State.choices)

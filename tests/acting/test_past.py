@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -65,6 +66,28 @@ def test_database_without_the_newest_entry_waits_for_a_decision_once(
         assert "Was a backup restored?" in look(kube, worker)
     assert AuditEntry.objects.filter(action="cluster.blocked").count() == 1
     services.resolve_block(fleet.admin, cluster=worker, apply_ours=True, reason="we know")
+    assert look(kube, worker) == ""
+
+
+def test_decision_that_comes_just_before_the_block_stands(
+    worker: Cluster,
+    kube: KubeClient,
+    lease: ClusterLease,
+    fleet: SmallFleet,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two shifts look back at once; the slower one blocks when an admin has decided already."""
+    services.set_writes_enabled(fleet.admin, cluster=worker, enabled=False, reason="lost")
+    remember(lease, lost_entry())
+    assert "Was a backup restored?" in look(kube, worker)
+    block = past.block
+
+    def late(*about: Any, **how: Any) -> None:
+        worker.refresh_from_db()
+        services.resolve_block(fleet.admin, cluster=worker, apply_ours=True, reason="we know")
+        block(*about, **how)
+
+    monkeypatch.setattr(past, "block", late)
     assert look(kube, worker) == ""
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ import redis
 from cryptography.fernet import Fernet
 
 from tests.controlplane.processes import Program, free_port
-from tests.servers import postgres_folder, redis_binary
+from tests.servers import postgres_folder, postgres_program, redis_binary
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,10 +43,16 @@ class House:
         folder: For data and logs.
         installation: Value of the origin label, and name of the portal.
         lease_s: Duration of a shift's Lease.
+        archives: PostgreSQL puts its log of writes into the backup's folder.
     """
 
-    def __init__(self, folder: Path, *, installation: str, lease_s: int = 6) -> None:
+    def __init__(
+        self, folder: Path, *, installation: str, lease_s: int = 6, archives: bool = False
+    ) -> None:
         self.folder, self.disk = folder, folder / "disk"
+        self.data, self.backup = self.disk / "postgres/data", folder / "backup"
+        self._archives = archives
+        self._as_user: list[str] = []
         self.can_be_full = False
         self.kills = self.starts = 0
         self._postgres_port, self._redis_port = free_port(), free_port()
@@ -69,6 +75,7 @@ class House:
             "PORTAL_CLUSTER_LOOPBACK": "true",
             "LEASE_SECONDS": str(lease_s),
             "PYTHONPATH": str(ROOT),
+            "PORTAL_DATABASE_PASSWORD": "of-the-run",
             "SKIP_CHECKS": "1",
         }
 
@@ -109,36 +116,92 @@ class House:
     # Starting
 
     def _start_servers(self) -> None:
-        user = "postgres" if os.geteuid() == 0 else ""
-        data, binaries = self.disk / "postgres", postgres_folder()
-        data.mkdir(mode=0o700)
-        as_user: list[str] = []
-        if user:
-            shutil.chown(data, user)
+        if os.geteuid() == 0:
             for part in (self.folder, *self.folder.parents):
                 if part.stat().st_uid == os.geteuid() and part != Path("/"):
                     with contextlib.suppress(OSError):
                         part.chmod(part.stat().st_mode | 0o011)
-            identity = ["--reuid", user, "--regid", user, "--clear-groups", "--pdeathsig", "KILL"]
-            as_user = ["setpriv", *identity, "--"]
-        made = [binaries / "initdb", "-D", data, "-U", "portal", "--auth=trust", "-E", "UTF8", "-N"]
-        subprocess.run([*as_user, *map(str, made)], check=True, stdout=subprocess.DEVNULL, cwd="/")
+            whom = ["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
+            self._as_user = ["setpriv", *whom, "--pdeathsig", "KILL", "--"]
+        for folder in (self.data.parent, self.backup, self.backup / "wal"):
+            folder.mkdir()
+            self._give(folder)
+        self._make_database()
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self._postgres_port),
-            "unix_socket_directories": str(data),
+            "unix_socket_directories": str(self.data),
             "fsync": "off",
             "max_connections": "200",
             "shared_buffers": "64MB",
             "max_wal_size": "64MB",
             "min_wal_size": "32MB",
         }
+        if self._archives:
+            wal = self.backup / "wal"
+            copies = f"test ! -f {wal}/%f && cp %p {wal}/%f"
+            settings |= {"archive_mode": "on", "archive_command": copies}
         flags = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        self._run("postgres", [*as_user, str(binaries / "postgres"), "-D", str(data), *flags])
+        server = [str(postgres_folder() / "postgres"), "-D", str(self.data), *flags]
+        self._run("postgres", [*self._as_user, *server])
         options = ["--bind", "127.0.0.1", "--port", str(self._redis_port), "--save", ""]
         self._run("redis", [redis_binary(), *options, "--dir", str(self.disk)])
         eventually(self.has_database, why="PostgreSQL does not answer")
         self.manage("migrate", "--no-input", "--skip-checks")
+
+    def _give(self, folder: Path) -> None:
+        if self._as_user:
+            shutil.chown(folder, "postgres")
+
+    def _make_database(self) -> None:
+        self.data.mkdir(mode=0o700)
+        self._give(self.data)
+        made = [postgres_folder() / "initdb", "-D", self.data, "-U", "portal", "--auth=trust"]
+        words = [*self._as_user, *map(str, made), "-E", "UTF8", "-N"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    @contextlib.contextmanager
+    def without_database(self, *, is_made_anew: bool) -> Iterator[None]:
+        """The database is thrown away with its server; the block may put another in its place.
+
+        Args:
+            is_made_anew: An empty one is there before the block; else nothing is.
+        """
+        self._down.add("postgres")
+        self._programs["postgres"].kill()
+        shutil.rmtree(self.data)
+        if is_made_anew:
+            self._make_database()
+        yield
+        self._down.discard("postgres")
+        eventually(self._is_primary, seconds=180, why="PostgreSQL does not come back")
+
+    def _is_primary(self) -> bool:
+        with contextlib.suppress(psycopg.Error):
+            return self.query("SELECT pg_is_in_recovery()") == [(False,)]
+        return False
+
+    def by_hand(self, commands: str, **environment: str) -> str:
+        """What an operator's commands print; those of the portal run beside it, others as the
+        database's user.
+
+        Raises:
+            AssertionError: one failed.
+        """
+        is_ours = commands.startswith("python manage.py")
+        place = {
+            "OWNER_URL": self.database_url, "BACKUP": str(self.backup), "PGDATA": str(self.data),
+        }  # fmt: skip
+        tools = {str(postgres_program(name).parent) for name in ("pg_dump", "pg_basebackup")}
+        path = [str(Path(sys.executable).parent), *tools, os.environ["PATH"]]
+        done = subprocess.run(
+            [*([] if is_ours else self._as_user), "sh", "-euc", commands],
+            cwd=ROOT if is_ours else "/",
+            env={**self._environment, **place, **environment, "PATH": ":".join(path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{commands}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
+        return done.stdout + done.stderr
 
     def furnish(self, kubeconfigs: Mapping[str, str], *, gpus: int) -> None:
         """Register clusters and promise what ``furnish`` says."""

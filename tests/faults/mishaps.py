@@ -78,7 +78,7 @@ class Mishaps:
         self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._snapshots: dict[str, list[Snapshot]] = defaultdict(list)
         self._under_way: list[Future[None]] = []
-        self.months = [f"{month:%Y-%m}" for month in _months()]
+        self.months = [f"{month:%Y-%m}" for month in months_over()]
         self.to_close: list[str] = []
         self.done: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
@@ -238,7 +238,7 @@ class Mishaps:
                         del taken[:-4]
 
 
-def _months() -> list[datetime]:
+def months_over() -> list[datetime]:
     """The first days of the months that are over since ``furnish`` began the books."""
     now = datetime.now(UTC)
     begin = (now - timedelta(days=31 * MONTHS)).replace(day=1)

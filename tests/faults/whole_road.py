@@ -141,7 +141,7 @@ def run(
             house.furnish(ground.portal, gpus=GPUS_PER_WORKER)
             house.open()
             eventually(
-                lambda: _is_open(ground), seconds=40, why="the portal does not set up its queues"
+                lambda: is_open(ground), seconds=40, why="the portal does not set up its queues"
             )
             eventually(
                 lambda: house.query(METERED), seconds=180, why="the months before are not metered"
@@ -177,7 +177,7 @@ def _keep_evidence(report: Report, folder: Path, history: list[Any]) -> None:
         file.writelines(json.dumps(asdict(row)) + "\n" for row in history)
 
 
-def _is_open(ground: Any) -> bool:
+def is_open(ground: Any) -> bool:
     """Whether a job could go all the way: queues everywhere, workers connected."""
     from clusters.errors import ClusterError
     from clusters.kube import resources as r

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,13 +13,40 @@ from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
+from clusters.models import Cluster
+from clusters.reconcile.configured import settings_of
 from clusters.reconcile.multikueue import links
 from clusters.reconcile.multikueue.links import Link
+from clusters.reconcile.multikueue.workers import LinkedWorkers
+from clusters.reconcile.runtime.job_cache import JobCache
 from tests.reconcile.admission_harness import INSTALLATION
+from tests.reconcile.fleet_rows import register
 from tests.reconcile.test_admission_jobs import NOW
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.embedded
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        pytest.param({}, True, id="nothing stops it"),
+        pytest.param({"writes_enabled": False}, False, id="an admin has stopped writing"),
+        pytest.param({"blocked_reason": "a backup"}, False, id="a decision is waited for"),
+    ],
+)
+def test_dispatch_writes_to_no_worker_that_is_stopped_or_waits(changes, want):
+    row = register("gpu-east", "{}")
+    Cluster.objects.filter(pk=row.pk).update(**changes)
+    workers = LinkedWorkers(
+        SimpleNamespace(cluster=SimpleNamespace(pk=7)),
+        manager=JobCache(()),
+        settings=settings_of({}),
+        origin=INSTALLATION,
+        sink=lambda seen: None,
+    )
+    assert workers._may_write_on("gpu-east") is want
 
 
 class Stored:

@@ -23,6 +23,7 @@ from clusters.reconcile.quota.record import Result, SyncRecords
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
 from tests.reconcile.large_fleet import many_workspaces
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 KUBECTL = WriteOptions(field_manager="kubectl-edit")
@@ -238,6 +239,30 @@ def test_restored_backup_stops_the_sync_and_asks(
     assert budget.get().generation > fleet.vision.budget.generation
     worker.refresh_from_db()
     assert worker.blocked_reason == ""
+
+
+def test_what_changed_while_a_decision_was_waited_for_is_looked_at_after_it(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
+) -> None:
+    """The heartbeat may learn of the decision before the shift looks at the database."""
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    Cluster.objects.filter(pk=worker.pk).update(blocked_reason="a backup")
+    hand.context.refresh()
+    hand.settle()
+    queue = kube.get(r.CLUSTER_QUEUE, "acme-vision")
+    for group in queue["spec"]["resourceGroups"]:
+        for flavor in group["flavors"]:
+            if flavor["name"] == "h100":
+                flavor["resources"][0]["nominalQuota"] = "1"
+    kube.replace(r.CLUSTER_QUEUE, queue)
+    eventually(lambda: hand.body.inbox.qsize(), why="the watch does not tell")
+    hand.settle()
+    assert nominal(kube, "acme-vision") == "1"
+    Cluster.objects.filter(pk=worker.pk).update(blocked_reason="")
+    hand.context.refresh()
+    hand.settle()
+    assert nominal(kube, "acme-vision") == "24"
 
 
 def test_subject_that_the_database_never_had_blocks_too(

@@ -29,7 +29,7 @@ from clusters.reconcile.claims import LeaseEvidence, ShiftLease
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.shift import BODIES, Ending, lease_name, run_shift
 from tests.reconcile.fleet_rows import dev_server, register
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.embedded
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -246,6 +246,29 @@ def test_rotated_credential_ends_the_shift(
     outcome = work()
     timer.join()
     assert outcome.ending is Ending.CHANGED
+
+
+def test_credentials_are_sealed_anew_while_shifts_run(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings
+) -> None:
+    from clusters import services
+
+    old = settings.PORTAL_CREDENTIAL_KEYS
+    found: list[bool] = []
+
+    def body(context: ShiftContext) -> None:
+        before, client = context.registration.sealed, context.clients.of("gpu-east")
+        settings.PORTAL_CREDENTIAL_KEYS = [Fernet.generate_key().decode(), *old]
+        services.reseal_credentials(None)
+        eventually(lambda: context.registration.sealed != before or context.stop.is_set())
+        settings.PORTAL_CREDENTIAL_KEYS = settings.PORTAL_CREDENTIAL_KEYS[:1]
+        monkeypatch.setattr("clusters.reconcile.context._CREDENTIAL_CHECK_S", 0.0)
+        found.append(not context.stop.is_set() and context.clients.of("gpu-east") is client)
+        context.fence()
+
+    use_body(monkeypatch, body)
+    outcome = work()
+    assert (outcome.ending, found) == (Ending.STOPPED, [True])
 
 
 def test_lost_cluster_is_shown_in_time_and_heals(

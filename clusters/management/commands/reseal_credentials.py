@@ -23,7 +23,7 @@ class Command(BaseCommand):
         try:
             count = reseal_credentials(None)
         except SealBroken as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(error.message) from error
         self.stdout.write(
             f"The credentials of {count} clusters are now encrypted with the newest key."
         )

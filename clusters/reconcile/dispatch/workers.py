@@ -21,7 +21,7 @@ from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
 
 Known = Callable[[], Collection[str]]
 _NOT_LISTED: Final = "it is not in the configuration"
-_SWITCHED_OFF: Final = "writing is switched off"
+_STOPPED: Final = "writing to it is stopped"
 
 
 class Workers(LinkedWorkers):
@@ -99,7 +99,7 @@ class Workers(LinkedWorkers):
             lost={link.name: link.lost_since or now for link in away if link.name not in left},
             closed={
                 **self.closed,
-                **{link.name: _SWITCHED_OFF for link in links if not link.may_write},
+                **{link.name: _STOPPED for link in links if not link.may_write},
                 **{name: _NOT_LISTED for name in self.links if name not in names or name in left},
             },
             worker_lost_timeout=self._settings.worker_lost_timeout,

@@ -38,7 +38,6 @@ from clusters.reconcile.multikueue.workers import MANAGER
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.pool import Sender
 from clusters.reconcile.runtime.writer import Verb, Write
-from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -188,7 +187,7 @@ class Nominator:
         """Asks the worker itself: its watch may be a second behind."""
         try:
             copy = read_workload(self._workers.client_of(worker), key)
-        except (ClusterError, SealBroken):
+        except ClusterError:
             return False
         return copy is None or not is_true(copy, "Admitted")
 

@@ -23,7 +23,6 @@ from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.multikueue.profiles import REASON as BAD_PROFILE
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.watches import Sink, Watches
-from clusters.vault import SealBroken
 
 CREDENTIAL_EVERY_S = 5.0
 SETTLE_S = 5.0
@@ -156,7 +155,7 @@ class Link:
         self.may_write = self._ask_may_write(self.name)
         try:
             client = self._client_for(self.name)
-        except (ClusterError, SealBroken) as error:
+        except ClusterError as error:
             self.close()
             self.client = None
             is_profile = getattr(error, "reason", "") == BAD_PROFILE

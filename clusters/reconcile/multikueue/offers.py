@@ -30,7 +30,6 @@ from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.watches import Seen, Watches
-from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -94,7 +93,7 @@ class Scout:
         self._tried_at = time.monotonic()
         try:
             client = self._client_for(self._name)
-        except (ClusterError, SealBroken) as error:
+        except ClusterError as error:
             log.info("offers_unknown", cluster=self._name, error=error)
             return
         self._watches = Watches(client, cluster=self._name, pulse=None, sink=self._take)

@@ -181,7 +181,8 @@ class LinkedWorkers:
         )
 
     def _may_write_on(self, worker: str) -> bool:
-        """The worker's switch; while the database fails, what it said last."""
+        """The worker's switch, and no decision is waited for; what was known last while the
+        database fails."""
         if not self._is_stored:
             return True
         try:
@@ -190,7 +191,7 @@ class LinkedWorkers:
             log.warning("switch_unknown", cluster=worker, error=type(error).__name__)
             connection.close()
             return self._writable.get(worker, False)
-        is_on = found.facts.writes_enabled if found is not None else self._has_no_switch(worker)
+        is_on = found.facts.may_write if found is not None else self._has_no_switch(worker)
         self._writable[worker] = is_on
         return is_on
 

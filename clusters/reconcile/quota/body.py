@@ -81,6 +81,8 @@ class QuotaBody(Controller[Key]):
         self._looks: dict[Key, tuple[object, ...]] = {}
         self._written: list[Result] = []
         self._is_cut_off = False
+        # Looked at once no decision is waited for any more.
+        self._asked: set[Key] = set()
 
     def watched(self) -> Iterable[Watched]:
         """Objects of other owners, too: a taken name must be known before it is written."""
@@ -122,10 +124,10 @@ class QuotaBody(Controller[Key]):
         Raises:
             LeaseLost: nothing was written after it.
         """
-        keys = self.queue.take()
-        if not keys and self._wanted.documents:
+        keys = self._asked = {*self._asked, *self.queue.take()}
+        if (not keys and self._wanted.documents) or self._is_blocked():
             return
-        begun = time.monotonic()
+        self._asked, begun = set(), time.monotonic()
         try:
             results = self._sync(keys)
         except DatabaseError:
@@ -160,8 +162,6 @@ class QuotaBody(Controller[Key]):
     def _sync(self, keys: Collection[Key]) -> list[Result]:
         """Decides on these keys, writes what may be written, records all of it."""
         may_write = self.context.cluster.writes_enabled
-        if self._is_blocked():
-            return []
         decisions = list(self._decisions(keys))
         settled = [
             Result(decision, live=self.live(decision.key))

@@ -50,7 +50,6 @@ from clusters.reconcile.usage.unwatched import (
     note_unwatched,
     replay,
 )
-from clusters.vault import SealBroken
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -327,7 +326,7 @@ class UsageBody(Controller[str]):
     def _back_fill(self) -> None:
         try:
             back_fill(self.cluster, self.context.client_for)
-        except (ClusterError, SealBroken) as error:
+        except ClusterError as error:
             log.warning("manager_not_asked", cluster=self.cluster, error=error)
 
     def _tell(self, message: str) -> None:

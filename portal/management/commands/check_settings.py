@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
+from clusters import services
 from portal import checks
+
+
+def _unreadable() -> list[str]:
+    """Of credentials that the keys do not open; nothing where there is no database to ask yet."""
+    try:
+        broken = services.broken_credentials()
+    except DatabaseError:
+        return []
+    return [services.words_of_broken(broken)] if broken else []
 
 
 class Command(BaseCommand):
@@ -19,9 +30,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         found = checks.found()
         refused = [checks.told(message) for message in found if message.is_serious()]
-        for message in found:
-            if not message.is_serious():
-                self.stdout.write(f"Doubtful: {checks.told(message)}")
+        doubtful = [checks.told(message) for message in found if not message.is_serious()]
+        if not refused:
+            doubtful += _unreadable()
+        for words in doubtful:
+            self.stdout.write(f"Doubtful: {words}")
         if refused:
             raise CommandError("\n  ".join(["These settings are wrong or missing:", *refused]))
         self.stdout.write(self.style.SUCCESS("No setting is wrong or missing."))
