@@ -20,8 +20,8 @@ class SealBroken(Terminal):
     def __init__(self, refusal: Refusal | str = "") -> None:
         super().__init__(
             refusal
-            or "The stored credential cannot be opened with the keys in PORTAL_CREDENTIAL_KEYS. Add "
-            "the key that sealed it, or renew the kubeconfig on the cluster's page."
+            or "The stored credential cannot be opened with the keys in PORTAL_CREDENTIAL_KEYS. "
+            "Add the key that sealed it, or renew the kubeconfig on the cluster's page."
         )
 
 

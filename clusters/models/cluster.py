@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Self
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -169,8 +170,8 @@ class ClusterHealth(models.Model):
 class ShiftRun(models.Model):
     """One shift of one (cluster, role): who holds it and whether it is alive."""
 
-    # A row without a heartbeat for so long belongs to nobody.
-    STALE = timedelta(seconds=6)
+    # A row without a heartbeat for so long belongs to nobody; sooner than its Lease ends.
+    STALE = timedelta(seconds=max(6.0, 0.4 * settings.LEASE_SECONDS))
 
     class Role(models.TextChoices):
         QUOTA = "quota"

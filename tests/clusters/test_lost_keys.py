@@ -162,7 +162,7 @@ def test_new_secret_key_signs_everybody_out_and_no_token(
     assert client.get("/").status_code == 200
     settings.SECRET_KEY = "another-" + "k" * 50
     assert client.get("/")["Location"].startswith("/login/")
-    answer = Client().get("/api/v1/clusters", headers={"Authorization": f"Bearer {token}"})
+    answer = Client().get("/api/v1/clusters", headers={"Authorization": f"Token {token}"})
     assert answer.status_code == 200
     cluster.refresh_from_db()
     assert "gpu-east" in unseal(cluster.kubeconfig_sealed)

@@ -116,6 +116,11 @@ class Program:
         if self.is_running():
             os.killpg(self._process.pid, number)
 
+    def terminate(self) -> None:
+        """Ask the program to end, with SIGTERM; what it has started is its own to end."""
+        if self.is_running():
+            self._process.terminate()
+
     def kill(self) -> None:
         """End the group with SIGKILL and reap it; safe to call again."""
         atexit.unregister(self.kill)

@@ -227,9 +227,14 @@ class House:
         threading.Thread(target=self._keep_alive, name="house", daemon=True).start()
 
     def shut(self) -> None:
-        """End the portal's processes for good; PostgreSQL and Redis stay."""
+        """Stop the portal's processes as an operator does; PostgreSQL and Redis stay."""
         self._down = set(PORTAL)
         for name in PORTAL:
+            with self._lock:
+                self._programs[name].terminate()
+        for name in PORTAL:
+            with contextlib.suppress(AssertionError):
+                eventually(lambda name=name: not self._programs[name].is_running(), seconds=120)
             self.kill(name)
 
     def _run(self, name: str, command: list[str]) -> None:

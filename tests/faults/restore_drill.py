@@ -1,4 +1,4 @@
-"""A restore drill: the database of yesterday, the clusters of today; then the books have to balance.
+"""A restore drill: the database of yesterday, the clusters of today, and books that balance.
 
 ``python -m tests.faults.restore_drill [--way dump|moment] [--real] [--seed N]``: the portal's own
 processes over PostgreSQL and Redis, a manager and two workers, jobs running. A backup is taken by
@@ -27,7 +27,7 @@ from typing import Any
 import django
 
 from tests.faults.commands import commands
-from tests.faults.observer import QUEUES, WORKLOADS, Observer
+from tests.faults.observer import JOBS, QUEUES, WORKLOADS, Observer
 from tests.faults.report import ARTIFACTS
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
@@ -35,6 +35,8 @@ from tests.faults.whole_road import FACTS, INSTALLATION, METERED, ROWS, UNWATCHE
 from tests.waiting import eventually
 
 PATIENCE_S = 300.0
+LEASE_S = 60
+"""No load makes a shift lose such a Lease; who stops gives it back, so nobody waits for its end."""
 ROLE = "portal_app"
 REVISE = """
 from budgets import services
@@ -187,7 +189,7 @@ def run(
         folder = Path(name)
         folder.chmod(0o755)
         house = House(
-            folder / "house", installation=INSTALLATION, archives=way is Way.MOMENT
+            folder / "house", installation=INSTALLATION, lease_s=LEASE_S, archives=way is Way.MOMENT
         )
         report = Report(seed, ground.name, str(way))
         with house:
@@ -366,9 +368,7 @@ class _Drill:
     def _decide(self) -> None:
         self._house.manage("shell", "-v", "0", "-c", DECIDE)
         self._until(lambda: self._floors() == (8, 0), lambda: f"quota is {self._floors()}")
-        self._until(
-            lambda: self._have_ended(self._jobs.running), lambda: self._told_of("running")
-        )
+        self._until(lambda: self._have_ended(self._jobs.running), lambda: self._told_of("running"))
         self._check(not self._blocked(), f"still blocked: {self._blocked()}")
         self._done("decided")
 
@@ -436,7 +436,7 @@ class _Drill:
         from tests.reconcile.admission_harness import is_true
 
         found = self._jobs_on(MANAGER)
-        return all(is_true(found[one.name], "Complete") for one in jobs)
+        return all(is_true(found.get(one.name) or {}, "Complete") for one in jobs)
 
     def _run_on(self, jobs: Sequence[Arrival]) -> bool:
         """Whether each has begun on a worker."""
@@ -450,23 +450,18 @@ class _Drill:
 
     def _has_left(self, names: set[str]) -> bool:
         """Whether they have ended, and nothing is left of them on workers."""
-        from clusters.kube import resources as r
-
         found = self._jobs_on(MANAGER)
         copies = [
             item["metadata"]["name"]
             for worker in WORKERS
-            for kind in (r.JOB, r.WORKLOAD)
-            for item in self._ground.clients[worker].list(kind).items
+            for kind in (JOBS, WORKLOADS)
+            for item in self._observer.now(worker, kind)
         ]
         has_ended = all((found[name].get("status") or {}).get("succeeded") for name in names)
         return has_ended and not any(name in copy for copy in copies for name in names)
 
     def _jobs_on(self, cluster: str) -> dict[str, Any]:
-        from clusters.kube import resources as r
-
-        found = self._ground.clients[cluster].list(r.JOB).items
-        return {item["metadata"]["name"]: item for item in found}
+        return {item["metadata"]["name"]: item for item in self._observer.now(cluster, JOBS)}
 
     def _told_of(self, name: str) -> str:
         """Everything that the clusters and the database say of a job."""
@@ -488,12 +483,11 @@ class _Drill:
 
     def _floors(self) -> tuple[int, int]:
         """Nominal quota of both workspaces on the manager; 0 where there is no queue."""
-        from clusters.kube import resources as r
         from tests.reconcile.admission_harness import NS
 
         found = {NS: 0, "acme-later": 0}
-        for queue in self._ground.clients[MANAGER].list(r.CLUSTER_QUEUE).items:
-            for group in queue["spec"].get("resourceGroups") or []:
+        for queue in self._observer.now(MANAGER, QUEUES):
+            for group in (queue.get("spec") or {}).get("resourceGroups") or []:
                 if group["coveredResources"] == ["nvidia.com/gpu"]:
                     found[queue["metadata"]["name"]] = sum(
                         int(one["resources"][0]["nominalQuota"]) for one in group["flavors"]

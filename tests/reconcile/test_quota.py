@@ -254,11 +254,11 @@ def test_what_changed_while_a_decision_was_waited_for_is_looked_at_after_it(
     for group in queue["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:
             if flavor["name"] == "h100":
-                flavor["resources"][0]["nominalQuota"] = "1"
-    kube.replace(r.CLUSTER_QUEUE, queue)
+                flavor["resources"][0]["nominalQuota"] = "30"
+    kube.replace(r.CLUSTER_QUEUE, queue, options=KUBECTL)
     eventually(lambda: hand.body.inbox.qsize(), why="the watch does not tell")
     hand.settle()
-    assert nominal(kube, "acme-vision") == "1"
+    assert nominal(kube, "acme-vision") == "30"
     Cluster.objects.filter(pk=worker.pk).update(blocked_reason="")
     hand.context.refresh()
     hand.settle()

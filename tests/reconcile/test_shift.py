@@ -234,8 +234,8 @@ def test_rotated_credential_ends_the_shift(
 ) -> None:
     from clusters.vault import seal
 
-    use_body(monkeypatch, lambda context: context.stop.wait(20))
-    sealed = seal(east.kubeconfig)
+    use_body(monkeypatch, lambda context: context.stop.wait(PATIENCE_S))
+    sealed = seal(f"{east.kubeconfig}\n# renewed")
 
     def rotate() -> None:
         Cluster.objects.filter(pk=cluster.pk).update(kubeconfig_sealed=sealed)
@@ -243,7 +243,7 @@ def test_rotated_credential_ends_the_shift(
 
     timer = threading.Timer(0.3, rotate)
     timer.start()
-    outcome = work()
+    outcome = work(seconds=3 * PATIENCE_S)
     timer.join()
     assert outcome.ending is Ending.CHANGED
 
@@ -261,14 +261,15 @@ def test_credentials_are_sealed_anew_while_shifts_run(
         settings.PORTAL_CREDENTIAL_KEYS = [Fernet.generate_key().decode(), *old]
         services.reseal_credentials(None)
         eventually(lambda: context.registration.sealed != before or context.stop.is_set())
+        found.extend((not context.stop.is_set(), context.clients.of("gpu-east") is client))
         settings.PORTAL_CREDENTIAL_KEYS = settings.PORTAL_CREDENTIAL_KEYS[:1]
-        monkeypatch.setattr("clusters.reconcile.context._CREDENTIAL_CHECK_S", 0.0)
-        found.append(not context.stop.is_set() and context.clients.of("gpu-east") is client)
+        found.append(context.clients.of("gpu-east") is client)
         context.fence()
 
+    monkeypatch.setattr("clusters.reconcile.context._CREDENTIAL_CHECK_S", 0.0)
     use_body(monkeypatch, body)
     outcome = work()
-    assert (outcome.ending, found) == (Ending.STOPPED, [True])
+    assert (outcome.ending, found) == (Ending.STOPPED, [True, True, True])
 
 
 def test_lost_cluster_is_shown_in_time_and_heals(

@@ -181,8 +181,7 @@ class LinkedWorkers:
         )
 
     def _may_write_on(self, worker: str) -> bool:
-        """The worker's switch, and no decision is waited for; what was known last while the
-        database fails."""
+        """Its switch, unless a decision is waited for; while the database fails, what it said."""
         if not self._is_stored:
             return True
         try:
