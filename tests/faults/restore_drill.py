@@ -245,6 +245,7 @@ class _Drill:
     def _done(self, step: str) -> None:
         now = time.monotonic()
         self._report.steps[step], self._begun = round(now - self._begun, 1), now
+        print(f"{step}: {self._report.steps[step]} s", flush=True)
 
     def _until(self, check: Callable[[], Any], why: str | Callable[[], object]) -> None:
         eventually(check, seconds=PATIENCE_S, why=why)

@@ -11,17 +11,16 @@ from tests.servers import has_postgres
 
 SEED = 20261123
 NEEDS_POSTGRES = pytest.mark.skipif(not has_postgres(), reason="no PostgreSQL server")
-REAL = (pytest.mark.controlplane, pytest.mark.slow, pytest.mark.django_db)
+REAL = (pytest.mark.controlplane, pytest.mark.django_db)
 
 
 @NEEDS_POSTGRES
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "is_real", "closes_a_month"),
     [
         pytest.param(Way.DUMP, False, False, id="embedded-dump", marks=pytest.mark.redis),
-        pytest.param(
-            Way.MOMENT, False, True, id="embedded", marks=(pytest.mark.redis, pytest.mark.slow)
-        ),
+        pytest.param(Way.MOMENT, False, True, id="embedded-moment", marks=pytest.mark.redis),
         pytest.param(Way.DUMP, True, True, id="real-dump", marks=REAL),
         pytest.param(Way.MOMENT, True, True, id="real-moment", marks=REAL),
     ],
