@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
-from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -234,18 +233,13 @@ def test_rotated_credential_ends_the_shift(
 ) -> None:
     from clusters.vault import seal
 
-    use_body(monkeypatch, lambda context: context.stop.wait(PATIENCE_S))
-    sealed = seal(f"{east.kubeconfig}\n# renewed")
-
-    def rotate() -> None:
+    def body(context: ShiftContext) -> None:
+        sealed = seal(f"{east.kubeconfig}\n# renewed")
         Cluster.objects.filter(pk=cluster.pk).update(kubeconfig_sealed=sealed)
-        connection.close()
+        context.stop.wait(PATIENCE_S)
 
-    timer = threading.Timer(0.3, rotate)
-    timer.start()
-    outcome = work(seconds=3 * PATIENCE_S)
-    timer.join()
-    assert outcome.ending is Ending.CHANGED
+    use_body(monkeypatch, body)
+    assert work(seconds=3 * PATIENCE_S).ending is Ending.CHANGED
 
 
 def test_credentials_are_sealed_anew_while_shifts_run(
