@@ -351,6 +351,12 @@ class _Shift:
                         error=type(error).__name__,
                     )
                     connection.close()
+        except MemoryError:
+            raise  # it ends the process
+        except Exception:
+            # It would keep its Lease, and go by what it knew, for ever.
+            log.exception("heartbeat_broke", cluster=self._facts.slug, role=self._role)
+            self._end(Ending.FAILED)
         finally:
             connection.close()
 

@@ -19,9 +19,9 @@ REAL = (pytest.mark.controlplane, pytest.mark.django_db)
 @pytest.mark.parametrize(
     ("way", "is_real", "closes_a_month"),
     [
-        pytest.param(Way.DUMP, False, False, id="embedded-dump", marks=pytest.mark.redis),
+        pytest.param(Way.DUMP, False, False, id="embedded", marks=pytest.mark.redis),
         pytest.param(Way.MOMENT, False, True, id="embedded-moment", marks=pytest.mark.redis),
-        pytest.param(Way.DUMP, True, True, id="real-dump", marks=REAL),
+        pytest.param(Way.DUMP, True, True, id="real", marks=REAL),
         pytest.param(Way.MOMENT, True, True, id="real-moment", marks=REAL),
     ],
 )

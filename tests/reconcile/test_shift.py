@@ -266,6 +266,20 @@ def test_credentials_are_sealed_anew_while_shifts_run(
     assert (outcome.ending, found) == (Ending.STOPPED, [True, True, True])
 
 
+def test_shift_whose_heartbeat_breaks_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold its Lease for ever, and never hear that it may write again."""
+
+    def body(context: ShiftContext) -> None:
+        context.report_watch_age(lambda: 1 / 0)
+        context.stop.wait(PATIENCE_S)
+
+    use_body(monkeypatch, body)
+    assert work(seconds=3 * PATIENCE_S).ending is Ending.FAILED
+    assert ShiftRun.objects.get().ended_at is not None
+
+
 def test_lost_cluster_is_shown_in_time_and_heals(
     cluster: Cluster, east: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,10 @@ class Watches:
         thread.start()
         return reflector
 
+    def _watched(self) -> list[tuple[Resource, Reflector]]:
+        """As they are now: the heartbeat asks while the shift adds others."""
+        return list(self._reflectors.items())
+
     def of(self, resource: Resource) -> Reflector:
         """The watch of a resource that was added."""
         return self._reflectors[resource]
@@ -156,12 +160,12 @@ class Watches:
         """Whether every watch has told its first whole list, or is one that may be missing."""
         return all(
             reflector.is_synced or self._is_absent(resource)
-            for resource, reflector in self._reflectors.items()
+            for resource, reflector in self._watched()
         )
 
     def missing(self) -> tuple[Resource, ...]:
         """Kinds that may be missing and are: not served, or forbidden."""
-        return tuple(resource for resource in self._reflectors if self._is_absent(resource))
+        return tuple(resource for resource, _ in self._watched() if self._is_absent(resource))
 
     def _is_absent(self, resource: Resource) -> bool:
         """Whether a kind that may be missing is; what was told last holds while a try fails."""
@@ -177,13 +181,13 @@ class Watches:
         """Whether every watch that is needed stands at this moment."""
         return self.is_synced and all(
             reflector.is_watching or reflector.last_error is None
-            for resource, reflector in self._reflectors.items()
+            for resource, reflector in self._watched()
             if resource not in self._optional
         )
 
     def last_error(self) -> Exception | None:
         """Why a needed watch does not stand; None when all do."""
-        for resource, reflector in self._reflectors.items():
+        for resource, reflector in self._watched():
             if resource not in self._optional and reflector.last_error is not None:
                 return reflector.last_error
         return None
@@ -192,7 +196,7 @@ class Watches:
         """Seconds since the oldest needed image was current; None before all are there."""
         ages = [
             reflector.age()
-            for resource, reflector in self._reflectors.items()
+            for resource, reflector in self._watched()
             if resource not in self._optional
         ]
         known = [age for age in ages if age is not None]
