@@ -21,7 +21,7 @@ from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
-from budgets.units import FlavorName
+from budgets.units import MOST_COUNTED_GPUS, FlavorName
 
 GPU_RESOURCES = frozenset({"nvidia.com/gpu"})
 ORIGIN_LABEL = "kueue.x-k8s.io/multikueue-origin"
@@ -264,11 +264,14 @@ def _assignments(admission: Document, gpu_resources: Collection[str]) -> tuple[A
             name = row.get("name", "main")
             gpus = _whole(usage.get(resource, 0), field=f"resourceUsage of {name}")
             before = found.get((name, flavor))
+            gpus += before.gpus if before else 0
+            if gpus > MOST_COUNTED_GPUS:
+                raise BadDocument(f"resourceUsage of {name}: nobody has {gpus} devices")
             found[name, flavor] = Assignment(
                 pod_set=name,
                 flavor=FlavorName(flavor),
                 count=int(row.get("count") or 0),
-                gpus=gpus + (before.gpus if before else 0),
+                gpus=gpus,
             )
     return tuple(sorted(found.values()))
 
@@ -340,7 +343,7 @@ def _reclaimable(part: Raw) -> tuple[tuple[str, int], ...]:
 
 def _evictions(part: Raw) -> int:
     rows = (decode(part) or {}).get("evictions") or []
-    return sum(int(row.get("count") or 0) for row in rows)
+    return min(MOST_COUNTED_GPUS, sum(int(row.get("count") or 0) for row in rows))
 
 
 def _time_or_none(text: Any, *, field: str) -> datetime | None:

@@ -141,14 +141,23 @@ def test_build_again_writes_nothing(east: Cluster) -> None:
 
 
 @pytest.mark.django_db
-def test_build_unreadable_event_keeps_the_rest_and_is_named(east: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "why"),
+    [
+        pytest.param("a few", "'a few' is not a whole number of devices", id="no number"),
+        pytest.param(str(2**63), f"nobody has {2**63} devices", id="more than a column holds"),
+    ],
+)
+def test_build_unreadable_event_keeps_the_rest_and_is_named(
+    east: Cluster, gpus: str, why: str
+) -> None:
     recorded(east, "good", 1, conditions=RUNS, flavor="h100")
-    recorded(east, "bad", 2, conditions=RUNS, flavor="h100", gpus="a few", name="other")
+    recorded(east, "bad", 2, conditions=RUNS, flavor="h100", gpus=gpus, name="other")
     found = build(source(east), ["good", "bad"])
     assert Interval.objects.get().uid == "good"
     [problem] = found.problems
     assert (problem.uid, problem.code, problem.is_blocking) == ("bad", "bad_document", True)
-    assert "'a few' is not a whole number of devices" in problem.message
+    assert why in problem.message
 
 
 NONSENSE = "yesterday"
