@@ -154,7 +154,7 @@ def _not_in(request: HttpRequest, asked: Provider, error: Exception) -> HttpResp
         status = 400
         words = [
             "This sign-in failed. It was begun elsewhere or too long ago, was used before, or "
-            "{asked.label} did not confirm it. Begin again."
+            f"{asked.label} did not confirm it. Begin again."
         ]
     context = {"provider": asked, "words": words}
     return render(request, "session/company.html", context, status=status)

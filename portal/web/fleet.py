@@ -175,8 +175,9 @@ def plan(request: HttpRequest, user: User) -> HttpResponseBase:
         if preview is not None and request.POST.get("step") == "save":
             done = form.carry_out(lambda: enforcement.plan_maintenance(user, **wanted, **effects))
             if done is not None:
-                words = "is cordoned now" if done.state == "active" else "is planned"
-                messages.success(request, f"Maintenance of {done.place} {words}.")
+                begun = f"The maintenance of {done.place} has begun."
+                planned = f"The maintenance of {done.place} is planned."
+                messages.success(request, begun if done.state == "active" else planned)
                 return redirect("maintenance_window", key=done.pk)
     context = {"form": form, "preview": preview}
     return render(request, "maintenance/plan.html", context, status=form.status)

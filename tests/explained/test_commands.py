@@ -119,7 +119,7 @@ def test_why_asks_a_cluster_without_a_database(tmp_path: Path):
 
         assert "Waits for 4 h100: 4 more are needed; 8 of its 8 committed are in use" in text
         assert "acme-vision/job-first" in text
-        assert "It does not wait" in say("why", "acme-vision/first", "--kubeconfig", str(file))
+        assert "The job does not wait" in say("why", "acme-vision/first", "--kubeconfig", str(file))
         after = [item["metadata"]["resourceVersion"] for item in place.all(harness.r.WORKLOAD)]
         assert after == before, "it only reads"
         with pytest.raises(CommandError, match="no Workload acme-vision/none"):

@@ -129,7 +129,7 @@ def test_dispatch_removes_everything_when_the_job_is_deleted(fleet):
     eventually(lambda: workers_with(fleet, r.JOB))
     fleet["manager"].client.delete(r.JOB, "train", namespace=NS)
     eventually(lambda: not workers_with(fleet, r.JOB) and not workers_with(fleet, r.WORKLOAD))
-    assert fleet["manager"].all(r.WORKLOAD) == []
+    eventually(lambda: fleet["manager"].all(r.WORKLOAD) == [])
 
 
 def test_dispatch_follows_an_eviction_on_the_manager_and_resumes(fleet):

@@ -67,6 +67,7 @@ def demo(tmp_path: Path) -> Iterator[Mapping[str, Client]]:
     """A client for each role, at a quiet moment of the demo."""
     with time_machine.travel(NOW, tick=False):
         seed = Seed()
+        (tmp_path / "manager.kubeconfig").touch()
         call_command(seed, kubeconfigs=tmp_path, days=5)
         clients = {role: Client() for role in ROLES}
         for role, client in clients.items():

@@ -44,8 +44,7 @@ def rows_alone(self: Command, folder: Path, rows: Any) -> None:
 
 def seed(monkeypatch: pytest.MonkeyPatch, folder: Path, *, is_one: bool = False) -> None:
     monkeypatch.setattr(Command, "clusters", rows_alone)
-    if is_one:
-        (folder / "cluster.kubeconfig").touch()
+    (folder / ("cluster.kubeconfig" if is_one else "manager.kubeconfig")).touch()
     call_command("seed_demo", kubeconfigs=folder, verbosity=0)
 
 

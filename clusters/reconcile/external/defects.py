@@ -119,7 +119,7 @@ def _stale_copies(patient: Patient) -> Iterator[Diagnosis]:
         else:
             found += (
                 "Kueue takes the oldest admitted copy for the right one, so it would delete the "
-                "running one on {chosen}."
+                f"running one on {chosen}."
             )
         yield Diagnosis(Defect.STALE_COPY, seen.worker, found)
 

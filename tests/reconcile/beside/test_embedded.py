@@ -180,7 +180,7 @@ def test_guard_that_tells_writes_nothing(stage: Stage):
         r.WORKLOAD, "train-w", {"metadata": {"finalizers": None}}, namespace=NS
     )
     stage.fleet["w2"].client.delete(r.JOB, "train", namespace=NS)
-    eventually(lambda: "has taken" in GuardIncident.objects.get().found)
+    eventually(lambda: "Kueue took the old copy" in GuardIncident.objects.get().found)
     assert stage.writes == [] and stage.workload("w1")
     stage.manager.client.delete(r.WORKLOAD, "train-w", namespace=NS)
     eventually(lambda: GuardIncident.objects.get().state == "passed")
