@@ -71,6 +71,7 @@ PLACES = {
     ),
     "postgres": (
         "tests/acting",
+        "tests/alerts/test_streaming.py",
         "tests/api",
         "tests/billing",
         "tests/budgets",

@@ -74,7 +74,7 @@ def test_hold_cancel_and_cordon(visit, busy: SmallFleet):
     admin.keep("admin-maintenance")
 
     page = owner.open("/workspaces/acme-vision/")
-    note = page.locator(".note", has_text=re.compile("Maintenance of gpu-east"))
+    note = page.locator(".note", has_text=re.compile("Maintenance of gpu-east", re.IGNORECASE))
     expect(note).to_contain_text("new cooling")
     owner.check()
     note.get_by_role("link", name="More").click()

@@ -114,7 +114,7 @@ def test_plugin_gives_a_certificate_and_a_time(tmp_path):
         pytest.param(
             f"echo '{answer(token='t', expirationTimestamp='soon')}'",
             Terminal,
-            "is no time",
+            "is not a time",
             id="gives an odd time",
         ),
     ],

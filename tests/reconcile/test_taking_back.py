@@ -142,7 +142,7 @@ def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster) -> N
     assert address in admin.get("/clusters/").content.decode()
     assert address not in clients["finance"].get("/clusters/").content.decode()
     assert clients["finance"].get(address).status_code == 403
-    assert b"are counted no more" in admin.get(address).content
+    assert b"are no longer counted" in admin.get(address).content
 
     wrong = admin.post(address, {"slug": "gpu-east", "reason": WHY})
     assert wrong.status_code == 422 and b"Type gpu-twin to go on" in wrong.content
