@@ -30,6 +30,7 @@ stories: $(STAMP)
 	STORY_RESULTS=1 $(RUN) -m pytest -q -m slow
 	UPDATE_GOLDEN=1 $(RUN) -m pytest -q tests/stories/test_dispatch_form.py -k table
 	$(RUN) -m tests.mutation
+	$(RUN) -m tests.controls
 
 fix: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
