@@ -165,7 +165,7 @@ def test_a_window_is_previewed_then_planned_then_shown(
     assert "1 job, 8 GPUs" in preview
     assert not MaintenanceWindow.objects.exists(), "a preview saves nothing"
     answer = visitors["admin"].post(PLAN, typed(step="save"), follow=True)
-    assert "The maintenance of gpu-east has begun" in answer.content.decode()
+    assert "The maintenance of Gpu-East has begun" in answer.content.decode()
     window = MaintenanceWindow.objects.get()
     for role, address in (
         ("admin", "/fleet/"),
