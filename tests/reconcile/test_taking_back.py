@@ -145,7 +145,7 @@ def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster) -> N
     assert b"are no longer counted" in admin.get(address).content
 
     wrong = admin.post(address, {"slug": "gpu-east", "reason": WHY})
-    assert wrong.status_code == 422 and b"Type gpu-twin to go on" in wrong.content
+    assert wrong.status_code == 422 and b"Type gpu-twin to confirm" in wrong.content
     done = admin.post(address, {"slug": "gpu-twin", "reason": WHY}, follow=True)
     text = done.content.decode()
     assert "Taken back:" in text and address not in text
