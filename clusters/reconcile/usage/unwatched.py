@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import structlog
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from budgets import intervals as ledger
 from budgets.models import Discrepancy, MeterState
@@ -102,7 +103,7 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
         admitted_at__lt=end,
         finished_at__lt=end,
     )
-    rows = [row for row in over if not _is_here(cluster, row)]
+    rows = list(over.exclude(Exists(_copies_here(cluster))))
     origin = (
         settings.PORTAL_INSTALLATION
         if manager.mode == Cluster.Mode.PORTAL
@@ -119,16 +120,16 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
     return len(rows)
 
 
-def _is_here(cluster: str, row: WorkloadState) -> bool:
-    """Whether the worker told of a copy that held GPUs under this reservation."""
-    copies = WorkloadState.objects.filter(
+def _copies_here(cluster: str) -> QuerySet[WorkloadState]:
+    """Of an outer row of the manager: what the worker told of that held GPUs under it."""
+    reserved = Coalesce(OuterRef("reserved_at"), OuterRef("admitted_at"))
+    return WorkloadState.objects.filter(
+        Q(finished_at__isnull=True) | Q(finished_at__gt=reserved),
         cluster__slug=cluster,
-        namespace=row.namespace,
-        name=row.name,
+        namespace=OuterRef("namespace"),
+        name=OuterRef("name"),
         admitted_at__isnull=False,
     )
-    under_it = Q(finished_at__isnull=True) | Q(finished_at__gt=row.reserved_at or row.admitted_at)
-    return copies.filter(under_it).exists()
 
 
 def _as_copy(
