@@ -9,38 +9,23 @@ they are over, everything has to come to rest; then the whole history is judged.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
-import django
-
+from tests.faults.report import add_options, begin, conclude
 from tests.faults.schedule import Size, schedule_of
 
 
 def main(words: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.dispatch_run")
-    parser.add_argument("--seed", type=int, help="another one each time, if not given")
+    add_options(parser)
     parser.add_argument("--minutes", type=float, default=1.0, help="of faults and arrivals")
-    parser.add_argument("--real", action="store_true", help="on real API servers")
     given = parser.parse_args(words)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
-    # Models can be imported only from here on.
-    from django.core.management import call_command
-
+    seed = begin(given)
     from tests.faults.play import run
 
-    if given.real:
-        # The generated rights are read from rows, of which there are none.
-        call_command("migrate", verbosity=0)
-
-    seed = given.seed if given.seed is not None else int.from_bytes(os.urandom(3), "big")
     report = run(schedule_of(seed, Size(seconds=given.minutes * 60)), is_real=given.real)
-    path = report.store()
-    print(report.text())
-    print(f"report in {path}")
-    return 1 if report.broken else 0
+    return conclude(report)
 
 
 if __name__ == "__main__":

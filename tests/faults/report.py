@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import json
+import os
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
+
+import django
 
 from tests.faults import timeline as t
 from tests.faults.observer import JOBS, Told
 from tests.faults.traffic import Passage
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
+
+
+def write_down(report: Any, stem: Path) -> Path:
+    """A report as text and as JSON; the path of the JSON."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_suffix(".txt").write_text(report.text() + "\n")
+    path = stem.with_suffix(".json")
+    path.write_text(json.dumps(asdict(report), indent=1) + "\n")
+    return path
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """What the command of every seeded run takes."""
+    parser.add_argument("--seed", type=int, help="another one each time, if not given")
+    parser.add_argument("--real", action="store_true", help="on real API servers")
+
+
+def begin(given: Namespace) -> int:
+    """Set Django up for a command; its seed. Models can be imported only from here on."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    from django.core.management import call_command
+
+    if given.real:
+        # The generated rights are read from rows, of which there are none.
+        call_command("migrate", verbosity=0)
+    return given.seed if given.seed is not None else int.from_bytes(os.urandom(3), "big")
+
+
+def conclude(report: Any) -> int:
+    """Write down and print what a command did; its exit status."""
+    path = report.store()
+    print(report.text())
+    print(f"report in {path}")
+    return 1 if report.broken else 0
 
 
 @dataclass(slots=True)
@@ -103,12 +143,7 @@ class Report:
 
     def store(self, folder: Path = ARTIFACTS) -> Path:
         """Write it down as text and as JSON; the path of the JSON."""
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = self.stem(folder)
-        stem.with_suffix(".txt").write_text(self.text() + "\n")
-        path = stem.with_suffix(".json")
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return path
+        return write_down(self, self.stem(folder))
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -24,11 +24,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import django
-
 from tests.faults.commands import commands
 from tests.faults.observer import JOBS, QUEUES, WORKLOADS, Observer
-from tests.faults.report import ARTIFACTS
+from tests.faults.report import ARTIFACTS, add_options, begin, conclude, write_down
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
 from tests.faults.whole_road import FACTS, INSTALLATION, METERED, ROWS, UNWATCHED, is_open
@@ -160,11 +158,7 @@ class Report:
 
     def store(self) -> Path:
         """Write it down; the path of the JSON."""
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        stem = ARTIFACTS / f"restore-drill-{self.ground}-{self.way}-{self.seed}"
-        stem.with_suffix(".txt").write_text(self.text() + "\n")
-        stem.with_suffix(".json").write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return stem.with_suffix(".json")
+        return write_down(self, ARTIFACTS / f"restore-drill-{self.ground}-{self.way}-{self.seed}")
 
 
 def run(
@@ -533,23 +527,12 @@ class _Drill:
 def main(words: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.restore_drill")
-    parser.add_argument("--seed", type=int, help="another one each time, if not given")
+    add_options(parser)
     parser.add_argument("--way", choices=[str(way) for way in Way], default=str(Way.DUMP))
-    parser.add_argument("--real", action="store_true", help="on real API servers")
     given = parser.parse_args(words)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
-    from django.core.management import call_command
-
-    if given.real:
-        # The generated rights are read from rows, of which there are none.
-        call_command("migrate", verbosity=0)
-    seed = given.seed if given.seed is not None else int.from_bytes(os.urandom(3), "big")
+    seed = begin(given)
     report = run(seed, way=Way(given.way), is_real=given.real)
-    path = report.store()
-    print(report.text())
-    print(f"report in {path}")
-    return 1 if report.broken else 0
+    return conclude(report)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import django
 import psycopg
 
 from tests.faults.accidents import Plan, plan_of
-from tests.faults.report import ARTIFACTS
+from tests.faults.report import ARTIFACTS, add_options, begin, conclude, write_down
 from tests.faults.schedule import GPUS_PER_WORKER, WORKERS
 from tests.waiting import eventually
 
@@ -103,11 +102,7 @@ class Report:
 
     def store(self) -> Path:
         """Write it down; the path of the JSON."""
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        stem = ARTIFACTS / f"whole-road-{self.ground}-{self.seed}"
-        stem.with_suffix(".txt").write_text(self.text() + "\n")
-        stem.with_suffix(".json").write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return stem.with_suffix(".json")
+        return write_down(self, ARTIFACTS / f"whole-road-{self.ground}-{self.seed}")
 
 
 def run(
@@ -330,27 +325,16 @@ def _names_of_broken(history: Any, broken_at: Any, offset_s: float) -> set[str]:
 def main(words: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.whole_road")
-    parser.add_argument("--seed", type=int, help="another one each time, if not given")
+    add_options(parser)
     parser.add_argument("--accidents", type=int, default=100)
     parser.add_argument("--every", type=float, default=1.2, help="seconds between two, on average")
-    parser.add_argument("--real", action="store_true", help="on real API servers")
     parser.add_argument("--rest", type=float, default=REST_WITHIN_S, help="bound of the rest, s")
     parser.add_argument("--writes-ago", type=int, default=1_000, help="age of an etcd's snapshot")
     given = parser.parse_args(words)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
-    from django.core.management import call_command
-
-    if given.real:
-        # The generated rights are read from rows, of which there are none.
-        call_command("migrate", verbosity=0)
-    seed = given.seed if given.seed is not None else int.from_bytes(os.urandom(3), "big")
+    seed = begin(given)
     plan = plan_of(seed, accidents=given.accidents, every_s=given.every)
     report = run(plan, is_real=given.real, rest_within_s=given.rest, writes_ago=given.writes_ago)
-    path = report.store()
-    print(report.text())
-    print(f"report in {path}")
-    return 1 if report.broken else 0
+    return conclude(report)
 
 
 if __name__ == "__main__":
